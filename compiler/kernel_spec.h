@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/kernels/block_cast.h"
+#include "compiler/kernels/cast_transpose.h"
 #include "compiler/kernels/column_cast.h"
 #include "compiler/kernels/column_sums.h"
 #include "compiler/kernels/contraction_grouped_gemm.h"
@@ -30,12 +31,14 @@ namespace moejit::compiler {
 
 // A spec holds every compile-time choice of one kernel: it alone decides the emitted text. Device
 // skeletons and stages of the same names live in templates/moejit_device.
-using KernelSpec = std::variant<
-    RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec, ContractionGroupedGemmSpec,
-    TransposeSpec, ColumnCastSpec, GatedGradientSpec, ColumnSumsSpec, RowDotsSpec,
-    UnpermuteDprobsSpec, MultiCastTransposeSpec, MatrixAmaxSpec, ExpertScalesSpec, BlockCastSpec,
-    SwizzleScalesSpec, GroupColumnsSpec, ExchangeChoicesSpec, DispatchRowsSpec, AwaitRowsSpec,
-    DispatchPermuteSpec, CombineRowsSpec, TakeScalesSpec, UpdateScalesSpec, TwoLevelCastSpec>;
+using KernelSpec =
+    std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
+                 ContractionGroupedGemmSpec, TransposeSpec, ColumnCastSpec, GatedGradientSpec,
+                 ColumnSumsSpec, RowDotsSpec, UnpermuteDprobsSpec, MultiCastTransposeSpec,
+                 MatrixAmaxSpec, ExpertScalesSpec, BlockCastSpec, SwizzleScalesSpec,
+                 GroupColumnsSpec, ExchangeChoicesSpec, DispatchRowsSpec, AwaitRowsSpec,
+                 DispatchPermuteSpec, CombineRowsSpec, TakeScalesSpec, UpdateScalesSpec,
+                 TwoLevelCastSpec, CastTransposeSpec>;
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

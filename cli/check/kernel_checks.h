@@ -21,6 +21,8 @@ void check_kernel(const compiler::TransposeSpec& spec, const KernelTensors& tens
                   CheckList& list);
 void check_kernel(const compiler::ColumnCastSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::CastTransposeSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 void check_kernel(const compiler::BlockCastSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 void check_kernel(const compiler::TwoLevelCastSpec& spec, const KernelTensors& tensors,

@@ -101,12 +101,13 @@ ComposedType amax_stage(const RowChainSpec& spec) {
 // Returns the stage that casts permuted rows for each of their destinations.
 ComposedType permuted_cast_stage(const RowChainSpec& spec) {
   ComposedType store{
-      "Store",
-      "StorePermutedCast",
-      {"kColumns", "kTopK", "kLocalExperts", "kMovesProbs", std::string(cast_format(spec))}};
-  if (has_bf16_probs(spec)) store.arguments.emplace_back("Bf16");
-  if (is_recorded(spec.amax) && !has_bf16_probs(spec)) store.arguments.emplace_back("float");
-  if (is_recorded(spec.amax)) store.arguments.emplace_back("Amax");
+      "Store", "StorePermutedCast", {"kColumns", "kTopK", "kLocalExperts", "kMovesProbs"}};
+  store.arguments.emplace_back(cast_format(spec));
+  const bool names_amax = is_recorded(spec.amax) || spec.tells_tokens;
+  if (names_amax || has_bf16_probs(spec))
+    store.arguments.emplace_back(has_bf16_probs(spec) ? "Bf16" : "float");
+  if (names_amax) store.arguments.emplace_back(is_recorded(spec.amax) ? "Amax" : "AmaxIsDropped");
+  if (spec.tells_tokens) store.arguments.emplace_back("kTellsTokens");
   return store;
 }
 
@@ -376,7 +377,7 @@ KernelText KernelKind<RowChainSpec>::text(const RowChainSpec& spec) {
     text.constants.push_back(
         bool_constant("kMovesProbs", true, "beside the rows; 0 zeros the row"));
   }
-  if (is_permuted(spec.store) && names_tokens(spec)) {
+  if (is_permuted(spec.store) && (names_tokens(spec) || spec.tells_tokens)) {
     text.constants.push_back(
         bool_constant("kTellsTokens", spec.tells_tokens, "whose row each permuted one is"));
   }

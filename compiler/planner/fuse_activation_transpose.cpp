@@ -38,10 +38,6 @@ Candidates find_candidates(const Graph& graph) {
   return found;
 }
 
-bool has_pads_at_the_end_of_tiles(const Layer& layer) {
-  return layer.splits_alignment % 128 == 0 || 128 % layer.splits_alignment == 0;
-}
-
 // Returns whether rows and columns of dh1 are cast from the same values, by the same rule, unless
 // its columns are made of its rows.
 bool has_one_cast(const Recipe& recipe) {
@@ -137,6 +133,10 @@ Operation join(const Candidates& found, const Recipe& recipe) {
 }
 
 }  // namespace
+
+bool has_pads_at_the_end_of_tiles(const Layer& layer) {
+  return layer.splits_alignment % 128 == 0 || 128 % layer.splits_alignment == 0;
+}
 
 void fuse_activation_transpose(Graph& graph, const Layer& layer,
                                std::vector<std::string>& reasons) {

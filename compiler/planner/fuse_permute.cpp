@@ -101,16 +101,6 @@ const Operation* find_permute(const Graph& graph, const Operation& operation) {
 
 bool permutes_x(const Operation& permute) { return find_write(permute, "output_probs") != nullptr; }
 
-// Makes the operation that permutes x write the token of each row.
-void tell_tokens(Graph& graph) {
-  for (Operation& operation : graph.operations)
-    if (kind_of<PermutePad>(operation) != nullptr && permutes_x(operation))
-      operation.writes.push_back({.role = "row_tokens",
-                                  .tensor = "row_tokens",
-                                  .is_optional = true,
-                                  .is_repeated = operation.phase == Phase::kBackward});
-}
-
 // Makes a transpose, or a cast by columns, fetch each row from its token.
 void gather(Operation& operation, const Operation& permute) {
   const Port rows = read_of(without_quantize(permute), "input");
@@ -175,13 +165,19 @@ std::string apart_reason(const Layer& layer) {
 
 }  // namespace
 
+void tell_tokens(Graph& graph) {
+  for (Operation& operation : graph.operations)
+    if (kind_of<PermutePad>(operation) != nullptr && permutes_x(operation))
+      operation.writes.push_back({.role = "row_tokens",
+                                  .tensor = "row_tokens",
+                                  .is_optional = true,
+                                  .is_repeated = operation.phase == Phase::kBackward});
+}
+
 void fuse_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& reasons) {
   if (!has_backward(layer) || !is_quantized(layer.recipe.wgrad_operands)) return;
-  if (has_expert_scale(layer.recipe.wgrad_operands)) {
-    reasons.emplace_back(
-        "permute and transpose stay apart: a token's rows have other codes with each expert");
-    return;
-  }
+  if (has_expert_scale(layer.recipe.wgrad_operands))
+    return fuse_permuted_cast(graph, layer, reasons);
   graph.gathers_tokens = may_gather(layer);
   bool of_x = false, of_dy = false;
   for (Operation& operation : graph.operations) {

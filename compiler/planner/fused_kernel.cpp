@@ -12,6 +12,7 @@ constexpr FusedKernel kFusedKernels[] = {
     {"moejit_gemm_fc1_activation_quantize_", "fuse_activation"},
     {"moejit_permute_transpose_x_", "fuse_transpose"},
     {"moejit_permute_transpose_grad_", "fuse_transpose"},
+    {"moejit_quantize_permute_transpose_grad_", "fuse_transpose"},
     {"moejit_permute_quantize_columns_x_", "fuse_transpose"},
     {"moejit_permute_quantize_columns_grad_", "fuse_transpose"},
     {"moejit_permute_scale_columns_x_", "fuse_transpose"},

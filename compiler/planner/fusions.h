@@ -19,6 +19,10 @@ void fuse_quantize(Graph& graph, const Layer& layer, std::vector<std::string>& r
 // backward pass needs the permuted rows otherwise, it permutes them again.
 void fuse_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
+// Joins casts of permuted rows whose scales are known before the values with the transposes of what
+// they make. fuse_transpose() calls it for such rows.
+void fuse_permuted_cast(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
+
 // Joins the activation's gradient with the transposes of its result and of the activation.
 void fuse_activation_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
@@ -35,5 +39,11 @@ void fuse_activation(Graph& graph, const Layer& layer, const PlanOptions& option
 // permute, and combine with unpermute. The status word is the group's.
 void exchange_tokens(Graph& graph, const Layer& layer, int64_t rank,
                      std::vector<std::string>& reasons);
+
+// Makes the operations that permute x write the token of each row.
+void tell_tokens(Graph& graph);
+
+// Returns whether a kernel that has tiles of 128 rows of an expert has all of its pad rows, too.
+bool has_pads_at_the_end_of_tiles(const Layer& layer);
 
 }  // namespace moejit::compiler

@@ -6,6 +6,7 @@
 #include "compiler/planner/operations/activation_backward.h"
 #include "compiler/planner/operations/bias_gradient.h"
 #include "compiler/planner/operations/cast_blocks.h"
+#include "compiler/planner/operations/cast_transpose.h"
 #include "compiler/planner/operations/exchange.h"
 #include "compiler/planner/operations/expert_scales.h"
 #include "compiler/planner/operations/group_columns.h"
@@ -35,7 +36,7 @@ using OperationKind =
                  Route, PermutePad, GroupedGemm, GroupedGemmActivation, Activate, Unpermute,
                  Transpose, QuantizeColumns, Wgrad, ActivationBackward, ActivationBackwardTranspose,
                  BiasGradient, BiasDprobs, MatrixAmax, ExpertScales, CastBlocks, TakeScales,
-                 UpdateScales, RowAmax, ExchangeKernel>;
+                 UpdateScales, RowAmax, ExchangeKernel, CastTranspose>;
 
 // A tensor that an operation reads or writes, with its scales if it has any.
 struct Port {

@@ -88,9 +88,11 @@ struct StoreCast {
 // A token's row to each of its destinations, cast with the scale of the destination's expert, and
 // with kMovesProbs its probability; where that is 0, the data is zeros. Pad rows of the groups
 // become zeros. Uses row_map [T, K], counts [E], offs [E + 1], expert_scales [E], output [P, C],
-// and with kMovesProbs probs [T, K] and output_probs [P].
+// and with kMovesProbs probs [T, K] and output_probs [P]. With kTellsTokens row_tokens [P] gets the
+// token of each real row, or ~token where the data is zeros.
 template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs,
-          typename Format, typename Prob = float, typename Amax = AmaxIsDropped>
+          typename Format, typename Prob = float, typename Amax = AmaxIsDropped,
+          bool kTellsTokens = false>
 struct StorePermutedCast {
   static_assert(kTopK > 0, "a token is routed to at least one expert");
 
@@ -154,10 +156,15 @@ struct StorePermutedCast {
       ptx::store_streaming(ptx::as<Bytes16>(output + at.offset_in_row(row, column)),
                            is_zero ? Bytes16{} : bytes);
     }
+    // Each lane for its own destination.
+    if (batch.to.row < 0 || at.index != 0) return;
     if constexpr (kMovesProbs) {
-      // Each lane for its own destination.
-      if (batch.to.row < 0 || at.index != 0) return;
       ptx::store(ptx::global(params.output_probs) + batch.to.row, batch.to.prob);
+    }
+    if constexpr (kTellsTokens) {
+      const auto token = static_cast<int32_t>(at.row);
+      ptx::store(ptx::global(params.row_tokens) + batch.to.row,
+                 batch.to.prob == 0.0f ? ~token : token);
     }
   }
 };

@@ -1,7 +1,7 @@
 // quantize_permute_pad: bf16 rows, rounded to bf16 and cast with the scale of its expert, stored to
 //   every destination of the row, and pad rows
 // row_chain load=rows transform=identity quantize=expert format=F8_E4M3 store=permuted columns=7168
-//   local_experts=8 top_k=8 epsilon=0 threads=128 segments_in_flight=1 amax=3e+0
+//   local_experts=8 top_k=8 epsilon=0 tells_tokens threads=128 segments_in_flight=1 amax=3e+0
 #include "moejit_device/stage/row_chain.cuh"
 
 using namespace moejit::device;
@@ -12,15 +12,17 @@ constexpr int32_t kAmaxFirst = 0;         // which of them records the maximum
 constexpr int32_t kTopK = 8;              // experts that a token is routed to
 constexpr int32_t kLocalExperts = 8;      // groups of rows
 constexpr bool kMovesProbs = true;        // beside the rows; 0 zeros the row
+constexpr bool kTellsTokens = true;       // whose row each permuted one is
 constexpr int32_t kThreads = 128;         // per CTA
 constexpr int32_t kSegmentsInFlight = 1;  // segments loaded before one is used
 
 using Amax = AmaxIsRecorded<kLocalExperts, kAmaxStride, kAmaxFirst>;
-using Store = StorePermutedCast<kColumns, kTopK, kLocalExperts, kMovesProbs, E4m3, float, Amax>;
+using Store = StorePermutedCast<kColumns, kTopK, kLocalExperts, kMovesProbs, E4m3, float, Amax,
+                                kTellsTokens>;
 using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, QuantizeNone, Store, kThreads,
                         kSegmentsInFlight>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_quantize_permute_pad_bf16_e4m3_1x128_082790e6, RowChainParams) {
+              moejit_quantize_permute_pad_bf16_e4m3_1x128_4e4d3f75, RowChainParams) {
   Kernel::run(params);
 }

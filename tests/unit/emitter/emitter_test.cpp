@@ -94,6 +94,8 @@ std::vector<KernelPlan> kernels() {
        .spec = GatedGradientSpec{.local_experts = 7, .columns = 144, .casts_columns = true}},
       {.operation = "activation_quantize", .spec = rounded},
       {.operation = "quantize_columns", .spec = ColumnCastSpec{.local_experts = 7, .columns = 272}},
+      {.operation = "quantize_permute_transpose",
+       .spec = CastTransposeSpec{.local_experts = 7, .columns = 272}},
       {.operation = "scale_columns",
        .spec = GroupColumnsSpec{.local_experts = 7, .columns = 272, .epsilon = 1e-12f}},
       {.operation = "quantize_columns",

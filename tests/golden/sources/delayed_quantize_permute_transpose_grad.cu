@@ -1,0 +1,23 @@
+// quantize_permute_transpose_grad: bf16 rows [T, 7168], with known scales of experts, to permuted
+//   rows and to e5m2 columns of their experts
+// cast_transpose format=F8_E5M2 local_experts=8 columns=7168 amax=2e+0 threads=256
+#include "moejit_device/cast/cast_transpose.cuh"
+
+using namespace moejit::device;
+
+constexpr int32_t kLocalExperts = 8;  // groups of rows
+constexpr int32_t kColumns = 7168;    // of a row
+constexpr bool kZeroes = false;       // rows that were permuted as zeros
+constexpr bool kStoresRows = true;    // and not columns alone
+constexpr int32_t kThreads = 256;     // per CTA, which holds a tile
+constexpr int32_t kAmaxStride = 2;    // columns of the state for each expert
+constexpr int32_t kAmaxFirst = 0;     // which of them records the maximum
+
+using Kernel = CastTranspose<kLocalExperts, kColumns, E5m2, kZeroes, kStoresRows,
+                             ColumnOfExpert<kAmaxStride, kAmaxFirst>, kThreads>;
+
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
+              moejit_quantize_permute_transpose_grad_bf16_e5m2_128x128_8c629c06,
+              CastTransposeParams) {
+  Kernel::run(params);
+}
