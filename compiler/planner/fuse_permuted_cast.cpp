@@ -7,39 +7,52 @@
 namespace moejit::compiler {
 namespace {
 
-// Returns the transpose of what an operation that casts permuted rows makes, in the same phase, or
-// null.
-const Operation* find_transpose(const Graph& graph, const Operation& cast) {
-  const auto* const permute = kind_of<PermutePad>(cast);
-  const Port* const output = find_write(cast, "output");
-  if (permute == nullptr || output == nullptr || !permute->quantize ||
-      find_read(cast, "expert_scales") == nullptr)
+// Returns the operation that casts and permutes the rows which a transpose of backward reads; null
+// for other operations.
+const Operation* find_cast(const Graph& graph, const Operation& transpose) {
+  if (kind_of<Transpose>(transpose) == nullptr || transpose.phase == Phase::kForward)
     return nullptr;
-  for (const Operation& operation : graph.operations)
-    if (operation.phase == cast.phase && kind_of<Transpose>(operation) != nullptr &&
-        read_of(operation, "input").tensor == output->tensor)
+  const std::string& rows = read_of(transpose, "input").tensor;
+  for (const Operation& operation : graph.operations) {
+    const auto* const permute = kind_of<PermutePad>(operation);
+    if (permute != nullptr && permute->quantize && defines(operation, rows) &&
+        find_read(operation, "expert_scales") != nullptr)
       return &operation;
+  }
   return nullptr;
 }
 
-Operation join(const Operation& cast, const Operation& transpose) {
+// Returns a transpose that casts rows of tokens itself.
+Operation gathered(const Operation& cast, const Operation& transpose) {
   const auto& permute = *kind_of<PermutePad>(cast);
-  Operation joined{.name = fmt::format("quantize_permute_{}", transpose.name),
+  Operation joined{.name = fmt::format("permute_{}", transpose.name),
                    .kind = CastTranspose{.local_experts = permute.local_experts,
                                          .columns = permute.columns,
                                          .format = permute.quantize->format,
-                                         .amax = permute.amax},
+                                         .zeroes_rows = find_read(cast, "probs") != nullptr},
                    .reads = {read_of(cast, "input"),
                              {.role = "row_tokens", .tensor = "row_tokens"},
                              read_of(cast, "counts"),
                              read_of(cast, "offs"),
                              read_of(transpose, "output_offs"),
                              read_of(cast, "expert_scales")},
-                   .writes = cast.writes,
-                   .phase = cast.phase};
-  joined.writes.push_back(write_of(transpose, "output"));
+                   .writes = {write_of(transpose, "output")},
+                   .phase = transpose.phase};
   joined.writes.back().role = "output_colwise";
   return joined;
+}
+
+// Makes it do what the cast does, too, in whose place it comes.
+void join(Operation& joined, const Operation& cast) {
+  joined.name = fmt::format("quantize_{}", joined.name);
+  joined.writes.insert(joined.writes.begin(), cast.writes.begin(), cast.writes.end());
+  std::get<CastTranspose>(joined.kind).amax = kind_of<PermutePad>(cast)->amax;
+}
+
+// Returns how many bytes a column takes less if a transpose reads tokens in bf16 instead of
+// permuted codes.
+int64_t bytes_not_read(const Layer& layer) {
+  return std::min(layer.max_tokens * layer.top_k, layer.max_permuted_rows) - 2 * layer.max_tokens;
 }
 
 std::string apart_reason(const Layer& layer) {
@@ -52,21 +65,31 @@ std::string apart_reason(const Layer& layer) {
 
 }  // namespace
 
-// Of the forward pass, whose rows backward transposes, no operation knows the token of a row before
-// the rows are permuted.
 void fuse_permuted_cast(Graph& graph, const Layer& layer, std::vector<std::string>& reasons) {
   if (const std::string apart = apart_reason(layer); !apart.empty()) {
     reasons.push_back("permute and transpose stay apart: " + apart);
     return;
   }
   for (size_t i = 0; i < graph.operations.size(); ++i) {
-    const Operation* const transpose = find_transpose(graph, graph.operations[i]);
-    if (transpose == nullptr || graph.operations[i].phase == Phase::kForward) continue;
-    const std::string replaced = transpose->name;
-    graph.operations[i] = join(graph.operations[i], *transpose);
-    std::erase_if(graph.operations,
-                  [&](const Operation& operation) { return operation.name == replaced; });
+    const Operation* const found = find_cast(graph, graph.operations[i]);
+    if (found == nullptr) continue;
+    const bool is_of_backward = found->phase == Phase::kBackward;
+    if (!is_of_backward && bytes_not_read(layer) <= 0) continue;
+    Operation made = gathered(*found, graph.operations[i]);
     graph.gathers_tokens = true;
+    if (!is_of_backward) {
+      graph.operations[i] = std::move(made);
+      reasons.push_back(fmt::format(
+          "permute and the cast of x by columns are one kernel: backward reads x [T, {0}] again, "
+          "and permuted_q [P, {0}] is not read for wgrad{1}",
+          layer.hidden, layer.recompute == Recompute::kNone ? " and not saved" : ""));
+      continue;
+    }
+    join(made, *found);
+    const auto cast = graph.operations.begin() + (found - graph.operations.data());
+    *cast = std::move(made);
+    graph.operations.erase(graph.operations.begin() + static_cast<std::ptrdiff_t>(i));
+    --i;
     reasons.push_back(fmt::format(
         "the cast of dy, permute and transpose are one kernel: scales are known before the values, "
         "so grad_permuted_q [P, {}] is not read for wgrad",

@@ -4,6 +4,7 @@
 #include "tests/unit/planner/training_layers.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 
 namespace moejit::compiler {
 namespace {
@@ -26,7 +27,7 @@ TEST(DelayedScalingPlan, PlanScalesOfTheStepsBeforeInOnePass) {
   EXPECT_EQ(operations_of(plan, Phase::kBackward),
             (Names{"take_grad_scales", "quantize_permute_transpose_grad", "gemm_fc2_dgrad",
                    "activation_backward_quantize_transpose", "gemm_fc2_wgrad", "gemm_fc2_wgrad_add",
-                   "transpose_x", "gemm_fc1_wgrad", "gemm_fc1_wgrad_add", "gemm_fc1_dgrad",
+                   "permute_transpose_x", "gemm_fc1_wgrad", "gemm_fc1_wgrad_add", "gemm_fc1_dgrad",
                    "unpermute_grad"}));
   // No gradient needs the scales of the next step, and one launch finds those of a pass.
   EXPECT_EQ(operations_of(plan, Phase::kForwardScales), Names{"update_scales"});
@@ -39,11 +40,13 @@ TEST(DelayedScalingPlan, PlanScalesOfTheStepsBeforeInOnePass) {
   EXPECT_EQ(find_tensor(plan, "fc1_amax_history")->bytes, 4 * 1024 * 3 * experts);
   EXPECT_EQ(find_tensor(plan, "fc2_grad_scale")->bytes, 4 * 2 * experts);
   // Backward has the scales that its forward pass had, whatever the state holds by then. It casts
-  // act again with one of them.
+  // act and x again with them.
   std::set<std::string> saved =
       tensors_of_role(plan_of(layer_of(Recipe::kFp8Current)), TensorRole::kSaved);
-  saved.erase("act_q");
-  saved.insert("act_scale");
+  for (const std::string_view cast_again : {"act", "permuted"}) {
+    saved.erase(fmt::format("{}_q", cast_again));
+    saved.insert(fmt::format("{}_scale", cast_again));
+  }
   saved.insert("row_tokens");
   EXPECT_EQ(tensors_of_role(plan, TensorRole::kSaved), saved);
 }
@@ -58,6 +61,28 @@ TEST(DelayedScalingPlan, TransposeByThemselvesWhatIsCastElsewhere) {
   EXPECT_NE(find_kernel(plan, "activation_backward_quantize"), nullptr);
   EXPECT_NE(find_kernel(plan, "transpose_act"), nullptr);
   EXPECT_NE(find_kernel(plan, "transpose_dh1"), nullptr);
+}
+
+// With hardly more than a row for a token, bf16 tokens are more bytes to read than codes of rows.
+TEST(DelayedScalingPlan, CastXAgainWhereTokensHaveManyRows) {
+  Layer layer = layer_of(Recipe::kFp8Delayed);
+  const auto transposes_x = [&](std::string_view rows) {
+    const LayerPlan plan = plan_of(layer);
+    const KernelPlan* kernel = find_kernel(plan, "permute_transpose_x");
+    if (kernel == nullptr) kernel = find_kernel(plan, "transpose_x");
+    return touches(*kernel, rows);
+  };
+  EXPECT_TRUE(transposes_x("x"));
+  // A row of x is zeros if its probability is 0; a row of a gradient is not.
+  const LayerPlan plan = plan_of(layer);
+  const auto zeroes_rows = [&](std::string_view name) {
+    return std::get<CastTransposeSpec>(find_kernel(plan, name)->spec).zeroes_rows;
+  };
+  EXPECT_TRUE(zeroes_rows("permute_transpose_x"));
+  EXPECT_FALSE(zeroes_rows("quantize_permute_transpose_grad"));
+  layer.top_k = 2;
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  EXPECT_TRUE(transposes_x("permuted_q"));
 }
 
 // A state keeps its bits if nobody wants dh1: what is not cast is not recorded.
