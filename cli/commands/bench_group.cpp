@@ -48,10 +48,10 @@ Result<void> check_options(const BenchCommand& command, const Layer& layer) {
   return check_bench_options(command);
 }
 
-// A kernel of a call, by the median of the slower rank.
+// A kernel of a call, by the medians of the slowest and of the fastest rank.
 struct Line {
   const KernelPlan* kernel = nullptr;
-  double microseconds = 0.0;
+  double slowest_us = 0.0, fastest_us = 0.0;
   double wire_bytes = 0.0;  // that a rank sends, in the mean
 };
 
@@ -72,7 +72,7 @@ struct GroupBench {
   int64_t tokens = 0;  // of each rank
   std::vector<Line> lines;
   double forward_us = 0.0, backward_us = 0.0;
-  double exchange_us = 0.0;  // of the kernels that exchange
+  double exchange_us = 0.0;  // of the kernels that exchange, each on the rank that waits least
   runtime::EngineCounters counters;
 };
 
@@ -89,9 +89,10 @@ void evaluate(const GroupTimes& measured, const GroupPlan& plan, GroupBench& ben
     const KernelPlan& kernel = plan.kernels[measured.kernels[i]];
     if (kernel.phase == Phase::kForward) of_forward = i + 1;
     bench.lines.push_back({.kernel = &kernel,
-                           .microseconds = measured.slowest(i, i + 1),
+                           .slowest_us = measured.slowest(i, i + 1),
+                           .fastest_us = measured.fastest(i, i + 1),
                            .wire_bytes = wire_bytes(kernel, traffic, plan.layer, bench.tokens)});
-    if (exchanges(kernel)) bench.exchange_us += bench.lines.back().microseconds;
+    if (exchanges(kernel)) bench.exchange_us += bench.lines.back().fastest_us;
   }
   bench.forward_us = measured.slowest(0, of_forward);
   bench.backward_us = measured.slowest(of_forward, measured.kernels.size());
@@ -99,21 +100,25 @@ void evaluate(const GroupTimes& measured, const GroupPlan& plan, GroupBench& ben
 
 std::string text_of(const Layer& layer, const GroupBench& bench, int32_t width) {
   constexpr auto kRight = Table::Align::kRight;
-  Table table({{"kernel"}, {"hot", kRight}, {"on the wire", kRight}, {"GB/s", kRight}});
+  Table table({{"kernel"},
+               {"slowest rank", kRight},
+               {"fastest", kRight},
+               {"on the wire", kRight},
+               {"GB/s", kRight}});
   for (const Line& line : bench.lines) {
     const bool sends = line.wire_bytes > 0.0;
-    table.add({line.kernel->operation, time_text(line.microseconds),
+    table.add({line.kernel->operation, time_text(line.slowest_us), time_text(line.fastest_us),
                sends ? bytes_text(static_cast<int64_t>(line.wire_bytes)) : "",
-               sends ? fmt::format("{:.0f}", line.wire_bytes / line.microseconds * 1e-3) : ""});
+               sends ? fmt::format("{:.0f}", line.wire_bytes / line.fastest_us * 1e-3) : ""});
   }
   const double step = bench.forward_us + bench.backward_us;
-  std::string text = fmt::format("layer \"{}\" on {}, {} tokens each, the slower rank\n\n{}\n",
-                                 layer.name, bench.target, bench.tokens, table.text(width));
+  std::string text = fmt::format("layer \"{}\" on {}, {} tokens each\n\n{}\n", layer.name,
+                                 bench.target, bench.tokens, table.text(width));
   text += fmt::format("forward {}", time_text(bench.forward_us));
   if (bench.backward_us > 0.0)
     text += fmt::format(", backward {}, step {}", time_text(bench.backward_us), time_text(step));
-  text += fmt::format("; exchange {}, {:.0f} % of it\n", time_text(bench.exchange_us),
-                      100.0 * bench.exchange_us / step);
+  text += fmt::format("; exchange {}, {:.0f} % of it, on ranks that wait least\n",
+                      time_text(bench.exchange_us), 100.0 * bench.exchange_us / step);
   return text + counters_text(bench.counters) + "\n";
 }
 
@@ -122,7 +127,8 @@ std::string json_of(const Layer& layer, const GroupBench& bench) {
   for (const Line& line : bench.lines)
     lines.push_back({{"operation", line.kernel->operation},
                      {"phase", to_string(line.kernel->phase)},
-                     {"hot_us", line.microseconds},
+                     {"slowest_us", line.slowest_us},
+                     {"fastest_us", line.fastest_us},
                      {"wire_bytes", line.wire_bytes}});
   const nlohmann::ordered_json json = {{"layer", layer.name},
                                        {"device", bench.target},

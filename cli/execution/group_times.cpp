@@ -47,6 +47,21 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// Returns the median of each rank.
+std::vector<double> medians(const GroupTimes& times, std::size_t first, std::size_t last) {
+  std::vector<double> medians;
+  for (const auto& steps : times.of_rank) {
+    std::vector<double> sums;
+    for (const auto& step : steps) {
+      double sum = 0.0;
+      for (std::size_t i = first; i < last; ++i) sum += step[i];
+      sums.push_back(sum);
+    }
+    medians.push_back(median(std::move(sums)));
+  }
+  return medians;
+}
+
 // Makes a step on all ranks, which mark their kernels if there are marks.
 Result<void> make_step(GroupSession& session, int32_t ranks, bool is_training,
                        std::span<Marks> marks) {
@@ -62,17 +77,10 @@ Result<void> make_step(GroupSession& session, int32_t ranks, bool is_training,
 }  // namespace
 
 double GroupTimes::slowest(std::size_t first, std::size_t last) const {
-  double slowest = 0.0;
-  for (const auto& steps : of_rank) {
-    std::vector<double> times;
-    for (const auto& step : steps) {
-      double sum = 0.0;
-      for (std::size_t i = first; i < last; ++i) sum += step[i];
-      times.push_back(sum);
-    }
-    slowest = std::max(slowest, median(std::move(times)));
-  }
-  return slowest;
+  return std::ranges::max(medians(*this, first, last));
+}
+double GroupTimes::fastest(std::size_t first, std::size_t last) const {
+  return std::ranges::min(medians(*this, first, last));
 }
 
 Result<GroupTimes> measure_group(GroupSession& session, GroupDevices& devices,

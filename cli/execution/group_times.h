@@ -22,8 +22,10 @@ struct GroupTimes {
   std::vector<std::size_t> kernels;                       // of a step, in the plan's kernels
   std::vector<std::vector<std::vector<double>>> of_rank;  // [rank][step][kernel]
 
-  // Returns the median of the kernels [first, last) of a step together, on the slowest rank.
+  // Return the median of the kernels [first, last) of a step together, on the slowest and on the
+  // fastest rank.
   double slowest(std::size_t first, std::size_t last) const;
+  double fastest(std::size_t first, std::size_t last) const;
 };
 
 // Times steps on all ranks of a group: their kernels, behind steps that heat the GPUs. Errors:
