@@ -73,7 +73,7 @@ struct DispatchPermute {
  private:
   // Returns the position, absent if no expert of this rank wants its row. All lanes call.
   MOEJIT_DEVICE static Position wanted(Position at, const typename Store::Fetched& where) {
-    if (!Store::has_destination(where)) at.kind = RowKind::kAbsent;
+    if (!Store::is_permuted(where)) at.kind = RowKind::kAbsent;
     return at;
   }
 

@@ -78,6 +78,8 @@ struct StorePermuted {
     return To::fetch(params, at, 0);
   }
   MOEJIT_DEVICE static bool has_destination(const Fetched& first) { return To::exist(first); }
+  // Returns whether a segment goes to any permuted row.
+  MOEJIT_DEVICE static bool is_permuted(const Fetched& first) { return To::exist(first); }
   template <typename Segment>
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched& first, const Segment& segment) {
@@ -168,8 +170,8 @@ struct StoreRowsAndPermuted {
                                      const SegmentPosition<kColumns>& at) {
     return Permuted::fetch(params, at);
   }
-  MOEJIT_DEVICE static bool has_destination(const Fetched& first) {
-    return Permuted::has_destination(first);
+  MOEJIT_DEVICE static bool is_permuted(const Fetched& first) {
+    return Permuted::is_permuted(first);
   }
   MOEJIT_DEVICE static void store(const RowChainParams& params, const SegmentPosition<kColumns>& at,
                                   const Fetched& where, const QuantizedSegment& segment) {
