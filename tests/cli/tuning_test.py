@@ -71,9 +71,13 @@ class Tuning(tool.ToolTest):
         self.assertIn("kBandTiles = 4;", self.succeed("emit", operation, "--tuning", record).stdout)
 
     def test_the_records_that_come_with_the_examples_have_their_problems(self):
-        record = ROOT / "docs/examples/tuning/h100-sxm.json"
+        for gpu, layers in (("h100-sxm", ("deepseek-v3-ep8", "gpt-oss-20b", "mixtral-8x7b", "qwen3-30b-a3b")),
+                            ("h200-sxm", ("deepseek-v3-ep8", "qwen3-235b-a22b-ep8"))):
+            self.check_record(ROOT / f"docs/examples/tuning/{gpu}.json", layers)
+
+    def check_record(self, record, layers):
         names = {entry["problem"] for entry in json.loads(record.read_text())["entries"]}
-        for name in ("deepseek-v3-ep8", "gpt-oss-20b", "mixtral-8x7b", "qwen3-30b-a3b"):
+        for name in layers:
             layer = ROOT / f"docs/examples/layers/{name}.json"
             training = self.write(f"{name}.json", dict(json.loads(layer.read_text()), passes=["forward", "backward"]))
             kernels = self.succeed_json("plan", training, "--tuning", record)["kernels"]
