@@ -214,11 +214,10 @@ class TokenExchange {
     }
     graph_.operations.insert(reader, std::make_move_iterator(added.begin()),
                              std::make_move_iterator(added.end()));
-    reasons_.push_back(
-        fmt::format("{} is dispatched to slots and permuted there: a row is cast in another way "
-                    "for each of its "
-                    "experts, or is looked at before it is cast",
-                    tokens));
+    reasons_.push_back(fmt::format(
+        "{} is dispatched to slots and permuted there: a row is cast in another way for each of "
+        "its experts, or is looked at before it is cast",
+        tokens));
   }
 
   // Joins the sum of a token's rows with their way home.
@@ -238,16 +237,8 @@ class TokenExchange {
     }
     std::erase_if(unpermute->writes, [](const Port& port) { return port.role == "output"; });
     narrow(*unpermute);
-    if (!has_value("slot_dprobs")) graph_.values.push_back(slot_dprobs());
     graph_.operations.insert(unpermute + 1, std::move(combine));
   }
-  Value slot_dprobs() const {
-    return {
-        .name = "slot_dprobs",
-        .dtype = DType::kF32,
-        .shape = {{"S", layer_.expert_parallel.ranks * layer_.max_tokens}, {"K", layer_.top_k}}};
-  }
-
   Graph& graph_;
   const Layer& layer_;
   int64_t rank_;

@@ -151,4 +151,13 @@ Result<void> read_call(const compiler::Plan& plan, const PlanHandle& handle,
   return {};
 }
 
+Result<compiler::GradientMode> read_mode(moejit_gradient_mode mode, const char* function) {
+  if (mode == MOEJIT_GRADIENT_OVERWRITE) return compiler::GradientMode::kOverwrite;
+  if (mode == MOEJIT_GRADIENT_ADD) return compiler::GradientMode::kAdd;
+  return fail(Stage::kLaunch, ErrorCode::kInvalidValue,
+              fmt::format("mode of {}() is {}, wanted {} or {}", function, static_cast<int>(mode),
+                          static_cast<int>(MOEJIT_GRADIENT_OVERWRITE),
+                          static_cast<int>(MOEJIT_GRADIENT_ADD)));
+}
+
 }  // namespace moejit::bindings

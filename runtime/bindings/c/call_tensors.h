@@ -41,4 +41,7 @@ Result<void> read_call(const compiler::Plan& plan, const PlanHandle& handle,
                        const moejit_call& call, uint32_t call_bit, const char* function,
                        GivenCall& given);
 
+// Returns what a backward call does with gradients. Error kInvalidValue: no such mode.
+Result<compiler::GradientMode> read_mode(moejit_gradient_mode mode, const char* function);
+
 }  // namespace moejit::bindings

@@ -16,6 +16,7 @@ using moejit::bindings::GivenCall;
 using moejit::bindings::guarded;
 using moejit::bindings::null_argument;
 using moejit::bindings::read_call;
+using moejit::bindings::read_mode;
 using moejit::compiler::GradientMode;
 using moejit::compiler::Pass;
 using moejit::runtime::CallMemory;
@@ -38,15 +39,6 @@ moejit_error_code with_call(moejit_layer* layer, const moejit_call* call, uint32
     MOEJIT_TRY(read_call(layer->plan, *layer, *call, call_bit, function, given));
     return body(*layer->prepared, given.tensors.span(), given.memory, given.stream);
   });
-}
-
-Result<GradientMode> read_mode(moejit_gradient_mode mode, const char* function) {
-  if (mode == MOEJIT_GRADIENT_OVERWRITE) return GradientMode::kOverwrite;
-  if (mode == MOEJIT_GRADIENT_ADD) return GradientMode::kAdd;
-  return fail(Stage::kLaunch, ErrorCode::kInvalidValue,
-              fmt::format("mode of {}() is {}, wanted {} or {}", function, static_cast<int>(mode),
-                          static_cast<int>(MOEJIT_GRADIENT_OVERWRITE),
-                          static_cast<int>(MOEJIT_GRADIENT_ADD)));
 }
 
 Result<Pass> read_pass(moejit_pass pass, const char* function) {

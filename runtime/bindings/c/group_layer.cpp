@@ -176,15 +176,7 @@ moejit_error_code moejit_group_layer_backward(moejit_group_layer* layer, moejit_
   return with_call(
       layer, call, MOEJIT_USED_BY_BACKWARD, kFunction,
       [&](GroupLayer& prepared, const moejit::bindings::GivenCall& given) -> Result<void> {
-        if (mode != MOEJIT_GRADIENT_OVERWRITE && mode != MOEJIT_GRADIENT_ADD)
-          return fail(
-              Stage::kLaunch, ErrorCode::kInvalidValue,
-              fmt::format("mode of {}() is {}, wanted {} or {}", kFunction, static_cast<int>(mode),
-                          static_cast<int>(MOEJIT_GRADIENT_OVERWRITE),
-                          static_cast<int>(MOEJIT_GRADIENT_ADD)));
-        return prepared.backward(
-            given.tensors.span(),
-            mode == MOEJIT_GRADIENT_ADD ? GradientMode::kAdd : GradientMode::kOverwrite,
-            given.memory, given.stream);
+        MOEJIT_TRY_ASSIGN(const GradientMode read, moejit::bindings::read_mode(mode, kFunction));
+        return prepared.backward(given.tensors.span(), read, given.memory, given.stream);
       });
 }
