@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simulator/cta.h"
+#include "runtime/simulator/group/group_state.h"
 
 #include <cstring>
 #include <fmt/core.h>
@@ -72,6 +73,10 @@ void* Cta::access_global(const void* address, uint32_t bytes, sim::Access kind, 
     report(site, launch_->memory->explain(number, bytes, kind, now));
   }
   return const_cast<void*>(address);
+}
+
+GlobalActor Cta::global_actor() const {
+  return {first_cta_, actor(), rank_ == nullptr ? nullptr : &rank_->knowledge};
 }
 
 // Checks a prefetch. It reads nothing: bytes that nothing wrote, or that others write, are fine.

@@ -66,8 +66,9 @@ std::optional<std::string> Cta::land_bulk_row(const BulkRow& row) {
 // Lands the stores of this thread but those of its last groups; they have been read.
 void Cta::land_bulk_stores(int32_t pending_groups) {
   std::vector<BulkRow>& rows = tensor_copies_.bulk_rows;
-  if (rows.empty()) return;
-  const int64_t before = tensor_copies_.find(thread())->committed - pending_groups;
+  const TensorStores* const own = tensor_copies_.find(thread());
+  if (rows.empty() || own == nullptr) return;  // this thread has started none
+  const int64_t before = own->committed - pending_groups;
   for (std::size_t i = 0; i < rows.size();) {
     if (rows[i].thread != thread() || rows[i].group >= before) {
       ++i;

@@ -218,7 +218,7 @@ class Cta {
   std::string describe(Conflict conflict, const char* verb, uint32_t bytes) const;
   std::string describe_agent(const OtherAccess& other) const;
   void land(const AsyncCopy& copy);
-  GlobalActor global_actor() const { return {first_cta_, actor()}; }
+  GlobalActor global_actor() const;
   void check_alive(int32_t cta, const char* verb, sim::Site site);
 
   // mbarriers.cpp

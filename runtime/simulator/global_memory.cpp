@@ -22,9 +22,8 @@ struct WriteStamp {
   static constexpr uint32_t kLateEpoch = 127;
   uint32_t bits;
 
-  static uint32_t hash(int32_t cta) { return (static_cast<uint32_t>(cta) * 0x9e3779b1u) >> 22; }
   static WriteStamp make(uint32_t bytes, const GlobalActor& actor) {
-    return {bytes << 28 | hash(actor.cta) << 17 |
+    return {bytes << 28 | KnownCtas::hash(actor.cta) << 17 |
             static_cast<uint32_t>(actor_of(actor.actor.stamp)) << 7 |
             std::min(epoch_of(actor.actor.stamp), kLateEpoch)};
   }
@@ -46,7 +45,11 @@ uint32_t words_of(uint32_t bytes) { return bytes >= 4 ? bytes / 4 : 1; }
 // Returns whether `actor` may touch these bytes of a word with this stamp.
 bool is_ordered(WriteStamp past, uint32_t bytes, const GlobalActor& actor) {
   if ((past.bytes() & bytes) == 0 || past.several_ctas()) return true;
-  if (past.cta_hash() != WriteStamp::hash(actor.cta)) return false;
+  if (past.cta_hash() != KnownCtas::hash(actor.cta)) {
+    const Stamp stamp =
+        past.several() ? 0 : make_stamp(static_cast<int32_t>(past.thread()), past.epoch());
+    return actor.others != nullptr && actor.others->knows_cta(past.cta_hash(), stamp, actor.actor);
+  }
   if (past.several() || past.epoch() == WriteStamp::kLateEpoch) return true;
   return actor.actor.is_after(make_stamp(static_cast<int32_t>(past.thread()), past.epoch()));
 }
@@ -194,8 +197,11 @@ std::string LaunchMemory::explain(uintptr_t address, uint32_t bytes, sim::Access
     const uint32_t* stamp = region->stamps + (address - region->stamps_begin) / 4 + i;
     const WriteStamp past{__atomic_load_n(stamp, __ATOMIC_RELAXED)};
     if (is_ordered(past, byte_mask(address, bytes), actor)) continue;
-    if (past.cta_hash() != WriteStamp::hash(actor.cta)) {
-      return what + " that another CTA wrote in this launch, and CTAs have no order (race)";
+    if (past.cta_hash() != KnownCtas::hash(actor.cta)) {
+      return what + (actor.others == nullptr
+                         ? " that another CTA wrote in this launch, and CTAs have no order (race)"
+                         : " that another CTA wrote in this launch: no release and acquire of a "
+                           "flag orders the two (race)");
     }
     return fmt::format("{} that thread {} wrote with no barrier since (race)", what, past.thread());
   }

@@ -60,10 +60,25 @@ class Allocations {
   std::map<uintptr_t, std::unique_ptr<InitialisedBits>> allocations_;
 };
 
+// What a CTA knows of the others of its launch. Stamps of writes have a hash of their CTA.
+class KnownCtas {
+ public:
+  static constexpr int32_t kHashBits = 10;
+  static uint32_t hash(int32_t cta) {
+    return (static_cast<uint32_t>(cta) * 0x9e3779b1u) >> (32 - kHashBits);
+  }
+
+  virtual ~KnownCtas() = default;
+  // Returns whether an access of a CTA with that hash is ordered before what the actor does now; 0
+  // stands for any access.
+  virtual bool knows_cta(uint32_t hash, Stamp past, const Actor& now) const = 0;
+};
+
 // The thread or agent that accesses global memory.
 struct GlobalActor {
   int32_t cta = 0;
   Actor actor;
+  const KnownCtas* others = nullptr;  // null: CTAs of a launch have no order
 };
 
 // The memory of one launch: its regions, and who wrote what in it. All host threads that run CTAs

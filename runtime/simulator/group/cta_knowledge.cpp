@@ -16,6 +16,18 @@ bool CtaKnowledge::knows(const AccessRecord& past, const Actor& now) const {
   });
 }
 
+bool CtaKnowledge::knows_cta(uint32_t hash, Stamp past, const Actor& now) const {
+  const CtaRun& own = runs_[run_];
+  const auto is_meant = [&](uint32_t run) {
+    const CtaRun& other = runs_[run];
+    return other.stream == own.stream && other.position == own.position &&
+           KnownCtas::hash(other.cta) == hash;
+  };
+  return std::any_of(learned_.rbegin(), learned_.rend(), [&](const Learned& learned) {
+    return learned.clock.covers_any(is_meant, past) && now.is_after(learned.at);
+  });
+}
+
 void CtaKnowledge::acquire(const Actor& now, const WorldClock& told) {
   // Whoever is ordered after one access of a thread's epoch is ordered after all of them.
   const auto same = std::ranges::find(learned_, now.stamp, &Learned::at);

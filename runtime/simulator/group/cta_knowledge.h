@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "runtime/simulator/global_memory.h"
 #include "runtime/simulator/group/world_clock.h"
 #include "runtime/simulator/ordering.h"
 
@@ -12,7 +13,7 @@ namespace moejit::runtime {
 // What the threads of one CTA know of others: what was ordered before its launch, and what they
 // have acquired since. An acquisition is an event of one thread; threads that a barrier orders
 // behind the event know it as well.
-class CtaKnowledge {
+class CtaKnowledge : public KnownCtas {
  public:
   CtaKnowledge(const std::vector<CtaRun>& runs, uint32_t run,
                std::shared_ptr<const WorldClock> base)
@@ -21,6 +22,7 @@ class CtaKnowledge {
   uint32_t run() const { return run_; }
   // Returns whether an access is ordered before what the actor does now.
   bool knows(const AccessRecord& past, const Actor& now) const;
+  bool knows_cta(uint32_t hash, Stamp past, const Actor& now) const override;
   // Adds what a flag told the actor.
   void acquire(const Actor& now, const WorldClock& told);
   // Returns what the actor knows; `own` are the accesses of this CTA.

@@ -3,6 +3,7 @@
 
 #include "runtime/simulator/clock.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -34,6 +35,15 @@ class WorldClock {
  public:
   // Returns whether an access of a run is before this moment.
   bool covers(const CtaRun& run, const AccessRecord& past) const;
+
+  // Returns whether an access of one of the runs that `is_meant` tells is before this moment; 0
+  // stands for any access.
+  template <typename IsMeant>
+  bool covers_any(IsMeant is_meant, Stamp past) const {
+    return std::ranges::any_of(runs_, [&](const Known& known) {
+      return is_meant(known.run) && (past == 0 || known.clock.covers(past));
+    });
+  }
 
   void join(const WorldClock& other);
   // Adds what the clock of a CTA says about its own threads.
