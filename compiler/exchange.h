@@ -14,18 +14,20 @@ namespace moejit::compiler {
 // The steps of an exchange of rows between the GPUs of one host, each of which has a part of the
 // experts. A call of an exchange runs on each rank
 //
-//   kChoices, the route of the slots, kDispatchPermute, kAwait, the experts without their permute
-//   and unpermute, kCombineRows
+//   kRouteDispatchPermute, the experts without their permute and unpermute, kCombineRows
 //
-// where the R * T_max slots are the tokens of the experts; or kDispatch instead of
-// kDispatchPermute, if the experts permute rows themselves.
+// where the R * T_max slots are the tokens of the experts. A backward call, whose routing is known,
+// has kDispatchPermute instead. If the experts permute rows themselves, it is
+//
+//   kChoices, kDispatch, kAwait, the experts without their unpermute, kCombineRows.
 enum class ExchangeStep {
   kChoices,          // every rank learns the choices of all ranks
   kDispatch,         // rows go to the ranks of their experts
   kDispatchPermute,  // the same, and from the slots to the permuted rows, while others are on the
-                     // wire
-  kAwait,            // waits until all rows have come
-  kCombineRows,      // the experts' rows of each token are added, sums go home and are added there
+                     // wire; ends when all rows have come
+  kRouteDispatchPermute,  // kChoices, the route of the slots and kDispatchPermute
+  kAwait,                 // waits until all rows have come
+  kCombineRows,  // the experts' rows of each token are added, sums go home and are added there
 };
 
 // An exchange, as one rank of several sees it. In a backward call kDispatch sends the rows of dy,
@@ -46,6 +48,7 @@ struct Exchange {
   DType topk_probs = DType::kF32;  // or kBF16
   int64_t timeout_ms = 10000;      // of each wait for a peer
   int64_t max_permuted_rows = 0;   // P, of the steps that have permuted rows
+  int64_t splits_alignment = 1;    // of the experts' groups of rows, of kRouteDispatchPermute
   bool moves_probs = true;         // whether kDispatchPermute writes their probabilities: forward
   bool tells_tokens = false;       // whether it writes which slot each row is of
   bool keeps_rows = false;         // whether it writes the rows of all slots a second time
@@ -66,11 +69,15 @@ struct Exchange {
 //   kDispatchPermute  those of kDispatch; row_map      those of kDispatch; permuted [P, H],
 //                     [S, K], slot_probs, counts [E],  permuted_scale_inv, permuted_probs [P],
 //                     offs [E + 1]                     row_tokens [P]; kept_rows [S, H],
-//                                                      kept_rows_scale_inv
+//                                                      kept_rows_scale_inv; epoch, tickets_r
+//   kRouteDispatch-   those of kChoices and kDispatch  those of kChoices and kDispatchPermute;
+//   Permute                                            row_map, counts, offs; piece_counts,
+//                                                      route_flags_r
 //   kAwait            row_flags of this rank           epoch
 //   kCombineRows      expert_rows [P, H] bf16,         results_r [S, H] or [T_max, K, H],
 //                     row_map, slot_ids, slot_dprobs,  dprobs_home_r [T_max, K], result_flags_r;
-//                     topk_ids                         output [T, H] bf16, dprobs [T, K]
+//                     topk_ids                         output [T, H] bf16, dprobs [T, K];
+//                                                      tickets_r
 //
 // All of them read `epoch` [1] and add bits to `group_status` [1] of this rank, which lies in the
 // group's memory. The experts may add bits to it too: kCombineRows gives every rank the bits of

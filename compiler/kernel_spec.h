@@ -37,8 +37,8 @@ using KernelSpec =
                  ColumnSumsSpec, RowDotsSpec, UnpermuteDprobsSpec, MultiCastTransposeSpec,
                  MatrixAmaxSpec, ExpertScalesSpec, BlockCastSpec, SwizzleScalesSpec,
                  GroupColumnsSpec, ExchangeChoicesSpec, DispatchRowsSpec, AwaitRowsSpec,
-                 DispatchPermuteSpec, CombineRowsSpec, TakeScalesSpec, UpdateScalesSpec,
-                 TwoLevelCastSpec, CastTransposeSpec>;
+                 DispatchPermuteSpec, RouteDispatchPermuteSpec, CombineRowsSpec, TakeScalesSpec,
+                 UpdateScalesSpec, TwoLevelCastSpec, CastTransposeSpec>;
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

@@ -7,6 +7,7 @@ namespace moejit::cli {
 void check_kernel(const compiler::ExchangeChoicesSpec&, const KernelTensors&, CheckList&) {}
 void check_kernel(const compiler::DispatchRowsSpec&, const KernelTensors&, CheckList&) {}
 void check_kernel(const compiler::DispatchPermuteSpec&, const KernelTensors&, CheckList&) {}
+void check_kernel(const compiler::RouteDispatchPermuteSpec&, const KernelTensors&, CheckList&) {}
 void check_kernel(const compiler::AwaitRowsSpec&, const KernelTensors&, CheckList&) {}
 void check_kernel(const compiler::CombineRowsSpec&, const KernelTensors&, CheckList&) {}
 

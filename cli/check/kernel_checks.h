@@ -54,6 +54,8 @@ void check_kernel(const compiler::DispatchRowsSpec& spec, const KernelTensors& t
                   CheckList& list);
 void check_kernel(const compiler::DispatchPermuteSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::RouteDispatchPermuteSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 void check_kernel(const compiler::AwaitRowsSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 void check_kernel(const compiler::CombineRowsSpec& spec, const KernelTensors& tensors,

@@ -61,8 +61,11 @@ double wire_bytes(const KernelPlan& kernel, const GroupTraffic& traffic, const L
   const auto count = static_cast<double>(tokens);
   const auto is = [&](std::string_view name) { return kernel.operation.starts_with(name); };
   const int64_t others = layer.expert_parallel.ranks - 1;
-  if (is("exchange_choices")) return count * static_cast<double>(others * traffic.choice_bytes);
-  if (is("dispatch_")) return count * traffic.remote_ranks * static_cast<double>(traffic.row_bytes);
+  const double choices = count * static_cast<double>(others * traffic.choice_bytes);
+  const double rows = count * traffic.remote_ranks * static_cast<double>(traffic.row_bytes);
+  if (is("exchange_choices")) return choices;
+  if (is("route_dispatch_")) return choices + rows;
+  if (is("dispatch_")) return rows;
   return is("combine_") ? count * traffic.combine_bytes : 0.0;
 }
 
@@ -78,7 +81,7 @@ struct GroupBench {
 
 bool exchanges(const KernelPlan& kernel) {
   return std::ranges::any_of(kernel.arguments, [](const compiler::KernelArgument& argument) {
-    return argument.role == "group.epoch";
+    return argument.role.ends_with("group.epoch");
   });
 }
 

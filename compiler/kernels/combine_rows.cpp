@@ -21,6 +21,7 @@ constexpr std::array kPointers = {
     MOEJIT_RANK_POINTERS(Params, result_flags, kReadWrite),
     MOEJIT_POINTER(Params, output, kWrite),
     MOEJIT_POINTER(Params, dprobs, kWrite),
+    MOEJIT_POINTER(Params, tickets, kReadWrite),
     MOEJIT_GROUP_POINTERS(Params),
 };
 constexpr std::array kNumbers = {MOEJIT_GROUP_NUMBERS(Params), MOEJIT_NUMBER(Params, tokens)};
@@ -30,16 +31,17 @@ static_assert(is_complete(kRecord));
 }  // namespace
 
 std::string to_string(const CombineRowsSpec& s) {
-  return fmt::format("combine_rows {}{} columns={}{}{} threads={}", shape_text(s.exchange),
-                     s.sends_rows ? " sends_rows" : "", s.columns, s.has_dprobs ? " dprobs" : "",
-                     s.probs == DType::kBF16 ? " bf16_probs" : "", s.threads);
+  return fmt::format("combine_rows {}{} columns={}{}{} sender_sms={} threads={}",
+                     shape_text(s.exchange), s.sends_rows ? " sends_rows" : "", s.columns,
+                     s.has_dprobs ? " dprobs" : "", s.probs == DType::kBF16 ? " bf16_probs" : "",
+                     s.sender_sms, s.threads);
 }
 
 // CTAs wait for peers, so that all have to be resident: they are as many as an SM holds of them.
 template <>
 LaunchShape KernelKind<CombineRowsSpec>::shape(const CombineRowsSpec& spec) {
   const int32_t threads = spec.exchange.top_k <= 8 && !spec.sends_rows ? 1024 : 768;  // of an SM
-  return {.threads = spec.threads, .ctas_per_sm = threads / spec.threads};
+  return {.threads = spec.threads, .ctas_per_sm = threads / spec.threads, .shared_bytes = 16};
 }
 
 template <>
@@ -84,11 +86,12 @@ KernelText KernelKind<CombineRowsSpec>::text(const CombineRowsSpec& spec) {
   add_columns(text, spec.columns);
   text.constants.push_back(
       bool_constant("kHasDprobs", spec.has_dprobs, "gradients of probabilities go along"));
+  add_sender_sms(text, spec.sender_sms);
   add_threads(text, spec.threads, 0);
   text.types_used.push_back(
       {"Kernel",
        spec.sends_rows ? "CombineEachRow" : "CombineRows",
-       {"Exchange", "kColumns", "kHasDprobs", prob_type(spec.probs), "kThreads"}});
+       {"Exchange", "kColumns", "kHasDprobs", prob_type(spec.probs), "kSenderSms", "kThreads"}});
   return text;
 }
 

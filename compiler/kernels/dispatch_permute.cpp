@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/kernels/exchange_parts.h"
 
+#include <algorithm>
 #include <array>
 #include <fmt/core.h>
 
@@ -28,6 +29,7 @@ constexpr std::array kPointers = {
     MOEJIT_POINTER(Params, kept_output, kWrite),
     MOEJIT_POINTER(Params, kept_scale_inv, kWrite),
     MOEJIT_POINTER(Params, saved_tokens, kRead),
+    MOEJIT_POINTER(Params, tickets, kReadWrite),
     MOEJIT_GROUP_POINTERS(Params),
 };
 constexpr std::array kNumbers = {MOEJIT_GROUP_NUMBERS(Params), MOEJIT_NUMBER(Params, tokens)};
@@ -38,23 +40,28 @@ static_assert(is_complete(kRecord));
 
 std::string to_string(const DispatchPermuteSpec& s) {
   return fmt::format(
-      "dispatch_permute {} columns={} input={} output={} epsilon={:g}{}{}{} threads={} "
+      "dispatch_permute {} columns={} input={} output={} epsilon={:g}{}{}{} sender_sms={} "
+      "rows_in_shared={} threads={} "
       "segments_in_flight={}",
       shape_text(s.exchange), s.columns, to_string(s.input), to_string(s.output), s.epsilon,
       s.moves_probs ? " moves_probs" : "", s.tells_tokens ? " tells_tokens" : "",
-      s.keeps_rows ? " keeps_rows" : "", s.threads, s.segments_in_flight);
+      s.keeps_rows ? " keeps_rows" : "", s.sender_sms, s.rows_in_shared, s.threads,
+      s.segments_in_flight);
 }
 
 // CTAs wait for peers, so that all have to be resident: they are as many as an SM holds of them.
 template <>
 LaunchShape KernelKind<DispatchPermuteSpec>::shape(const DispatchPermuteSpec& spec) {
-  return {.threads = spec.threads, .ctas_per_sm = 1024 / spec.threads};
+  return {.threads = spec.threads,
+          .ctas_per_sm = 1024 / spec.threads,
+          .shared_bytes = std::max(16, shared_rows_bytes(spec.rows_in_shared, spec.output,
+                                                         spec.columns, spec.exchange.top_k))};
 }
 
 template <>
 int64_t KernelKind<DispatchPermuteSpec>::busy(const DispatchPermuteSpec& spec, const CallBounds&,
                                               int64_t) {
-  return int64_t{spec.exchange.ranks} * chunks_of(spec.exchange);
+  return int64_t{spec.exchange.ranks + 1} * chunks_of(spec.exchange);
 }
 
 template <>
@@ -67,11 +74,10 @@ template <>
 Work KernelKind<DispatchPermuteSpec>::work(const DispatchPermuteSpec& spec, const CallBounds&,
                                            const CallRows& rows) {
   const double tokens = static_cast<double>(rows.tokens);
-  // Own rows are read, and written to all ranks that want them; those of others are read, and each
-  // is written to its permuted rows, and once more if it is kept.
+  // Own rows are read, and written to all ranks that want them; what came is read, and each row is
+  // written to its permuted rows, and once more if it is kept.
   const double slots = ranks_of_token(spec.exchange);
-  const auto moved = static_cast<int64_t>(
-      tokens * (slots + others_of_token(spec.exchange) + (spec.keeps_rows ? slots : 0.0)));
+  const auto moved = static_cast<int64_t>(tokens * slots * (spec.keeps_rows ? 3.0 : 2.0));
   return {.min_bytes = rows.tokens * exchanged_row_bytes(spec.input, spec.columns) +
                        (moved + rows.padded) * exchanged_row_bytes(spec.output, spec.columns)};
 }
@@ -92,21 +98,37 @@ KernelText KernelKind<DispatchPermuteSpec>::text(const DispatchPermuteSpec& spec
       rows.summary());
   text.includes = {"exchange/dispatch_permute.cuh"};
   text.params = "DispatchPermuteParams";
+  add_dispatch(text, spec, 0, "Kernel");
+  return text;
+}
+
+void add_dispatch(KernelText& text, const DispatchPermuteSpec& spec, int32_t slot_chunks,
+                  std::string name) {
+  const SentRows rows{spec.input, spec.output, spec.epsilon};
   add_columns(text, spec.columns);
-  add_epsilon(text, rows);
   text.constants.push_back(
       bool_constant("kMovesProbs", spec.moves_probs, "probabilities go to the permuted rows"));
+  const bool is_through_shared = spec.rows_in_shared > 0;
+  text.constants.push_back(
+      integer_constant("kSlotChunks", is_through_shared ? slot_chunks : chunks_of(spec.exchange),
+                       "chunks of own tokens whose rows go through slots"));
+  add_sender_sms(text, spec.sender_sms);
   add_threads(text, spec.threads, spec.segments_in_flight);
+  add_send(text, rows, spec.rows_in_shared);
   text.types_used.push_back({"Store",
                              spec.keeps_rows ? "StoreRowsAndPermuted" : "StorePermuted",
                              {"kColumns", "kTopK", "kRankExperts", "kMovesProbs",
                               spec.output == DType::kBF16 ? "Bf16" : "E4m3"}});
   if (spec.tells_tokens) text.types_used.back().arguments.push_back("true");
+  text.types_used.push_back({"Receive",
+                             is_through_shared ? "ReceiveThroughShared" : "ReceiveByThreads",
+                             {"Send::Stored", "Store", "Exchange", "kThreads",
+                              is_through_shared ? "kRowsInShared" : "kSegmentsInFlight"}});
+  if (is_through_shared) text.types_used.back().arguments.emplace_back("kFirstByte");
   text.types_used.push_back(
-      {"Kernel",
+      {std::move(name),
        "DispatchPermute",
-       {rows.load(), rows.quantize(), "Store", "Exchange", "kThreads", "kSegmentsInFlight"}});
-  return text;
+       {"Send", "Receive", "Store", "Exchange", "kSlotChunks", "kSenderSms", "kThreads"}});
 }
 
 }  // namespace moejit::compiler

@@ -5,12 +5,24 @@
 #include "compiler/support/integer.h"
 #include "moejit_device/params/exchange_params.h"
 
+#include <algorithm>
 #include <array>
 
 namespace moejit::compiler {
 
 int32_t chunks_of(const ExchangeShape& exchange) {
   return ceil_div(exchange.max_tokens, exchange.chunk_tokens);
+}
+
+int32_t pieces_of(const ExchangeShape& exchange, int32_t parts) { return exchange.ranks * parts; }
+
+int32_t rows_in_shared(const ExchangeShape& exchange, DType dtype, int32_t columns) {
+  // Four CTAs of an SM have as much in each half.
+  constexpr int64_t kWanted = 16 * 1024, kMost = 26 * 1024;
+  const int64_t bytes = exchanged_row_bytes(dtype, columns);
+  if (bytes > kWanted) return bytes <= kMost ? 2 : 0;
+  const int64_t of_chunk = ceil_div(exchange.chunk_tokens, 2);
+  return static_cast<int32_t>(2 * std::min<int64_t>(kWanted / bytes, of_chunk));
 }
 
 int64_t slots_of(const ExchangeShape& exchange) {
@@ -25,6 +37,12 @@ double ranks_of_token(const ExchangeShape& exchange) {
 
 double others_of_token(const ExchangeShape& exchange) {
   return ranks_of_token(exchange) * (exchange.ranks - 1) / exchange.ranks;
+}
+
+int32_t shared_rows_bytes(int32_t rows, DType dtype, int32_t columns, int32_t top_k) {
+  if (rows == 0) return 0;
+  const auto row_bytes = static_cast<int32_t>(exchanged_row_bytes(dtype, columns));
+  return kFirstSharedRow + rows * (row_bytes + 4 + 4 * top_k);
 }
 
 int64_t exchanged_row_bytes(DType dtype, int64_t columns) {
@@ -89,7 +107,10 @@ LaunchShape KernelKind<ExchangeChoicesSpec>::shape(const ExchangeChoicesSpec& sp
 }
 template <>
 LaunchShape KernelKind<DispatchRowsSpec>::shape(const DispatchRowsSpec& spec) {
-  return {.threads = spec.threads, .ctas_per_sm = 1024 / spec.threads};
+  return {.threads = spec.threads,
+          .ctas_per_sm = 1024 / spec.threads,
+          .shared_bytes = shared_rows_bytes(spec.rows_in_shared, spec.output, spec.columns,
+                                            spec.exchange.top_k)};
 }
 template <>
 LaunchShape KernelKind<AwaitRowsSpec>::shape(const AwaitRowsSpec& spec) {
@@ -99,7 +120,7 @@ LaunchShape KernelKind<AwaitRowsSpec>::shape(const AwaitRowsSpec& spec) {
 template <>
 int64_t KernelKind<ExchangeChoicesSpec>::busy(const ExchangeChoicesSpec& spec, const CallBounds&,
                                               int64_t) {
-  return spec.parts;
+  return pieces_of(spec.exchange, spec.parts);
 }
 template <>
 int64_t KernelKind<DispatchRowsSpec>::busy(const DispatchRowsSpec& spec, const CallBounds&,

@@ -29,10 +29,14 @@ int32_t chunks_of(const ExchangeShape& exchange);
 struct ExchangeChoicesSpec {
   ExchangeShape exchange;
   DType probs = DType::kF32;  // or kBF16
-  int32_t parts = 1;          // CTAs, and flags of a rank
+  int32_t parts = 1;          // of a rank's choices, each with a flag
   int32_t threads = 256;
   bool operator==(const ExchangeChoicesSpec&) const = default;
 };
+
+// Returns for how many rows of a chunk a CTA has room in shared memory, half of which it sends at a
+// time; 0: rows do not fit, and its threads store them.
+int32_t rows_in_shared(const ExchangeShape& exchange, DType dtype, int32_t columns);
 
 // Sends each token's row to the ranks of its experts.
 struct DispatchRowsSpec {
@@ -41,12 +45,13 @@ struct DispatchRowsSpec {
   DType input = DType::kBF16;     // or kF8E4M3, with compact scales
   DType output = DType::kF8E4M3;  // kBF16 only of a bf16 input
   float epsilon = 0.0f;           // if it quantizes: the smallest amax of a scale
+  int32_t rows_in_shared = 0;     // that a CTA has in shared memory; 0: threads store rows
   int32_t threads = 256;
-  int32_t segments_in_flight = 2;
+  int32_t segments_in_flight = 4;
   bool operator==(const DispatchRowsSpec&) const = default;
 };
 
-// Waits for the rows of all ranks.
+// Waits for the rows of all ranks, and begins the epoch's second half.
 struct AwaitRowsSpec {
   ExchangeShape exchange;
   int32_t threads = 512;
@@ -54,7 +59,8 @@ struct AwaitRowsSpec {
 };
 
 // Sends each token's row to the ranks of its experts, and the rows of all slots to their permuted
-// rows, with pad rows: as kPermuted stores of a row chain do.
+// rows, with pad rows: as kPermuted stores of a row chain do. At the end all rows have come, and
+// the epoch's second half begins.
 struct DispatchPermuteSpec {
   ExchangeShape exchange;
   int32_t columns = 0;
@@ -62,12 +68,26 @@ struct DispatchPermuteSpec {
   DType output = DType::kF8E4M3;  // kBF16 only of a bf16 input
   float epsilon = 0.0f;           // if it quantizes: the smallest amax of a scale
   bool moves_probs = true;
-  bool tells_tokens = false;  // whether it writes which slot each row is of
-  bool keeps_rows = false;    // whether it writes the rows of all slots too
+  bool tells_tokens = false;   // whether it writes which slot each row is of
+  bool keeps_rows = false;     // whether it writes the rows of all slots too
+  int32_t sender_sms = 64;     // SMs that send before they receive
+  int32_t rows_in_shared = 0;  // that a CTA has in shared memory; 0: threads store rows
   int32_t threads = 256;
-  int32_t segments_in_flight = 2;
+  int32_t segments_in_flight = 4;
   bool operator==(const DispatchPermuteSpec&) const = default;
 };
+
+// Does what ExchangeChoicesSpec, the route of all slots and DispatchPermuteSpec do, in one kernel.
+struct RouteDispatchPermuteSpec {
+  DispatchPermuteSpec dispatch;
+  DType probs = DType::kF32;  // of the choices; or kBF16
+  int32_t parts = 1;          // of a rank's choices, each with a flag
+  int32_t splits_alignment = 1;
+  bool has_colwise_offs = false;  // whether it writes where groups of columns start
+  bool operator==(const RouteDispatchPermuteSpec&) const = default;
+};
+// Returns how many CTAs exchange and route choices.
+int32_t pieces_of(const ExchangeShape& exchange, int32_t parts);
 
 // Adds the rows that experts made of each token, sends the sums of other ranks' tokens home, and
 // adds those that come to the own ones. With `sends_rows` it sends each row as it is, and home adds
@@ -78,6 +98,7 @@ struct CombineRowsSpec {
   int32_t columns = 0;
   bool has_dprobs = false;
   DType probs = DType::kF32;  // of dprobs; or kBF16
+  int32_t sender_sms = 64;    // SMs that send before they receive
   int32_t threads = 256;
   bool operator==(const CombineRowsSpec&) const = default;
 };
@@ -85,6 +106,7 @@ struct CombineRowsSpec {
 std::string to_string(const ExchangeChoicesSpec& spec);
 std::string to_string(const DispatchRowsSpec& spec);
 std::string to_string(const DispatchPermuteSpec& spec);
+std::string to_string(const RouteDispatchPermuteSpec& spec);
 std::string to_string(const AwaitRowsSpec& spec);
 std::string to_string(const CombineRowsSpec& spec);
 

@@ -51,6 +51,12 @@ void add_columns(KernelText& text, int32_t columns);
 // Adds kThreads, and kSegmentsInFlight unless `segments` is 0.
 void add_threads(KernelText& text, int32_t threads, int32_t segments);
 
+void add_sender_sms(KernelText& text, int32_t sms);
+// Adds what a dispatch of rows and their permute is made of, and its type. Own rows of so many
+// chunks go through slots.
+void add_dispatch(KernelText& text, const DispatchPermuteSpec& spec, int32_t slot_chunks,
+                  std::string name);
+
 // How rows leave a rank that has them as `input`: with scales they got before, as they are, or
 // quantized on the way.
 struct SentRows {
@@ -60,10 +66,12 @@ struct SentRows {
   bool quantizes() const { return input == DType::kBF16 && output != DType::kBF16; }
   std::string types() const;    // part of an entry's name
   std::string summary() const;  // "bf16 rows, quantized to e4m3,"
-  std::string load() const;     // the load stage
-  std::string quantize() const;
 };
-// Adds kEpsilonBits if rows are quantized.
-void add_epsilon(KernelText& text, const SentRows& rows);
+// Adds what sends rows: its constants, and the type Send.
+void add_send(KernelText& text, const SentRows& rows, int32_t rows_in_shared);
+// Where rows begin in shared memory, behind what the walk over units has there.
+inline constexpr int32_t kFirstSharedRow = 128;
+// Returns the shared memory of a CTA with room for so many rows.
+int32_t shared_rows_bytes(int32_t rows, DType dtype, int32_t columns, int32_t top_k);
 
 }  // namespace moejit::compiler

@@ -55,6 +55,11 @@ void add_threads(KernelText& text, int32_t threads, int32_t segments) {
         integer_constant("kSegmentsInFlight", segments, "segments loaded before one is used"));
 }
 
+void add_sender_sms(KernelText& text, int32_t sms) {
+  text.constants.push_back(
+      integer_constant("kSenderSms", sms, "SMs that send before they receive"));
+}
+
 std::string SentRows::types() const {
   return fmt::format("{}_{}", input == DType::kBF16 ? "bf16" : "e4m3",
                      output == DType::kBF16 ? "bf16" : "e4m3");
@@ -63,18 +68,32 @@ std::string SentRows::summary() const {
   if (quantizes()) return "bf16 rows, quantized to e4m3,";
   return input == DType::kBF16 ? "bf16 rows" : "e4m3 rows with their scales";
 }
-std::string SentRows::load() const {
-  if (quantizes()) return "LoadRows<kColumns>";
-  return input == DType::kBF16 ? "LoadUnchangedRows<kColumns>" : "LoadQuantizedRows<kColumns>";
-}
-std::string SentRows::quantize() const {
-  return quantizes() ? "Quantize1x128<kEpsilonBits>" : "QuantizeKeep";
+namespace {
+
+std::string load_of(const SentRows& rows) {
+  if (rows.quantizes()) return "LoadRows<kColumns>";
+  return rows.input == DType::kBF16 ? "LoadUnchangedRows<kColumns>" : "LoadQuantizedRows<kColumns>";
 }
 
-void add_epsilon(KernelText& text, const SentRows& rows) {
+}  // namespace
+
+void add_send(KernelText& text, const SentRows& rows, int32_t rows_in_shared) {
   if (rows.quantizes())
     text.constants.push_back(
         float_bits_constant("kEpsilonBits", rows.epsilon, "the smallest amax of a scale"));
+  std::vector<std::string> arguments = {
+      load_of(rows), rows.quantizes() ? "Quantize1x128<kEpsilonBits>" : "QuantizeKeep", "Exchange",
+      "kThreads"};
+  if (rows_in_shared > 0) {
+    text.constants.push_back(
+        integer_constant("kRowsInShared", rows_in_shared, "rows that a CTA has in shared memory"));
+    text.constants.push_back(
+        integer_constant("kFirstByte", kFirstSharedRow, "of these rows in shared memory"));
+    arguments.insert(arguments.end(), {"kRowsInShared", "kFirstByte"});
+  }
+  arguments.emplace_back("kSegmentsInFlight");
+  text.types_used.push_back(
+      {"Send", rows_in_shared > 0 ? "SendThroughShared" : "SendByThreads", std::move(arguments)});
 }
 
 std::string to_string(const ExchangeChoicesSpec& s) {
@@ -84,10 +103,10 @@ std::string to_string(const ExchangeChoicesSpec& s) {
 
 std::string to_string(const DispatchRowsSpec& s) {
   return fmt::format(
-      "dispatch_rows {} columns={} input={} output={} epsilon={:g} threads={} "
+      "dispatch_rows {} columns={} input={} output={} epsilon={:g} rows_in_shared={} threads={} "
       "segments_in_flight={}",
       shape_text(s.exchange), s.columns, to_string(s.input), to_string(s.output), s.epsilon,
-      s.threads, s.segments_in_flight);
+      s.rows_in_shared, s.threads, s.segments_in_flight);
 }
 
 std::string to_string(const AwaitRowsSpec& s) {
@@ -110,7 +129,8 @@ KernelText KernelKind<ExchangeChoicesSpec>::text(const ExchangeChoicesSpec& spec
                       {"kRanks", "kRankExperts", "kTopK", "kMaxTokens", "kParts", "kThreads",
                        id_type(spec.exchange), prob_type(spec.probs)}}},
   };
-  text.constants.push_back(integer_constant("kParts", spec.parts, "CTAs, and flags of a rank"));
+  text.constants.push_back(
+      integer_constant("kParts", spec.parts, "of a rank's choices, each with a flag"));
   add_threads(text, spec.threads, 0);
   return text;
 }
@@ -125,12 +145,9 @@ KernelText KernelKind<DispatchRowsSpec>::text(const DispatchRowsSpec& spec) {
   text.includes = {"exchange/dispatch_rows.cuh"};
   text.params = "DispatchRowsParams";
   add_columns(text, spec.columns);
-  add_epsilon(text, rows);
   add_threads(text, spec.threads, spec.segments_in_flight);
-  text.types_used.push_back(
-      {"Kernel",
-       "DispatchRows",
-       {rows.load(), rows.quantize(), "Exchange", "kThreads", "kSegmentsInFlight"}});
+  add_send(text, rows, spec.rows_in_shared);
+  text.types_used.push_back({"Kernel", "DispatchRows", {"Send", "Exchange", "kThreads"}});
   return text;
 }
 

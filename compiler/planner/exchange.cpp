@@ -36,8 +36,9 @@ std::string fault_of(const Exchange& exchange) {
 
 Result<void> check(ExchangeStep step, const Exchange& exchange) {
   std::string fault = fault_of(exchange);
-  const bool has_permuted_rows =
-      step == ExchangeStep::kDispatchPermute || step == ExchangeStep::kCombineRows;
+  const bool has_permuted_rows = step == ExchangeStep::kDispatchPermute ||
+                                 step == ExchangeStep::kRouteDispatchPermute ||
+                                 step == ExchangeStep::kCombineRows;
   if (fault.empty() && has_permuted_rows && exchange.max_permuted_rows < 1)
     fault = fmt::format("max_permuted_rows is {}, wanted 1 or more for {}",
                         exchange.max_permuted_rows, to_string(step));
@@ -56,6 +57,7 @@ Result<Plan> plan_exchange(ExchangeStep step, const Exchange& exchange, const Ta
   const CallBounds bounds{.max_tokens = exchange.max_tokens,
                           .top_k = static_cast<int32_t>(exchange.top_k),
                           .groups = static_cast<int32_t>(exchange.experts / exchange.ranks),
+                          .splits_alignment = static_cast<int32_t>(exchange.splits_alignment),
                           .max_permuted_rows = exchange.max_permuted_rows > 0
                                                    ? exchange.max_permuted_rows
                                                    : exchange.max_tokens * exchange.top_k,
@@ -81,6 +83,7 @@ std::string_view to_string(ExchangeStep step) {
     case ExchangeStep::kChoices: return "exchange_choices";
     case ExchangeStep::kDispatch: return "dispatch_rows";
     case ExchangeStep::kDispatchPermute: return "dispatch_permute";
+    case ExchangeStep::kRouteDispatchPermute: return "route_dispatch_permute";
     case ExchangeStep::kAwait: return "await_rows";
     case ExchangeStep::kCombineRows: return "combine_rows";
   }

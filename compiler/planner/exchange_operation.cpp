@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/exchange_operation.h"
 
+#include "compiler/planner/join_route_dispatch.h"
 #include "compiler/support/integer.h"
 
 #include <algorithm>
@@ -60,6 +61,8 @@ class Step {
     for (int64_t rank = 0; rank < exchange_.ranks; ++rank)
       write(fmt::format("{}[{}]", field, rank), fmt::format("{}_{}", field, rank), dtype, dims);
   }
+  // Adds the words by which the CTAs of this rank share their work.
+  void write_tickets() { write("tickets", of_this_rank("tickets"), DType::kU32, {{"3", 3}}); }
   // Adds the tensor of that name in this rank's memory.
   void read_own(const std::string& field, DType dtype, std::vector<Dim> dims) {
     const std::string name = of_this_rank(field);
@@ -78,7 +81,8 @@ class Step {
   }
 
   ExchangeOperation make(ExchangeStep step, ExchangeKernel kernel) && {
-    const bool counts_epoch = step == ExchangeStep::kAwait;
+    const bool counts_epoch =
+        step == ExchangeStep::kAwait || step == ExchangeStep::kDispatchPermute;
     auto& ports = counts_epoch ? made_.operation.writes : made_.operation.reads;
     ports.push_back({.role = "group.epoch", .tensor = "epoch"});
     add("epoch", DType::kU32, {one});
@@ -110,9 +114,10 @@ class Step {
 
 ExchangeOperation choices(const Exchange& exchange) {
   // All CTAs wait for peers, so they are few, and leave SMs to kernels on other streams.
-  constexpr int64_t kMostParts = 32, kChoicesOfPart = 512;
+  constexpr int64_t kMostPieces = 64, kChoicesOfPart = 512;
   const int64_t count = exchange.max_tokens * exchange.top_k;
-  const int64_t parts = std::clamp<int64_t>(ceil_div(count, kChoicesOfPart), 1, kMostParts);
+  const int64_t parts = std::clamp<int64_t>(ceil_div(count, kChoicesOfPart), 1,
+                                            std::max<int64_t>(kMostPieces / exchange.ranks, 1));
   Step step(exchange);
   step.read("topk_ids", exchange.topk_ids, {step.t, step.k});
   step.read("topk_probs", exchange.topk_probs, {step.t, step.k});
@@ -128,8 +133,9 @@ ExchangeOperation choices(const Exchange& exchange) {
       ExchangeStep::kChoices,
       {spec,
        {fmt::format(
-           "{} CTAs, each with a part of the choices: it waits for the same part of every rank",
-           parts)}});
+           "{} CTAs, each with a part of the choices for one rank: it waits for the same part of "
+           "that rank",
+           exchange.ranks * parts)}});
 }
 
 // Adds what a rank sends, and the slots that it sends to.
@@ -151,6 +157,15 @@ std::string chunk_reason(const Step& step) {
   return fmt::format("{} neighboring tokens share a flag", step.shape.chunk_tokens);
 }
 
+int32_t rows_in_shared_of(const Step& step, const Exchange& exchange) {
+  return rows_in_shared(step.shape, exchange.format, static_cast<int32_t>(exchange.columns));
+}
+
+std::string send_reason(int32_t rows) {
+  if (rows == 0) return "rows are too long for shared memory, so that threads store them";
+  return "whole rows are copied from shared memory, in large packets";
+}
+
 ExchangeOperation dispatch(const Exchange& exchange) {
   Step step(exchange);
   add_sent_rows(step, exchange);
@@ -158,8 +173,10 @@ ExchangeOperation dispatch(const Exchange& exchange) {
                               .columns = static_cast<int32_t>(exchange.columns),
                               .input = exchange.input,
                               .output = exchange.format,
-                              .epsilon = epsilon_of(exchange)};
-  std::vector<std::string> reasons = {kSentOnce, chunk_reason(step)};
+                              .epsilon = epsilon_of(exchange),
+                              .rows_in_shared = rows_in_shared_of(step, exchange)};
+  std::vector<std::string> reasons = {kSentOnce, chunk_reason(step),
+                                      send_reason(spec.rows_in_shared)};
   return std::move(step).make(ExchangeStep::kDispatch, {spec, std::move(reasons)});
 }
 
@@ -176,14 +193,18 @@ ExchangeOperation dispatch_permute(const Exchange& exchange) {
     step.write("row_tokens", "row_tokens", DType::kI32, {step.p}).is_optional = true;
   if (exchange.keeps_rows)
     step.write_rows("kept_output", "kept_rows", exchange.format, step.s).is_optional = true;
+  step.write_tickets();
   const DispatchPermuteSpec spec{.exchange = step.shape,
                                  .columns = static_cast<int32_t>(exchange.columns),
                                  .input = exchange.input,
                                  .output = exchange.format,
                                  .epsilon = epsilon_of(exchange),
-                                 .moves_probs = exchange.moves_probs};
-  std::vector<std::string> reasons = {kSentOnce, chunk_reason(step),
-                                      "rows are permuted while others are on the wire"};
+                                 .moves_probs = exchange.moves_probs,
+                                 .rows_in_shared = rows_in_shared_of(step, exchange)};
+  std::vector<std::string> reasons = {
+      kSentOnce, chunk_reason(step), send_reason(spec.rows_in_shared),
+      fmt::format("{} SMs send, the others permute rows that have come meanwhile",
+                  spec.sender_sms)};
   if (exchange.keeps_rows)
     reasons.emplace_back("rows of slots are written too: the next call overwrites the slots");
   return std::move(step).make(ExchangeStep::kDispatchPermute, {spec, std::move(reasons)});
@@ -211,6 +232,7 @@ ExchangeOperation combine_rows(const Exchange& exchange) {
   step.write_to_ranks("result_flags", DType::kU32, {step.r, flags});
   step.write("output", "output", DType::kBF16, {step.t, step.columns});
   if (exchange.has_dprobs) step.write("dprobs", "dprobs", exchange.topk_probs, {step.t, step.k});
+  step.write_tickets();
   const CombineRowsSpec spec{.exchange = step.shape,
                              .sends_rows = exchange.sends_rows,
                              .columns = static_cast<int32_t>(exchange.columns),
@@ -219,13 +241,34 @@ ExchangeOperation combine_rows(const Exchange& exchange) {
   std::vector<std::string> reasons = {
       "a rank sends one row of a token, the sum of what its experts made",
       "ranks are added in ascending order, so that no timing changes a bit",
-      "own rows are added while others are on the wire"};
+      fmt::format("{} SMs send, the others add rows that have come meanwhile", spec.sender_sms)};
   if (exchange.sends_rows)
     reasons = {
         "every row goes home as it is, and is added in the order of one rank with all "
         "experts: the bits of that rank, for as many rows on the wire as a token has experts "
         "elsewhere"};
   return std::move(step).make(ExchangeStep::kCombineRows, {spec, std::move(reasons)});
+}
+
+ExchangeOperation route_dispatch_permute(const Exchange& exchange) {
+  const ExchangeOperation first = choices(exchange), last = dispatch_permute(exchange);
+  const std::string status = fmt::format("group_status_{}", exchange.rank);
+  Operation route{
+      .name = "route",
+      .kind = Route{.local_experts = shape_of(exchange).rank_experts,
+                    .top_k = static_cast<int32_t>(exchange.top_k),
+                    .splits_alignment = static_cast<int32_t>(exchange.splits_alignment)},
+      .reads = {{.role = "topk_ids", .tensor = "slot_ids"}},
+      .writes = {{.role = "counts", .tensor = "counts"},
+                 {.role = "offs", .tensor = "offs"},
+                 {.role = "row_map", .tensor = "row_map"},
+                 {.role = "status", .tensor = status, .is_repeated = true}}};
+  ExchangeOperation joined = join_route_dispatch(first.operation, route, last.operation);
+  for (const auto* const values : {&first.values, &last.values})
+    for (const Value& value : *values)
+      if (std::ranges::find(joined.values, value.name, &Value::name) == joined.values.end())
+        joined.values.push_back(value);
+  return joined;
 }
 
 }  // namespace
@@ -235,6 +278,7 @@ ExchangeOperation exchange_operation(ExchangeStep step, const Exchange& exchange
     case ExchangeStep::kChoices: return choices(exchange);
     case ExchangeStep::kDispatch: return dispatch(exchange);
     case ExchangeStep::kDispatchPermute: return dispatch_permute(exchange);
+    case ExchangeStep::kRouteDispatchPermute: return route_dispatch_permute(exchange);
     case ExchangeStep::kAwait: return await(exchange);
     case ExchangeStep::kCombineRows: break;
   }
@@ -244,8 +288,8 @@ ExchangeOperation exchange_operation(ExchangeStep step, const Exchange& exchange
 void set_rank(KernelPlan& kernel, int64_t rank, int64_t timeout_ms) {
   constexpr int64_t kNanoseconds = 1'000'000;  // of a millisecond
   for (KernelNumber& number : kernel.numbers) {
-    if (number.role == "group.rank") number.value = rank;
-    if (number.role == "group.timeout_ns") number.value = timeout_ms * kNanoseconds;
+    if (number.role.ends_with("group.rank")) number.value = rank;
+    if (number.role.ends_with("group.timeout_ns")) number.value = timeout_ms * kNanoseconds;
   }
 }
 

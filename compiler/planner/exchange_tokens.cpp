@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/exchange_operation.h"
 #include "compiler/planner/fusions.h"
+#include "compiler/planner/join_route_dispatch.h"
 #include "compiler/planner/layer_values.h"
 
 #include <algorithm>
@@ -39,6 +40,7 @@ class TokenExchange {
     name_slots();
     learn_choices();
     dispatch(Phase::kForward, "x");
+    join_route();
     combine(Phase::kForward);
     if (!has_backward(layer_)) return;
     dispatch(Phase::kBackward, "dy");
@@ -96,6 +98,9 @@ class TokenExchange {
     ExchangeOperation made = exchange_operation(step, exchange);
     made.operation.phase = phase;
     if (phase == Phase::kBackward) made.operation.name += "_grad";
+    return add_values(std::move(made));
+  }
+  Operation add_values(ExchangeOperation made) {
     for (Value& added : made.values) {
       if (has_value(added.name) || is_renamed(added.name)) continue;
       const std::size_t end = added.name.size();
@@ -176,7 +181,15 @@ class TokenExchange {
     if (kept != rows)
       for (Operation& one : graph_.operations)
         if (&one != &*permute) rename(one.reads, rows, kept);
-    graph_.operations.insert(permute + 1, make(ExchangeStep::kAwait, exchange_of(phase), phase));
+  }
+
+  // Joins the exchange of choices and the route with the dispatch behind them.
+  void join_route() {
+    const auto choices = first_of(Phase::kForward);
+    const auto route = choices + 1, dispatch = choices + 2;
+    if (!can_join_route_dispatch(*choices, *route, *dispatch)) return;
+    *dispatch = add_values(join_route_dispatch(*choices, *route, *dispatch));
+    graph_.operations.erase(choices, dispatch);
   }
 
   void add_received(const std::string& name) {

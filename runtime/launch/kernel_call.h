@@ -15,7 +15,7 @@
 
 namespace moejit::runtime {
 
-inline constexpr std::size_t kMostArguments = 48;  // includes tensor maps
+inline constexpr std::size_t kMostArguments = 96;  // includes tensor maps
 inline constexpr std::size_t kMostParamBytes = 1024;
 
 // A kernel of a plan with everything resolved that does not change from call to call.

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times an exchange between GPUs of this machine, step by step: from bf16 tokens to permuted,
-// padded rows of e4m3, and from the experts' rows back to tokens. One process, rounds without a
-// pause, the medians of the slower rank. Prints JSON and judges nothing.
+// Times an exchange between GPUs of this machine, forward and backward: from bf16 tokens to
+// permuted, padded rows of e4m3, and from the experts' rows back to tokens. One process, the
+// medians of the slower rank. The GPUs are kept busy until all rounds are enqueued, so that they
+// never wait for the host. Behind it come rows that are sent to slots and nothing else. Prints JSON
+// and judges nothing.
 //
-//   exchange_bench RANKS TOKENS HIDDEN TOP_K EXPERTS [ROUNDS]
+//   exchange_bench RANKS TOKENS HIDDEN TOP_K EXPERTS [ROUNDS [SENDER_SMS COMBINE_SENDER_SMS
+//   [SKEW]]]
+//
+// With numbers other than 0, so many SMs send. With a skew, choices are drawn so many times as
+// often from the experts of rank 0 as from those of another rank.
 #include "compiler/exchange.h"
-#include "compiler/operation.h"
 #include "runtime/prepared_plan.h"
 #include "runtime/reference/random_inputs.h"
 #include "tests/gpu/ranks.h"
@@ -34,6 +39,8 @@ Value must(Result<Value> result) {
 struct Sizes {
   int32_t ranks;
   int64_t tokens, hidden, top_k, experts;
+  int32_t senders = 0, combine_senders = 0;
+  int64_t skew = 1;
 };
 
 // An operation of one rank, with the tensors of its calls.
@@ -52,15 +59,15 @@ class Rank {
        runtime::Engine& engine)
       : ranks_(ranks), rank_(rank), offsets_(offsets), engine_(engine) {}
 
-  void add(const OperationDescription& operation, const Names& names) {
-    add(std::make_shared<OperationPlan>(must(plan_operation(operation, {}))), names);
+  void add(std::string name, ExchangeStep step, const Exchange& exchange, const Sizes& sizes,
+           const Names& names = {}) {
+    auto plan = std::make_shared<Plan>(must(plan_exchange(step, exchange, {})));
+    set_senders(plan->kernels.front(), sizes);
+    add(std::move(name), std::move(plan), names);
   }
-  void add(ExchangeStep step, const Exchange& exchange, const Names& names = {}) {
-    add(std::make_shared<Plan>(must(plan_exchange(step, exchange, {}))), names);
-  }
-  void add(std::shared_ptr<Plan> plan, const Names& names) {
+  void add(std::string name, std::shared_ptr<Plan> plan, const Names& names) {
     Step& step = steps_.emplace_back();
-    step.name = plan->kernels.front().operation;
+    step.name = std::move(name);
     for (const TensorPlan& tensor : plan->tensors) {
       std::vector<int64_t>& shape = step.shapes.emplace_back();
       for (const Dim& dim : tensor.shape) shape.push_back(dim.value);
@@ -85,7 +92,23 @@ class Rank {
   const std::vector<Step>& steps() const { return steps_; }
   runtime::Device& device() { return ranks_.device(rank_); }
 
+  // Enqueues work of some tens of milliseconds.
+  void keep_busy() {
+    constexpr int64_t kBytes = int64_t{1} << 30;
+    void* const memory = address_of("busy", kBytes);
+    for (int i = 0; i < 100; ++i) must(device().fill(memory, std::byte{0}, kBytes, nullptr));
+  }
+
  private:
+  static void set_senders(KernelPlan& kernel, const Sizes& sizes) {
+    if (sizes.senders <= 0) return;
+    if (auto* const spec = std::get_if<RouteDispatchPermuteSpec>(&kernel.spec))
+      spec->dispatch.sender_sms = sizes.senders;
+    if (auto* const spec = std::get_if<DispatchPermuteSpec>(&kernel.spec))
+      spec->sender_sms = sizes.senders;
+    if (auto* const spec = std::get_if<CombineRowsSpec>(&kernel.spec))
+      spec->sender_sms = sizes.combine_senders;
+  }
   void* address_of(const std::string& name, int64_t bytes) {
     void*& address = tensors_[name];
     if (address != nullptr) return address;
@@ -107,7 +130,7 @@ class Rank {
 };
 
 int64_t permuted_rows(const Sizes& sizes) {
-  return (sizes.tokens * sizes.top_k * 3 / 2 + sizes.experts * 16) / 16 * 16;
+  return (sizes.tokens * sizes.top_k * 7 / 4 + sizes.experts * 16) / 16 * 16;
 }
 
 Exchange exchange(const Sizes& sizes, int32_t rank) {
@@ -118,18 +141,25 @@ Exchange exchange(const Sizes& sizes, int32_t rank) {
           .max_tokens = sizes.tokens,
           .columns = sizes.hidden,
           .epsilon = 1e-10f,
-          .max_permuted_rows = permuted_rows(sizes)};
+          .max_permuted_rows = permuted_rows(sizes),
+          .splits_alignment = 16};
+}
+Exchange backward_exchange(const Sizes& sizes, int32_t rank) {
+  Exchange of_backward = exchange(sizes, rank);
+  of_backward.moves_probs = false;
+  of_backward.has_dprobs = true;
+  return of_backward;
 }
 
-constexpr std::array kExchange{ExchangeStep::kChoices, ExchangeStep::kDispatchPermute,
-                               ExchangeStep::kAwait, ExchangeStep::kCombineRows};
+constexpr std::array kExchange{ExchangeStep::kRouteDispatchPermute, ExchangeStep::kCombineRows};
 
 // Returns where the tensors lie that peers reach, and behind them the end.
 std::map<std::string, int64_t> heap_of(const Sizes& sizes) {
   std::map<std::string, int64_t> offsets;
   int64_t end = 0;
   for (const ExchangeStep step : kExchange)
-    for (const TensorPlan& tensor : must(plan_exchange(step, exchange(sizes, 0), {})).tensors)
+    for (const TensorPlan& tensor :
+         must(plan_exchange(step, backward_exchange(sizes, 0), {})).tensors)
       if (tensor.name.ends_with("_0") &&
           offsets.emplace(tensor.name.substr(0, tensor.name.size() - 2), end).second)
         end += (tensor.bytes + 255) / 256 * 256;
@@ -137,20 +167,15 @@ std::map<std::string, int64_t> heap_of(const Sizes& sizes) {
   return offsets;
 }
 
-// Adds the steps of a rank. Returns how many of them are dispatch; the others are combine.
-std::size_t add_steps(Rank& rank, const Sizes& sizes, int32_t number) {
-  const RoutedTokens slots{.max_tokens = sizes.ranks * sizes.tokens,
-                           .top_k = sizes.top_k,
-                           .local_experts = sizes.experts / sizes.ranks,
-                           .splits_alignment = 16,
-                           .max_permuted_rows = permuted_rows(sizes)};
-  const Exchange steps = exchange(sizes, number);
-  rank.add(ExchangeStep::kChoices, steps);
-  rank.add(RouteOperation{.tokens = slots}, {{"topk_ids", "slot_ids"}});
-  rank.add(ExchangeStep::kDispatchPermute, steps);
-  rank.add(ExchangeStep::kAwait, steps);
-  rank.add(ExchangeStep::kCombineRows, steps, {{"expert_rows", "h2"}, {"output", "y"}});
-  return 4;
+void add_steps(Rank& rank, const Sizes& sizes, int32_t number) {
+  const Exchange forward = exchange(sizes, number), backward = backward_exchange(sizes, number);
+  rank.add("dispatch", ExchangeStep::kRouteDispatchPermute, forward, sizes);
+  rank.add("combine", ExchangeStep::kCombineRows, forward, sizes, {{"expert_rows", "h2"}});
+  rank.add("dispatch_grad", ExchangeStep::kDispatchPermute, backward, sizes);
+  rank.add("combine_grad", ExchangeStep::kCombineRows, backward, sizes, {{"expert_rows", "h2"}});
+  rank.add("dispatch_rows", ExchangeStep::kDispatch, forward, sizes);
+  rank.add("await_rows", ExchangeStep::kAwait, forward, sizes);
+  rank.add("combine_again", ExchangeStep::kCombineRows, forward, sizes, {{"expert_rows", "h2"}});
 }
 
 void set_inputs(Rank& rank, const Sizes& sizes, int32_t number) {
@@ -161,8 +186,14 @@ void set_inputs(Rank& rank, const Sizes& sizes, int32_t number) {
   for (int64_t token = 0; token < sizes.tokens; ++token) {
     std::vector<int32_t> of_token;
     for (uint64_t draw = 0; std::ssize(of_token) < sizes.top_k; ++draw) {
-      const auto id = static_cast<int32_t>(
-          random.below(static_cast<uint64_t>(token) * 1000 + draw, sizes.experts));
+      const auto of = [&](uint64_t what, int64_t below) {
+        return random.below((static_cast<uint64_t>(token) * 1000 + draw) * 2 + what, below);
+      };
+      const int64_t of_rank = sizes.experts / sizes.ranks;
+      const int64_t weighted = of(0, (sizes.skew + sizes.ranks - 1) * of_rank);
+      const auto id = static_cast<int32_t>(weighted < sizes.skew * of_rank
+                                               ? weighted % of_rank
+                                               : weighted - (sizes.skew - 1) * of_rank);
       if (std::ranges::find(of_token, id) == of_token.end()) of_token.push_back(id);
     }
     ids.insert(ids.end(), of_token.begin(), of_token.end());
@@ -188,15 +219,15 @@ int run(const Sizes& sizes, int rounds) {
   }
   const auto engine = must(make_test_engine());
   std::vector<std::unique_ptr<Rank>> each;
-  std::size_t dispatch = 0;  // steps
   for (int32_t number = 0; number < sizes.ranks; ++number) {
     each.push_back(std::make_unique<Rank>(*ranks, number, offsets, *engine));
-    dispatch = add_steps(*each.back(), sizes, number);
+    add_steps(*each.back(), sizes, number);
     set_inputs(*each.back(), sizes, number);
   }
   const std::size_t steps = each[0]->steps().size();
   // marks[round][rank][step]
   std::vector<std::vector<std::vector<void*>>> marks;
+  for (const auto& rank : each) rank->keep_busy();
   for (int round = 0; round < rounds; ++round) {
     auto& of_round = marks.emplace_back(each.size());
     // Step by step, so that no rank is a whole round ahead in its queue.
@@ -227,8 +258,7 @@ int run(const Sizes& sizes, int rounds) {
   };
   for (std::size_t step = 0; step < steps; ++step)
     fmt::print(", \"{}_us\": {:.1f}", each[0]->steps()[step].name, time(step, step + 1));
-  fmt::print(", \"dispatch_us\": {:.1f}, \"combine_us\": {:.1f}}}\n", time(0, dispatch),
-             time(dispatch, steps));
+  fmt::print("}}\n");
   return 0;
 }
 
@@ -239,7 +269,12 @@ int main(int argc, char** argv) {
   using namespace moejit::testing;
   if (argc < 6) return 2;
   const auto number = [&](int i) { return std::atoll(argv[i]); };
-  const Sizes sizes{static_cast<int32_t>(number(1)), number(2), number(3), number(4), number(5)};
+  Sizes sizes{static_cast<int32_t>(number(1)), number(2), number(3), number(4), number(5)};
+  if (argc > 8) {
+    sizes.senders = static_cast<int32_t>(number(7));
+    sizes.combine_senders = static_cast<int32_t>(number(8));
+  }
+  if (argc > 9) sizes.skew = number(9);
   const int rounds = argc > 6 ? std::atoi(argv[6]) : 40;
   return run(sizes, rounds);
 }

@@ -14,11 +14,11 @@ namespace {
 using compiler::ExchangeStep;
 using compiler::TensorPlan;
 
-// The steps of a dispatch to slots, or of a whole exchange with permuted rows.
+// The steps of a dispatch to slots, or of a whole exchange with permuted rows, in either way.
 std::vector<ExchangeStep> steps_of(const compiler::Exchange& exchange) {
   if (exchange.max_permuted_rows > 0)
-    return {ExchangeStep::kChoices, ExchangeStep::kDispatchPermute, ExchangeStep::kAwait,
-            ExchangeStep::kCombineRows};
+    return {ExchangeStep::kChoices, ExchangeStep::kDispatchPermute,
+            ExchangeStep::kRouteDispatchPermute, ExchangeStep::kCombineRows};
   return {ExchangeStep::kChoices, ExchangeStep::kDispatch, ExchangeStep::kAwait};
 }
 

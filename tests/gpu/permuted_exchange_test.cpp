@@ -51,6 +51,7 @@ class PermutedExchanges : public ::testing::Test {
   }
   static Exchange with_rows(Exchange shape) {
     shape.max_permuted_rows = shape.ranks * shape.max_tokens * shape.top_k + shape.experts * 16;
+    shape.splits_alignment = kAlignment;
     return shape;
   }
 
@@ -120,13 +121,16 @@ class PermutedExchanges : public ::testing::Test {
       rank.set("input", own.x);
       rank.set("topk_ids", own.ids);
       rank.set("topk_probs", own.probs);
+      if (joins_route_) {
+        rank.run(ExchangeStep::kRouteDispatchPermute, own.tokens);
+        continue;
+      }
       const reference::Route route = arrived(inputs, r).route;
       rank.set("row_map", route.row_map);
       rank.set("counts", route.counts);
       rank.set("offs", route.offs);
       rank.run(ExchangeStep::kChoices, own.tokens);
       rank.run(ExchangeStep::kDispatchPermute, own.tokens);
-      rank.run(ExchangeStep::kAwait, own.tokens);
     }
     ASSERT_TRUE(succeeded(ranks_->synchronize()));
   }
@@ -154,11 +158,21 @@ class PermutedExchanges : public ::testing::Test {
                        reference::permute_pad(x, probs, all.route, shape_.top_k).probs,
                        "probabilities", r);
       }
+      if (joins_route_) expect_route(all, r);
       if (shape_.tells_tokens) expect_tokens(all, rank.get<int32_t>("row_tokens"), r);
       if (shape_.keeps_rows) expect_kept(all, r);
       EXPECT_EQ(rank.get<int64_t>("saved_tokens"),
                 std::vector<int64_t>{inputs[static_cast<size_t>(r)].tokens});
     }
+  }
+
+  void expect_route(const Arrived& all, int32_t r) {
+    ExchangedRank& rank = *each_[static_cast<size_t>(r)];
+    EXPECT_EQ(rank.get<int32_t>("slot_ids"), all.ids) << "rank " << r;
+    EXPECT_EQ(rank.get<float>("slot_probs"), all.probs) << "rank " << r;
+    EXPECT_EQ(rank.get<int32_t>("row_map"), all.route.row_map) << "rank " << r;
+    EXPECT_EQ(rank.get<int32_t>("counts"), all.route.counts) << "rank " << r;
+    EXPECT_EQ(rank.get<int32_t>("offs"), all.route.offs) << "rank " << r;
   }
 
   // Rows that experts of the rank want are kept at their slots.
@@ -259,8 +273,16 @@ class PermutedExchanges : public ::testing::Test {
     EXPECT_EQ(wrong, 0) << "gradients of the probabilities of rank " << home;
   }
 
-  // Runs epochs of exchanges, each rank with a number of tokens of its own, now and then none.
+  // Runs epochs of exchanges, each rank with a number of tokens of its own, now and then none. The
+  // routing is known before rows are sent, or found in the same kernel.
   void run_epochs(const Exchange& shape, uint64_t seed, int32_t epochs = 3) {
+    for (const bool joins_route : {false, true}) {
+      joins_route_ = joins_route;
+      run_epochs_in_one_way(shape, seed, epochs);
+      if (IsSkipped() || HasFailure()) return;
+    }
+  }
+  void run_epochs_in_one_way(const Exchange& shape, uint64_t seed, int32_t epochs) {
     open(shape, seed);
     if (IsSkipped() || HasFatalFailure()) return;
     const RandomStream random(seed, 3);
@@ -286,6 +308,7 @@ class PermutedExchanges : public ::testing::Test {
   }
 
   Exchange shape_;
+  bool joins_route_ = false;
   std::unique_ptr<Ranks> ranks_;
   std::vector<std::unique_ptr<ExchangedRank>> each_;
 };

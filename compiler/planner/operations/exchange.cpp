@@ -13,6 +13,18 @@ void fit(DispatchPermuteSpec& spec, const Operation& operation) {
   spec.tells_tokens = find_write(operation, "row_tokens") != nullptr;
   spec.keeps_rows = find_write(operation, "kept_output") != nullptr;
 }
+void fit(RouteDispatchPermuteSpec& spec, const Operation& operation) {
+  spec.dispatch.tells_tokens = find_write(operation, "dispatch.row_tokens") != nullptr;
+  spec.dispatch.keeps_rows = find_write(operation, "dispatch.kept_output") != nullptr;
+  spec.has_colwise_offs = find_write(operation, "route.colwise_offs") != nullptr;
+}
+
+// Returns the role of the scales of a port's rows.
+std::string scales_role(const std::string& role) {
+  constexpr std::string_view kKept = "kept_output";
+  if (!role.ends_with(kKept)) return role + "_scale_inv";
+  return role.substr(0, role.size() - kKept.size()) + "kept_scale_inv";
+}
 
 }  // namespace
 
@@ -29,12 +41,9 @@ KernelPlan make_kernel(const Operation& operation, const ExchangeKernel& exchang
     for (const Port& port : *ports) {
       // Whoever makes a kernel of a backward call adds what compares T.
       if (port.role == "saved_tokens" && operation.phase == Phase::kBackward) continue;
-      if (port.role != "kept_output") {
-        add_argument(kernel, port.role, port);
-        continue;
-      }
       kernel.arguments.push_back({port.role, port.tensor});
-      if (!port.scale_inv.empty()) kernel.arguments.push_back({"kept_scale_inv", port.scale_inv});
+      if (!port.scale_inv.empty())
+        kernel.arguments.push_back({scales_role(port.role), port.scale_inv});
     }
   return kernel;
 }

@@ -16,8 +16,8 @@ struct Operation;
 // A step of an exchange between ranks. Its reads and writes have the names of the kernel's fields
 // as roles, and leaving out optional writes makes the kernel simpler.
 struct ExchangeKernel {
-  std::variant<ExchangeChoicesSpec, DispatchRowsSpec, DispatchPermuteSpec, AwaitRowsSpec,
-               CombineRowsSpec>
+  std::variant<ExchangeChoicesSpec, DispatchRowsSpec, DispatchPermuteSpec, RouteDispatchPermuteSpec,
+               AwaitRowsSpec, CombineRowsSpec>
       spec;
   std::vector<std::string> reasons;
 };

@@ -4,7 +4,10 @@
 // Waits until the rows of all ranks have arrived, and begins the epoch's second half: one CTA. The
 // kernels behind it on the stream read the slots.
 
-#include "moejit_device/exchange/dispatch_rows.cuh"
+#include "moejit_device/exchange/chunk_walk.cuh"
+#include "moejit_device/exchange/group.cuh"
+#include "moejit_device/exchange/slots.cuh"
+#include "moejit_device/exchange/token_ranks.cuh"
 
 namespace moejit::device {
 

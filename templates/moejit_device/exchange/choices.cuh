@@ -5,9 +5,9 @@
 // those of its own experts. After this each rank routes for itself, as if the S slots were its
 // tokens; no counts are exchanged.
 //
-// The flattened choices of a rank are cut into parts, one for a CTA. It writes its part to all
-// ranks, raises a flag there, and then waits for the same part of every rank. So all CTAs have to
-// run at the same time.
+// The flattened choices of a rank are cut into parts, and what a part is to one rank is a piece. A
+// CTA writes its piece to that rank, raises a flag there, and then waits for the same part of that
+// rank. So all CTAs have to run at the same time.
 //
 // Emitted kernels look like this:
 //
@@ -46,65 +46,72 @@ struct ExchangeChoices {
   static constexpr int64_t kChoices = int64_t{kMaxTokens} * kTopK;  // the most of a rank
   static constexpr int64_t kPart = ceil_div(kChoices, int64_t{kParts});
 
+  static constexpr int32_t kPieces = kRanks * kParts;
+
   MOEJIT_DEVICE static void run(const ExchangeChoicesParams& params) {
     const ExchangeGroup group = ExchangeGroup::before_arrival(params.group);
     save_tokens(params);
-    for (int64_t part = ptx::cta_index(); part < kParts; part += ptx::cta_count()) {
-      send(params, group, begin_of(part), begin_of(part + 1));
-      group.raise_everywhere<kRanks>(params.choice_flags, group.rank() * kParts + part);
+    for (int32_t piece = ptx::cta_index(); piece < kPieces; piece += ptx::cta_count()) {
+      send(params, group, piece);
     }
-    for (int64_t part = ptx::cta_index(); part < kParts; part += ptx::cta_count()) {
-      for (int32_t source = 0; source < kRanks; ++source) {
-        receive(params, group, source, part, begin_of(part), begin_of(part + 1));
-      }
+    for (int32_t piece = ptx::cta_index(); piece < kPieces; piece += ptx::cta_count()) {
+      receive(params, group, piece);
     }
   }
 
- private:
   MOEJIT_DEVICE static void save_tokens(const ExchangeChoicesParams& params) {
     const auto saved = ptx::global(params.saved_tokens);
     if (saved && ptx::cta_index() == 0 && ptx::thread_index() == 0)
       ptx::store(saved, params.tokens);
   }
 
-  MOEJIT_DEVICE static int64_t begin_of(int64_t part) { return smaller(part * kPart, kChoices); }
+  // Return where a piece begins and ends among the choices of all ranks, [R, T_max, K].
+  MOEJIT_DEVICE static int64_t begin_of(int32_t piece) {
+    return piece / kParts * kChoices + smaller(piece % kParts * kPart, kChoices);
+  }
+  MOEJIT_DEVICE static int64_t end_of(int32_t piece) {
+    return piece / kParts * kChoices + smaller((piece % kParts + 1) * kPart, kChoices);
+  }
 
+  // Sends a part of the own choices to a rank. Every thread calls.
   MOEJIT_DEVICE static void send(const ExchangeChoicesParams& params, const ExchangeGroup& group,
-                                 int64_t begin, int64_t end) {
+                                 int32_t piece) {
+    const int32_t to = piece / kParts;
     const auto ids = ptx::global(static_cast<const Id*>(params.topk_ids));
     const auto probs = ptx::global(static_cast<const Prob*>(params.topk_probs));
-    for (int64_t i = begin + ptx::thread_index(); i < end; i += kThreads) {
+    const int64_t end = end_of(piece) - to * kChoices;
+    for (int64_t i = begin_of(piece) - to * kChoices + ptx::thread_index(); i < end;
+         i += kThreads) {
       const bool exists = i < params.tokens * kTopK;
-      const int32_t id = exists ? narrowed(ptx::load(ids + i)) : -1;
-      const float prob = exists ? load_prob(probs + i) : 0.0f;
       const int64_t at = group.rank() * kChoices + i;
-#pragma unroll
-      for (int32_t to = 0; to < kRanks; ++to) {
-        ptx::store(ptx::global(params.choice_ids[to]) + at, id);
-        ptx::store(ptx::global(params.choice_probs[to]) + at, prob);
-      }
+      ptx::store(ptx::global(params.choice_ids[to]) + at,
+                 exists ? narrowed(ptx::load(ids + i)) : int32_t{-1});
+      ptx::store(ptx::global(params.choice_probs[to]) + at, exists ? load_prob(probs + i) : 0.0f);
     }
+    group.raise(params.choice_flags[to], group.rank() * int64_t{kParts} + piece % kParts);
   }
 
-  // -2 stands for an id that is no expert: the route of the first rank tells of it.
-  MOEJIT_DEVICE static int32_t narrowed(Id id) {
-    return id < -1 || id >= kRanks * kRankExperts ? -2 : static_cast<int32_t>(id);
-  }
-
+  // Takes a part of a rank's choices.
   MOEJIT_DEVICE static void receive(const ExchangeChoicesParams& params, const ExchangeGroup& group,
-                                    int32_t source, int64_t part, int64_t begin, int64_t end) {
+                                    int32_t piece) {
     const ptx::GlobalPtr<const uint32_t> flags{params.choice_flags[group.rank()]};
     // Each thread waits for itself, so that what came is visible to it.
-    group.wait(flags + (source * kParts + part), source);
+    group.wait(flags + piece, piece / kParts);
     const ptx::GlobalPtr<const int32_t> ids{params.choice_ids[group.rank()]};
     const ptx::GlobalPtr<const float> probs{params.choice_probs[group.rank()]};
-    for (int64_t i = begin + ptx::thread_index(); i < end; i += kThreads) {
-      const int64_t at = source * kChoices + i;
+    const int64_t end = end_of(piece);
+    for (int64_t at = begin_of(piece) + ptx::thread_index(); at < end; at += kThreads) {
       const int32_t id = own_expert(ptx::load_peer_data(ids + at), group.rank());
       const float prob = id >= 0 ? ptx::load_peer_data(probs + at) : 0.0f;
       ptx::store(ptx::global(params.slot_ids) + at, id);
       ptx::store(ptx::global(params.slot_probs) + at, prob);
     }
+  }
+
+ private:
+  // -2 stands for an id that is no expert: the route of the first rank tells of it.
+  MOEJIT_DEVICE static int32_t narrowed(Id id) {
+    return id < -1 || id >= kRanks * kRankExperts ? -2 : static_cast<int32_t>(id);
   }
 
   MOEJIT_DEVICE static int32_t own_expert(int32_t id, int32_t rank) {

@@ -9,7 +9,7 @@
 // expert, and where a token has an expert twice, by choice. A row that its rank had no place for
 // comes as zeros, of which a sum takes no notice.
 //
-// Chunks of other ranks' tokens are sent, chunks of own tokens received: unit_order.cuh. K times as
+// Chunks of other ranks' tokens are sent, chunks of own tokens received: unit_walk.cuh. K times as
 // many rows as with CombineRows cross the wire at most, and home reads as many.
 //
 // Emitted kernels look like this:
@@ -24,34 +24,33 @@
 //   using Kernel = CombineEachRow<Exchange, kColumns, kHasDprobs, float, kThreads>;
 
 #include "moejit_device/exchange/result_rows.cuh"
-#include "moejit_device/exchange/unit_order.cuh"
+#include "moejit_device/exchange/unit_walk.cuh"
 #include "moejit_device/map/descending_rows.cuh"
 
 namespace moejit::device {
 
-template <typename Exchange, int32_t kColumns, bool kHasDprobs, typename Prob, int32_t kThreads_>
+template <typename Exchange, int32_t kColumns, bool kHasDprobs, typename Prob, int32_t kSenderSms,
+          int32_t kThreads_>
 struct CombineEachRow {
   static_assert(Exchange::kRanks > 1, "one rank has nobody to exchange with");
 
   static constexpr int32_t kThreads = kThreads_;
-  static constexpr int32_t kSharedBytes = 0;
+  using Walk = UnitWalk<kSenderSms>;
+  static constexpr int32_t kSharedBytes = Walk::kSharedBytes;
   static constexpr int32_t kTopK = Exchange::kTopK, kRanks = Exchange::kRanks;
   static constexpr int32_t kRowsInFlight = smaller(kTopK, int32_t{4});
   using Position = SegmentPosition<kColumns>;
-  using Order = UnitOrder<kRanks - 1, 1, Exchange::kChunks>;
   static constexpr int32_t kCtasPerSm = smaller(768 / kThreads, int32_t{32});
 
   MOEJIT_DEVICE static void run(const CombineRowsParams& params) {
     const ExchangeGroup group = ExchangeGroup::after_arrival(params.group);
-    const Order order(ptx::cta_count());
-    for (int64_t i = ptx::cta_index(); i < Order::kUnits; i += ptx::cta_count()) {
-      const ExchangeUnit unit = order.unit(i);
-      if (unit.sends) {
-        send_chunk(params, group, (group.rank() + 1 + unit.place) % kRanks, unit.chunk);
-      } else {
-        add_chunk(params, group, unit.chunk);
-      }
-    }
+    const Walk walk(params.tickets);
+    walk.send(int64_t{kRanks - 1} * Exchange::kChunks, [&](int64_t unit) {
+      const auto place = static_cast<int32_t>(unit % (kRanks - 1));
+      send_chunk(params, group, (group.rank() + 1 + place) % kRanks, unit / (kRanks - 1));
+    });
+    walk.receive(Exchange::kChunks, [&](int64_t chunk) { add_chunk(params, group, chunk); });
+    walk.end([] {});
   }
 
  private:

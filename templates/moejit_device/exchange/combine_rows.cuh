@@ -6,7 +6,7 @@
 // go home as they are made. Home adds the ranks' sums of a token in ascending order, in fp32 from
 // 0, and rounds once to bf16; its own sum is never stored.
 //
-// Chunks of other ranks' tokens are sent, chunks of own tokens received: unit_order.cuh.
+// Chunks of other ranks' tokens are sent, chunks of own tokens received: unit_walk.cuh.
 //
 // Emitted kernels look like this:
 //
@@ -17,38 +17,37 @@
 //   constexpr int32_t kColumns = 7168;
 //   ...
 //   using Exchange = TokenExchange<kRanks, kRankExperts, kTopK, kMaxTokens, kChunkTokens>;
-//   using Kernel = CombineRows<Exchange, kColumns, kHasDprobs, float, kThreads>;
+//   using Kernel = CombineRows<Exchange, kColumns, kHasDprobs, float, kSenderSms, kThreads>;
 
 #include "moejit_device/exchange/result_rows.cuh"
-#include "moejit_device/exchange/unit_order.cuh"
+#include "moejit_device/exchange/unit_walk.cuh"
 #include "moejit_device/stage/load_combined.cuh"
 
 namespace moejit::device {
 
-template <typename Exchange, int32_t kColumns, bool kHasDprobs, typename Prob, int32_t kThreads_>
+template <typename Exchange, int32_t kColumns, bool kHasDprobs, typename Prob, int32_t kSenderSms,
+          int32_t kThreads_>
 struct CombineRows {
   static_assert(Exchange::kRanks > 1, "one rank has nobody to exchange with");
 
   static constexpr int32_t kThreads = kThreads_;
-  static constexpr int32_t kSharedBytes = 0;
+  using Walk = UnitWalk<kSenderSms>;
+  static constexpr int32_t kSharedBytes = Walk::kSharedBytes;
   static constexpr int32_t kTopK = Exchange::kTopK, kRanks = Exchange::kRanks;
   using Load = LoadCombinedRows<kColumns, kTopK>;
   using Position = SegmentPosition<kColumns>;
-  using Order = UnitOrder<kRanks - 1, 1, Exchange::kChunks>;
   static constexpr int32_t kCtasPerSm = smaller(Load::kThreadsPerSm / kThreads, int32_t{32});
 
   MOEJIT_DEVICE static void run(const CombineRowsParams& params) {
     const ExchangeGroup group = ExchangeGroup::after_arrival(params.group);
-    const Order order(ptx::cta_count());
-    for (int64_t i = ptx::cta_index(); i < Order::kUnits; i += ptx::cta_count()) {
-      const ExchangeUnit unit = order.unit(i);
-      if (unit.sends) {
-        // The ranks in turn, from the next one on, so that they do not all write to the same.
-        send_chunk(params, group, (group.rank() + 1 + unit.place) % kRanks, unit.chunk);
-      } else {
-        add_chunk(params, group, unit.chunk);
-      }
-    }
+    const Walk walk(params.tickets);
+    walk.send(int64_t{kRanks - 1} * Exchange::kChunks, [&](int64_t unit) {
+      // The ranks in turn, from the next one on, so that they do not all write to the same.
+      const auto place = static_cast<int32_t>(unit % (kRanks - 1));
+      send_chunk(params, group, (group.rank() + 1 + place) % kRanks, unit / (kRanks - 1));
+    });
+    walk.receive(Exchange::kChunks, [&](int64_t chunk) { add_chunk(params, group, chunk); });
+    walk.end([] {});
   }
 
  private:

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The whole dispatch in one kernel: each token's row goes once to every rank that has one of its
-// experts, into the slot of the token there, and each row that is in a slot goes to its permuted
-// rows, with zeros in the pad rows of the experts' groups. Own rows go there while they are sent.
-// bf16 rows are quantized on the way. With StoreRowsAndPermuted the rows of all slots are kept too:
-// the next exchange overwrites the slots.
+// Dispatch of rows and their permute in one kernel: each token's row goes once to every other rank
+// that has one of its experts, into the slot of the token there, and each row that is in a slot
+// goes to its permuted rows, with zeros in the pad rows of the experts' groups. Own rows go to
+// their permuted rows as they are sent; those of the first kSlotChunks chunks go through slots too,
+// so that they can be sent before the routing is known, or by threads. bf16 rows are quantized on
+// the way. With StoreRowsAndPermuted the rows of all slots are kept too: the next exchange
+// overwrites the slots.
 //
 // The routing of all slots is known before: row_map says where a choice's row goes. Chunks of own
-// tokens are sent, chunks of other ranks' tokens received: unit_order.cuh.
+// tokens are sent, chunks of other ranks' tokens received: unit_walk.cuh. At the end all rows have
+// come, and the epoch's second half begins.
 //
 // Emitted kernels look like this:
 //
@@ -20,32 +23,69 @@
 //   ...
 //   using Exchange = TokenExchange<kRanks, kRankExperts, kTopK, kMaxTokens, kChunkTokens>;
 //   using Store = StorePermuted<kColumns, kTopK, kRankExperts, kMovesProbs, E4m3>;
-//   using Kernel = DispatchPermute<LoadRows<kColumns>, Quantize1x128<kEpsilonBits>, Store,
-//                                  Exchange, kThreads, kSegmentsInFlight>;
+//   using Send = SendThroughShared<LoadRows<kColumns>, Quantize1x128<kEpsilonBits>, Exchange,
+//                                  kThreads, kRowsInShared, kFirstByte, kSegmentsInFlight>;
+//   using Receive = ReceiveThroughShared<Send::Stored, Store, Exchange, kThreads, kRowsInShared,
+//                                        kFirstByte>;
+//   using Kernel = DispatchPermute<Send, Receive, Store, Exchange, kSlotChunks, kSenderSms,
+//                                  kThreads>;
 
-#include "moejit_device/exchange/dispatch_rows.cuh"
-#include "moejit_device/exchange/unit_order.cuh"
-#include "moejit_device/stage/store_permuted.cuh"
+#include "moejit_device/exchange/receive_rows.cuh"
+#include "moejit_device/exchange/send_rows.cuh"
+#include "moejit_device/exchange/unit_walk.cuh"
 
 namespace moejit::device {
 
-template <typename Load, typename Quantize, typename Store, typename Exchange, int32_t kThreads_,
-          int32_t kSegments = Load::kSegmentsInFlight>
+// Own rows go from shared memory to their permuted rows, behind the first chunks. await_routing()
+// returns when the routing is known.
+template <typename Store, typename Exchange, int32_t kThreads, int32_t kSlotChunks,
+          typename AwaitRouting>
+struct PermuteOwnRows {
+  MOEJIT_DEVICE static bool needs_slots(int64_t chunk) { return chunk < kSlotChunks; }
+  template <typename Rows>
+  using Permute =
+      PermuteFromShared<Rows, Store, Exchange::kTopK, kThreads, (Rows::kEnd > Rows::kScales)>;
+
+  const RowChainParams& params;
+  AwaitRouting& await_routing;
+  bool is_wanted = false;
+
+  template <typename Rows>
+  MOEJIT_DEVICE void find(int64_t slot, int32_t first, int32_t count) {
+    await_routing();
+    const int32_t row = ptx::thread_index() / kSegmentLanes;
+    is_wanted = Permute<Rows>::find_places(params, slot + row, first + row, row < count);
+  }
+  template <typename Rows>
+  MOEJIT_DEVICE void take(int64_t slot, int32_t first, int32_t count) {
+    Permute<Rows>::store_scales(params, slot, first, count,
+                                [&](int32_t i) { return ptx::load(Rows::scales(first) + i); });
+    const int32_t row = ptx::thread_index() / kSegmentLanes;
+    if (is_wanted) Permute<Rows>::copy_row(params, slot + row, first + row);
+  }
+};
+
+template <typename Send, typename Receive, typename Store, typename Exchange_, int32_t kSlotChunks,
+          int32_t kSenderSms, int32_t kThreads_>
 struct DispatchPermute {
-  static_assert(Quantize::kSegmentsPerScale == 1, "segments have scales of their own");
+  using Exchange = Exchange_;
   static_assert(Exchange::kRanks > 1, "one rank has nobody to exchange with");
 
-  static constexpr int32_t kColumns = Load::kColumns, kRanks = Exchange::kRanks;
+  static constexpr int32_t kRanks = Exchange::kRanks;
   static constexpr int32_t kThreads = kThreads_;
-  static constexpr int32_t kSharedBytes = 0;
-  static constexpr int32_t kCtasPerSm = smaller(Load::kThreadsPerSm / kThreads, int32_t{32});
-  using Position = SegmentPosition<kColumns>;
-  using Stored = decltype(Quantize::apply(Load::unpack(detail::made<typename Load::Fetched>())));
-  using Order = UnitOrder<1, kRanks - 1, Exchange::kChunks>;
+  using Walk = UnitWalk<kSenderSms>;
+  static constexpr int32_t kCtasPerSm = smaller(Send::Load::kThreadsPerSm / kThreads, int32_t{32});
 
   MOEJIT_DEVICE static void run(const DispatchPermuteParams& params) {
     const ExchangeGroup group = ExchangeGroup::before_arrival(params.group);
     group.check_tokens(params.saved_tokens, params.tokens);
+    move(params, group, [] {});
+  }
+
+  // Calls await_routing() before it reads what a route writes. Every thread calls.
+  template <typename AwaitRouting>
+  MOEJIT_DEVICE static void move(const DispatchPermuteParams& params, const ExchangeGroup& group,
+                                 AwaitRouting await_routing) {
     const RowChainParams rows{.input = params.input,
                               .input_scale_inv = params.input_scale_inv,
                               .probs = params.slot_probs,
@@ -58,93 +98,64 @@ struct DispatchPermute {
                               .row_tokens = params.row_tokens,
                               .kept_output = params.kept_output,
                               .kept_scale_inv = params.kept_scale_inv};
-    const Order order(ptx::cta_count());
-    for (int64_t i = ptx::cta_index(); i < Order::kUnits; i += ptx::cta_count()) {
-      const ExchangeUnit unit = order.unit(i);
-      if (unit.sends) {
-        send_chunk(params, group, rows, unit.chunk);
-      } else {
-        receive_chunk(params, group, rows, (group.rank() + 1 + unit.place) % kRanks, unit.chunk);
-      }
-    }
+    const Walk walk(params.tickets);
+    send(params, group, rows, walk, await_routing);
+    await_routing();
     Store::finish(rows);
+    receive(params, group, rows, walk);
+    // Each of the flags was waited for by a CTA that has ended.
+    walk.end([&] { ptx::store(ptx::global(group.params.epoch), group.epoch); });
   }
 
  private:
-  // Returns the position, absent if no expert of this rank wants its row. All lanes call.
-  MOEJIT_DEVICE static Position wanted(Position at, const typename Store::Fetched& where) {
-    if (!Store::is_permuted(where)) at.kind = RowKind::kAbsent;
-    return at;
-  }
-
-  MOEJIT_DEVICE static void send_chunk(const DispatchPermuteParams& params,
-                                       const ExchangeGroup& group, const RowChainParams& rows,
-                                       int64_t chunk) {
-    for_each_segment<kColumns, kThreads, kSegments>(
-        chunk * Exchange::kChunkTokens, Exchange::tokens_in_chunk(chunk, params.tokens),
-        [&](const Position(&at)[kSegments]) { send(params, group, rows, at); });
-    group.raise_everywhere<kRanks>(params.row_flags,
-                                   group.rank() * int64_t{Exchange::kChunks} + chunk);
-  }
-
+  template <typename AwaitRouting>
   MOEJIT_DEVICE static void send(const DispatchPermuteParams& params, const ExchangeGroup& group,
-                                 const RowChainParams& rows, const Position (&at)[kSegments]) {
-    typename Load::Fetched fetched[kSegments];
-    typename Store::Fetched where[kSegments];
-    uint32_t ranks[kSegments];
-    Position slot[kSegments];
-#pragma unroll
-    for (int32_t s = 0; s < kSegments; ++s) {
-      slot[s] = at[s];
-      slot[s].row += group.rank() * int64_t{Exchange::kMaxTokens};
-      fetched[s] = Load::fetch(rows, at[s]);
-      where[s] = Store::fetch(rows, slot[s]);
-    }
-#pragma unroll
-    for (int32_t s = 0; s < kSegments; ++s) {
-      ranks[s] = Exchange::ranks_of(params.topk_ids, at[s].row, at[s].is_real());
-    }
-#pragma unroll
-    for (int32_t s = 0; s < kSegments; ++s) {
-      const Stored stored = Quantize::apply(Load::unpack(fetched[s]));
-#pragma unroll
-      for (int32_t to = 0; to < kRanks; ++to) {
-        Position there = slot[s];
-        if (((ranks[s] >> to) & 1u) == 0) there.kind = RowKind::kAbsent;
-        store_slot(params.slots[to], params.slot_scales[to], there, stored);
-      }
-      Store::store(rows, wanted(slot[s], where[s]), where[s], stored);
-    }
+                                 const RowChainParams& rows, const Walk& walk,
+                                 AwaitRouting& await_routing) {
+    const auto raise = [&](int64_t chunk) {
+      group.raise_everywhere<kRanks>(params.row_flags,
+                                     group.rank() * int64_t{Exchange::kChunks} + chunk);
+    };
+    PermuteOwnRows<Store, Exchange, kThreads, kSlotChunks, AwaitRouting> own{rows, await_routing};
+    Send send;
+    walk.send(Exchange::kChunks,
+              [&](int64_t chunk) { send.send(params, group, rows, chunk, own, raise); });
+    send.end(raise);
+  }
+
+  MOEJIT_DEVICE static void receive(const DispatchPermuteParams& params, const ExchangeGroup& group,
+                                    const RowChainParams& rows, const Walk& walk) {
+    // First the chunks of all ranks whose own rows are in slots, then those of the other ranks; the
+    // ranks in turn, from this one or the next one on.
+    constexpr int64_t kOfAll = int64_t{kRanks} * kSlotChunks;
+    constexpr int64_t kOfOthers = int64_t{kRanks - 1} * (Exchange::kChunks - kSlotChunks);
+    Receive receive;
+    receive.begin();
+    walk.receive(kOfAll + kOfOthers, [&](int64_t unit) {
+      const bool is_of_all = unit < kOfAll;
+      const int64_t place = is_of_all ? unit : unit - kOfAll;
+      const int32_t sources = is_of_all ? kRanks : kRanks - 1;
+      const int64_t chunk = place / sources + (is_of_all ? 0 : kSlotChunks);
+      const auto next = static_cast<int32_t>(place % sources) + kRanks - sources;
+      receive_chunk(params, group, rows, (group.rank() + next) % kRanks, chunk, receive);
+    });
+    receive.end();
   }
 
   MOEJIT_DEVICE static void receive_chunk(const DispatchPermuteParams& params,
                                           const ExchangeGroup& group, const RowChainParams& rows,
-                                          int32_t source, int64_t chunk) {
+                                          int32_t source, int64_t chunk, Receive& receive) {
     const int32_t own = group.rank();
-    // Each thread waits for itself, so that what came is visible to it.
-    group.wait(ptx::global(static_cast<const uint32_t*>(params.row_flags[own])) +
-                   (source * int64_t{Exchange::kChunks} + chunk),
-               source);
+    // One lane waits for its warp.
+    if (ptx::lane_index() == 0) {
+      group.wait(ptx::global(static_cast<const uint32_t*>(params.row_flags[own])) +
+                     (source * int64_t{Exchange::kChunks} + chunk),
+                 source);
+    }
     ptx::sync_warp();
-    const int64_t slots = source * int64_t{Exchange::kMaxTokens};
-    for_each_segment<kColumns, kThreads, kSegments>(
-        slots + chunk * Exchange::kChunkTokens,
-        Exchange::tokens_in_chunk(chunk, Exchange::kMaxTokens),
-        [&](const Position(&at)[kSegments]) {
-          typename Store::Fetched where[kSegments];
-          Stored arrived[kSegments];
-          Position to[kSegments];
-#pragma unroll
-          for (int32_t s = 0; s < kSegments; ++s) where[s] = Store::fetch(rows, at[s]);
-#pragma unroll
-          for (int32_t s = 0; s < kSegments; ++s) {
-            to[s] = wanted(at[s], where[s]);
-            fetch_slot(params.slots[own], params.slot_scales[own], to[s], to[s].is_real(),
-                       arrived[s]);
-          }
-#pragma unroll
-          for (int32_t s = 0; s < kSegments; ++s) Store::store(rows, to[s], where[s], arrived[s]);
-        });
+    receive.receive(params.slots[own], params.slot_scales[own], rows,
+                    source * int64_t{Exchange::kMaxTokens} + chunk * Exchange::kChunkTokens,
+                    Exchange::tokens_in_chunk(chunk, Exchange::kMaxTokens));
   }
 };
 

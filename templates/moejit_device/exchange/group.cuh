@@ -31,7 +31,8 @@ struct ExchangeGroup {
   const GroupParams& params;
   uint32_t epoch;  // of this exchange
 
-  // For kernels that run before await_rows has counted the epoch up, and for those after it.
+  // For kernels that run before the rows of the exchange have come and its epoch was counted up,
+  // and for those after it.
   MOEJIT_DEVICE static ExchangeGroup before_arrival(const GroupParams& params) {
     return {params, ptx::load(ptx::global(params.epoch)) + 1};
   }
@@ -62,6 +63,12 @@ struct ExchangeGroup {
     const uint64_t deadline = ptx::global_nanoseconds() + static_cast<uint64_t>(params.timeout_ns);
     if (ptx::has_reached(ptx::wait_system(flag, epoch, deadline), epoch)) return;
     ptx::atomic_or(ptx::global(params.status), kStatusSilentRank | (kStatusFirstRank << from));
+  }
+
+  // Waits for a flag that a CTA of this kernel raises. It waits for nobody beyond the time-out, so
+  // that this wait ends too.
+  MOEJIT_DEVICE void wait_for_own(ptx::GlobalPtr<const uint32_t> flag) const {
+    ptx::wait_system(flag, epoch, 0);
   }
 
   // Tells of a backward call that has another T than its forward call. The call goes on, so that no

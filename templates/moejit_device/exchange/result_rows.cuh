@@ -5,7 +5,10 @@
 // sum over ranks, and gradients of probabilities and status words, which go home beside the rows.
 
 #include "moejit_device/core/probability.cuh"
-#include "moejit_device/exchange/dispatch_rows.cuh"
+#include "moejit_device/exchange/chunk_walk.cuh"
+#include "moejit_device/exchange/group.cuh"
+#include "moejit_device/exchange/slots.cuh"
+#include "moejit_device/exchange/token_ranks.cuh"
 
 namespace moejit::device {
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The ranks that have experts of a token.
+// The numbers of an exchange, and the ranks that have experts of a token.
 
 #include "moejit_device/core/segment.cuh"
+#include "moejit_device/params/exchange_params.h"
 
 namespace moejit::device {
 
@@ -48,5 +49,27 @@ MOEJIT_DEVICE bool has_expert(ptx::GlobalPtr<const int32_t> ids, int64_t token, 
   }
   return or_of_segment(found) != 0;
 }
+
+// The numbers of an exchange: R ranks with so many experts each, K choices of a token, T_max tokens
+// of a rank, and how many neighboring tokens share a flag.
+template <int32_t kRanks_, int32_t kRankExperts_, int32_t kTopK_, int32_t kMaxTokens_,
+          int32_t kChunkTokens_, typename Id_ = int32_t>
+struct TokenExchange {
+  static_assert(kRanks_ > 0 && kRanks_ <= kMostRanks, "the records have a place for each rank");
+  static constexpr int32_t kRanks = kRanks_, kRankExperts = kRankExperts_, kTopK = kTopK_;
+  static constexpr int32_t kMaxTokens = kMaxTokens_, kChunkTokens = kChunkTokens_;
+  static constexpr int32_t kChunks = ceil_div(kMaxTokens, kChunkTokens);
+  using Id = Id_;
+
+  // Returns how many tokens of `tokens` the chunk has.
+  MOEJIT_DEVICE static int32_t tokens_in_chunk(int64_t chunk, int64_t tokens) {
+    const int64_t left = tokens - chunk * kChunkTokens;
+    return static_cast<int32_t>(larger(smaller(left, int64_t{kChunkTokens}), int64_t{0}));
+  }
+  MOEJIT_DEVICE static uint32_t ranks_of(const void* topk_ids, int64_t token, bool exists) {
+    return ranks_of_token<kRanks, kRankExperts, kTopK, Id>(
+        ptx::global(static_cast<const Id*>(topk_ids)), token, exists);
+  }
+};
 
 }  // namespace moejit::device

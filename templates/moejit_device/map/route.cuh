@@ -63,37 +63,45 @@ struct Route {
   static constexpr int32_t kSharedBytes = 4 * (2 + kWarps) * kLocalExperts;
 
   MOEJIT_DEVICE static void run(const RouteParams& params) {
-    const Route route(params);
+    const int64_t total = params.tokens * kTopK;
+    const int64_t part =
+        kWarps * align_up(ceil_div(total, int64_t{ptx::cta_count()} * kWarps), int64_t{32});
+    const Route route(params, smaller(ptx::cta_index() * part, total),
+                      smaller((ptx::cta_index() + 1) * part, total), ptx::cta_index() == 0);
     route.save_tokens();
-    route.clear();
-    ptx::sync_cta();  // all histograms are zero
-    route.count();
-    route.rank();
-    ptx::sync_cta();  // all histograms are complete
-    if (ptx::warp_index() == 0) route.place_experts();
-    ptx::sync_cta();  // the first histogram holds where this CTA's rows of an expert begin
-    route.make_bases();
-    ptx::sync_cta();  // each warp's histogram holds its first destinations
-    route.place();
+    route.place_part([&] { route.count(total); });
   }
 
- private:
-  static constexpr int32_t kNotRouted = -1;
-  static constexpr int32_t kBadId = -2;
-  static constexpr int32_t kBatch = 8;  // ids that a lane loads before it uses the first
-
-  MOEJIT_DEVICE explicit Route(const RouteParams& params)
+  // A CTA's part of the flattened ids. The first one writes counts and offs.
+  MOEJIT_DEVICE Route(const RouteParams& params, int64_t begin, int64_t end, bool is_first)
       : ids_(ptx::global(static_cast<const Id*>(params.topk_ids))),
         params_(params),
-        max_rows_(static_cast<int32_t>(smaller(params.max_rows, int64_t{0x7fffffff}))) {
-    total_ = params.tokens * kTopK;
-    const int64_t chunks = int64_t{ptx::cta_count()} * kWarps;
-    const int64_t chunk = align_up(ceil_div(total_, chunks), int64_t{32});
-    part_begin_ = smaller(ptx::cta_index() * kWarps * chunk, total_);
-    begin_ = smaller(part_begin_ + ptx::warp_index() * chunk, total_);
-    end_ = smaller(begin_ + chunk, total_);
+        max_rows_(static_cast<int32_t>(smaller(params.max_rows, int64_t{0x7fffffff}))),
+        is_first_(is_first),
+        part_begin_(begin) {
+    const int64_t chunk = align_up(ceil_div(end - begin, int64_t{kWarps}), int64_t{32});
+    begin_ = smaller(begin + ptx::warp_index() * chunk, end);
+    end_ = smaller(begin_ + chunk, end);
   }
 
+  // Places the ids of the part. Calls count_all() when the warps' histograms are on their way,
+  // which adds the ids of all parts before this one to before_part(), and the others to
+  // from_part_on(). Every thread calls.
+  template <typename CountAll>
+  MOEJIT_DEVICE void place_part(CountAll count_all) const {
+    clear();
+    ptx::sync_cta();  // all histograms are zero
+    rank();
+    count_all();
+    ptx::sync_cta();  // all histograms are complete
+    if (ptx::warp_index() == 0) place_experts();
+    ptx::sync_cta();  // the first histogram holds where this CTA's rows of an expert begin
+    make_bases();
+    ptx::sync_cta();  // each warp's histogram holds its first destinations
+    place();
+  }
+
+  // Histograms over the experts, in shared memory.
   MOEJIT_DEVICE static ptx::SharedPtr<int32_t> before_part() { return ptx::shared<int32_t>(0); }
   MOEJIT_DEVICE static ptx::SharedPtr<int32_t> from_part_on() {
     return before_part() + kLocalExperts;
@@ -101,6 +109,11 @@ struct Route {
   MOEJIT_DEVICE static ptx::SharedPtr<int32_t> of_warp(int32_t warp) {
     return from_part_on() + (1 + warp) * kLocalExperts;
   }
+
+ private:
+  static constexpr int32_t kNotRouted = -1;
+  static constexpr int32_t kBadId = -2;
+  static constexpr int32_t kBatch = 8;  // ids that a lane loads before it uses the first
 
   MOEJIT_DEVICE void save_tokens() const {
     const auto saved = ptx::global(params_.saved_tokens);
@@ -126,14 +139,14 @@ struct Route {
     }
   }
 
-  MOEJIT_DEVICE void count() const {
+  MOEJIT_DEVICE void count(int64_t total) const {
     constexpr int32_t kStep = kThreads * kBatch;
-    for (int64_t first = 0; first < total_; first += kStep) {
+    for (int64_t first = 0; first < total; first += kStep) {
       Id loaded[kBatch];
 #pragma unroll
       for (int32_t i = 0; i < kBatch; ++i) {
         const int64_t position = first + kThreads * i + ptx::thread_index();
-        loaded[i] = position < total_ ? ptx::load(ids_ + position) : Id{kNotRouted};
+        loaded[i] = position < total ? ptx::load(ids_ + position) : Id{kNotRouted};
       }
 #pragma unroll
       for (int32_t i = 0; i < kBatch; ++i) {
@@ -221,18 +234,18 @@ struct Route {
     for (int32_t e = first; e < end; ++e) {
       const int32_t total = total_of(e);
       const int32_t left = max_rows_ - start;
-      if (ptx::cta_index() == 0) {
+      if (is_first_) {
         ptx::store(ptx::global(params_.offs) + e, start);
         ptx::store(ptx::global(params_.counts) + e, smaller(total, left));
       }
       ptx::store(before_part() + e, start + smaller(ptx::load(before_part() + e), left));
       start += static_cast<int32_t>(smaller(aligned(total), int64_t{left}));
     }
-    if (ptx::cta_index() == 0 && first < end && end == kLocalExperts) {
+    if (is_first_ && first < end && end == kLocalExperts) {
       ptx::store(ptx::global(params_.offs) + kLocalExperts, start);
     }
     if constexpr (kHasColwiseOffs) {
-      if (ptx::cta_index() == 0) place_columns(first, end);
+      if (is_first_) place_columns(first, end);
     }
   }
 
@@ -306,7 +319,7 @@ struct Route {
   ptx::GlobalPtr<const Id> ids_;
   const RouteParams& params_;
   int32_t max_rows_;
-  int64_t total_;       // ids, T * K
+  bool is_first_;
   int64_t part_begin_;  // of this CTA's part of the flattened ids
   int64_t begin_;       // of this warp's chunk of it
   int64_t end_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moejit_device/core/types.cuh"
+#include "moejit_device/params/route_params.h"
 
 namespace moejit::device {
 
@@ -64,8 +65,18 @@ struct DispatchPermuteParams {
   void* kept_output;                // [S, H] the rows that slots have, or null
   float* kept_scale_inv;            // [S, ceil(H / 128)] of e4m3, or null
   const int64_t* saved_tokens;      // [1] T of the forward call; null: nothing is compared
+  uint32_t* tickets;                // [3] of this rank, see exchange/unit_walk.cuh
   GroupParams group;
   int64_t tokens;  // T
+};
+
+// Arguments of route_dispatch_permute: those of its parts, which share most tensors.
+struct RouteDispatchPermuteParams {
+  ExchangeChoicesParams choices;
+  RouteParams route;  // of the S slots
+  DispatchPermuteParams dispatch;
+  int32_t* piece_counts;  // [pieces, E] rows of an expert in a piece of the choices
+  uint32_t* route_flags;  // [2, pieces] of this rank
 };
 
 // Arguments of await_rows.
@@ -87,6 +98,7 @@ struct CombineRowsParams {
   uint32_t* result_flags[kMostRanks];  // [R, chunks] at home
   void* output;                        // [T, H] bf16
   void* dprobs;                        // [T, K] f32 or bf16, or null
+  uint32_t* tickets;                   // [3] of this rank, see exchange/unit_walk.cuh
   GroupParams group;
   int64_t tokens;  // T
 };

@@ -139,6 +139,16 @@ MOEJIT_DEVICE void atomic_max(GlobalPtr<uint32_t> pointer, uint32_t value) {
   asm volatile("red.global.max.u32 [%0], %1;" ::"l"(pointer.address), "r"(value) : "memory");
 }
 
+// Adds `value` to a word and returns what it was. Orders nothing else.
+MOEJIT_DEVICE uint32_t fetch_add(GlobalPtr<uint32_t> pointer, uint32_t value) {
+  uint32_t old;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(old)
+               : "l"(pointer.address), "r"(value)
+               : "memory");
+  return old;
+}
+
 MOEJIT_DEVICE void atomic_add(GlobalPtr<uint64_t> pointer, uint64_t value) {
   asm volatile("red.global.add.u64 [%0], %1;" ::"l"(pointer.address), "l"(value) : "memory");
 }

@@ -200,4 +200,10 @@ MOEJIT_DEVICE void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// Orders what this thread has read from flags in global memory before copies of global memory that
+// it starts later.
+MOEJIT_DEVICE void fence_proxy_async_global() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
 }  // namespace moejit::device::ptx

@@ -23,6 +23,12 @@ MOEJIT_DEVICE int32_t thread_index() { return static_cast<int32_t>(threadIdx.x);
 MOEJIT_DEVICE int32_t thread_count() { return static_cast<int32_t>(blockDim.x); }
 MOEJIT_DEVICE int32_t cta_index() { return static_cast<int32_t>(blockIdx.x); }
 MOEJIT_DEVICE int32_t cta_count() { return static_cast<int32_t>(gridDim.x); }
+// The SM that runs this CTA, counted from 0.
+MOEJIT_DEVICE int32_t sm_index() {
+  uint32_t index;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(index));
+  return static_cast<int32_t>(index);
+}
 MOEJIT_DEVICE int32_t lane_index() { return thread_index() & 31; }
 MOEJIT_DEVICE int32_t warp_index() { return thread_index() >> 5; }
 

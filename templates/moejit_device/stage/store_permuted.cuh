@@ -59,12 +59,13 @@ struct PadRowWriter {
 // output [P, C]; for e4m3 output_scale_inv [P, ceil(C / 128)]; with kMovesProbs probs [T, K] and
 // output_probs [P]. With kTellsTokens row_tokens [P] gets the token of each real row, or ~token
 // where the data is zeros. Prob is the type of probs: float or Bf16.
-template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs = true,
+template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs_ = true,
           typename Element = E4m3, bool kTellsTokens = false, typename Prob = float>
 struct StorePermuted {
   static_assert(kTopK > 0, "a token is routed to at least one expert");
 
   static constexpr int32_t kColumns = kColumns_;
+  static constexpr bool kMovesProbs = kMovesProbs_, kKeepsRows = false;
   static constexpr bool kHasPads = false;  // its pad rows have no input: finish()
   using Rows = AllRows;
 
@@ -91,6 +92,19 @@ struct StorePermuted {
   MOEJIT_DEVICE static void finish(const RowChainParams& params) {
     detail::PadRowWriter<kColumns, kLocalExperts, kMovesProbs, Element>{params}.run();
   }
+  // Stores what a row has beside its data and scales, for a destination of it.
+  MOEJIT_DEVICE static void store_beside(const RowChainParams& params,
+                                         const SegmentPosition<kColumns>& at,
+                                         const Batch& destination) {
+    if constexpr (kTellsTokens) {
+      const auto token = static_cast<int32_t>(at.row);
+      ptx::store(ptx::global(params.row_tokens) + destination.row,
+                 destination.prob == 0.0f ? ~token : token);
+    }
+    if constexpr (kMovesProbs) {
+      ptx::store(ptx::global(params.output_probs) + destination.row, destination.prob);
+    }
+  }
 
  private:
   template <int32_t kCount, typename Segment>
@@ -110,15 +124,7 @@ struct StorePermuted {
     // Each lane for its own destination.
     if (batch.row < 0) return;
     store_scale(params, at, batch.row, segment);
-    if constexpr (kTellsTokens) {
-      const auto token = static_cast<int32_t>(at.row);
-      if (at.index == 0) {
-        ptx::store(ptx::global(params.row_tokens) + batch.row, batch.prob == 0.0f ? ~token : token);
-      }
-    }
-    if constexpr (kMovesProbs) {
-      if (at.index == 0) ptx::store(ptx::global(params.output_probs) + batch.row, batch.prob);
-    }
+    if (at.index == 0) store_beside(params, at, batch);
   }
 
   MOEJIT_DEVICE static void store_data(const RowChainParams& params,
@@ -155,13 +161,15 @@ struct StorePermuted {
 
 // Both: row t to row t of kept_output [T, C] and, for e4m3, of kept_scale_inv [T, ceil(C / 128)],
 // and to its destinations.
-template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs = true,
+template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs_ = true,
           typename Element = E4m3, bool kTellsTokens = false, typename Prob = float>
 struct StoreRowsAndPermuted {
   using Permuted =
-      StorePermuted<kColumns_, kTopK, kLocalExperts, kMovesProbs, Element, kTellsTokens, Prob>;
+      StorePermuted<kColumns_, kTopK, kLocalExperts, kMovesProbs_, Element, kTellsTokens, Prob>;
+  using To = typename Permuted::To;
 
   static constexpr int32_t kColumns = kColumns_;
+  static constexpr bool kMovesProbs = kMovesProbs_, kKeepsRows = true;
   static constexpr bool kHasPads = false;  // its pad rows have no input: finish()
   using Rows = AllRows;
   using Fetched = typename Permuted::Fetched;
@@ -184,6 +192,11 @@ struct StoreRowsAndPermuted {
     Permuted::store(params, at, where, segment);
   }
   MOEJIT_DEVICE static void finish(const RowChainParams& params) { Permuted::finish(params); }
+  MOEJIT_DEVICE static void store_beside(const RowChainParams& params,
+                                         const SegmentPosition<kColumns>& at,
+                                         const typename To::Batch& destination) {
+    Permuted::store_beside(params, at, destination);
+  }
 };
 
 }  // namespace moejit::device

@@ -147,6 +147,13 @@ MOEJIT_DEVICE void atomic_max(GlobalPtr<uint32_t> pointer, uint32_t value,
   }
 }
 
+MOEJIT_DEVICE uint32_t fetch_add(GlobalPtr<uint32_t> pointer, uint32_t value,
+                                 Site site = Site::here()) {
+  Machine* m = machine();
+  void* word = m->calls->access_global(m, pointer.address, 4, Access::kAtomic, site);
+  return __atomic_fetch_add(static_cast<uint32_t*>(word), value, __ATOMIC_RELAXED);
+}
+
 MOEJIT_DEVICE void atomic_add(GlobalPtr<uint64_t> pointer, uint64_t value,
                               Site site = Site::here()) {
   Machine* m = machine();

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The whole dispatch of a forward call in one kernel: choices go to all ranks and are routed, while
+// rows are sent, and rows are permuted as they come.
+//
+// What a rank sends follows from its own choices, so that rows set out at once; the first own rows
+// go to their slots meanwhile. The first CTAs
+// exchange the choices: each routes the piece that it received. They tell each other how many rows
+// each expert has in each piece, and from these counts each knows where its rows begin. The others
+// wait for the routes of all pieces before they receive rows. So all CTAs have to run at the same
+// time, and there are at least as many as pieces.
+//
+// route_flags [2, pieces] are of this rank: for a piece's counts, and for its route.
+//
+// Emitted kernels look like this:
+//
+//   #include "moejit_device/exchange/route_dispatch_permute.cuh"
+//
+//   using namespace moejit::device;
+//
+//   constexpr int32_t kColumns = 7168;
+//   ...
+//   using Exchange = TokenExchange<kRanks, kRankExperts, kTopK, kMaxTokens, kChunkTokens>;
+//   using Choices = ExchangeChoices<kRanks, kRankExperts, kTopK, kMaxTokens, kParts, kThreads>;
+//   using Routing = Route<kRankExperts, kTopK, kSplitsAlignment, kThreads / 32>;
+//   using Store = StorePermuted<kColumns, kTopK, kRankExperts, kMovesProbs, E4m3>;
+//   using Dispatch = DispatchPermute<Send, Receive, Store, Exchange, kSlotChunks, kSenderSms,
+//                                    kThreads>;
+//   using Kernel = RouteDispatchPermute<Choices, Routing, Dispatch>;
+
+#include "moejit_device/exchange/choices.cuh"
+#include "moejit_device/exchange/dispatch_permute.cuh"
+#include "moejit_device/map/route.cuh"
+
+namespace moejit::device {
+
+template <typename Choices, typename Routing, typename Dispatch>
+struct RouteDispatchPermute {
+  static constexpr int32_t kThreads = Dispatch::kThreads;
+  static constexpr int32_t kCtasPerSm = Dispatch::kCtasPerSm;
+  static constexpr int32_t kPieces = Choices::kPieces;
+  static constexpr int32_t kExperts = Dispatch::Exchange::kRankExperts;
+  static_assert(Choices::kThreads == kThreads && Routing::kThreads == kThreads,
+                "all parts of the kernel have its CTAs");
+
+  MOEJIT_DEVICE static void run(const RouteDispatchPermuteParams& params) {
+    const ExchangeGroup group = ExchangeGroup::before_arrival(params.dispatch.group);
+    Choices::save_tokens(params.choices);
+    if (ptx::cta_index() < kPieces) route_piece(params, group, ptx::cta_index());
+    bool is_routed = false;
+    Dispatch::move(params.dispatch, group, [&] {
+      if (!is_routed) await_pieces(group, params.route_flags + kPieces);
+      is_routed = true;
+    });
+  }
+
+ private:
+  MOEJIT_DEVICE static void route_piece(const RouteDispatchPermuteParams& params,
+                                        const ExchangeGroup& group, int32_t piece) {
+    Choices::send(params.choices, group, piece);
+    Choices::receive(params.choices, group, piece);
+    ptx::sync_cta();  // the choices of the piece are in their slots
+    const Routing route(params.route, Choices::begin_of(piece), Choices::end_of(piece), piece == 0);
+    route.place_part([&] {
+      ptx::sync_cta();  // the warps' histograms are complete
+      tell_counts(params, group, piece);
+      await_pieces(group, params.route_flags);
+      sum_counts(params, piece);
+    });
+    group.raise(params.route_flags + kPieces, piece);
+  }
+
+  // Tells the other CTAs how many rows each expert has in a piece.
+  MOEJIT_DEVICE static void tell_counts(const RouteDispatchPermuteParams& params,
+                                        const ExchangeGroup& group, int32_t piece) {
+    const auto counts = ptx::global(params.piece_counts) + piece * kExperts;
+    for (int32_t e = ptx::thread_index(); e < kExperts; e += kThreads) {
+      int32_t count = 0;
+#pragma unroll
+      for (int32_t warp = 0; warp < kThreads / 32; ++warp) {
+        count += ptx::load(Routing::of_warp(warp) + e);
+      }
+      ptx::store(counts + e, count);
+    }
+    group.raise(params.route_flags, piece);
+  }
+
+  MOEJIT_DEVICE static void sum_counts(const RouteDispatchPermuteParams& params, int32_t piece) {
+    constexpr int32_t kBatch = 16;
+    const auto counts = ptx::global(params.piece_counts);
+    for (int32_t first = ptx::thread_index(); first < kPieces * kExperts;
+         first += kBatch * kThreads) {
+      int32_t count[kBatch];
+#pragma unroll
+      for (int32_t i = 0; i < kBatch; ++i) {
+        const int32_t at = first + i * kThreads;
+        count[i] = at < kPieces * kExperts ? ptx::load(counts + at) : 0;
+      }
+#pragma unroll
+      for (int32_t i = 0; i < kBatch; ++i) {
+        const int32_t of_piece = (first + i * kThreads) / kExperts;
+        const int32_t expert = (first + i * kThreads) % kExperts;
+        const auto sum = of_piece < piece ? Routing::before_part() : Routing::from_part_on();
+        if (count[i] != 0) ptx::atomic_add(sum + expert, count[i]);
+      }
+    }
+  }
+
+  // Waits for the flags of all pieces, which CTAs of this rank raise. Every thread calls.
+  MOEJIT_DEVICE static void await_pieces(const ExchangeGroup& group, const uint32_t* flags) {
+    for (int32_t piece = ptx::thread_index(); piece < kPieces; piece += kThreads) {
+      group.wait_for_own(ptx::global(flags) + piece);
+    }
+    ptx::sync_cta();
+  }
+};
+
+}  // namespace moejit::device
