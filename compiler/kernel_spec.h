@@ -3,6 +3,7 @@
 
 #include "compiler/kernels/block_cast.h"
 #include "compiler/kernels/cast_transpose.h"
+#include "compiler/kernels/collective.h"
 #include "compiler/kernels/column_cast.h"
 #include "compiler/kernels/column_sums.h"
 #include "compiler/kernels/contraction_grouped_gemm.h"
@@ -38,7 +39,8 @@ using KernelSpec =
                  MatrixAmaxSpec, ExpertScalesSpec, BlockCastSpec, SwizzleScalesSpec,
                  GroupColumnsSpec, ExchangeChoicesSpec, DispatchRowsSpec, AwaitRowsSpec,
                  DispatchPermuteSpec, RouteDispatchPermuteSpec, CombineRowsSpec, TakeScalesSpec,
-                 UpdateScalesSpec, TwoLevelCastSpec, CastTransposeSpec>;
+                 UpdateScalesSpec, TwoLevelCastSpec, CastTransposeSpec, PackChoicesSpec,
+                 TakeChoicesSpec, CompareTokensSpec, CombineArrivedSpec>;
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

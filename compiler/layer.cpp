@@ -30,6 +30,10 @@ GradientFormat gradient_format(const Layer& layer) {
 
 bool is_of_group(const Layer& layer) { return layer.expert_parallel.ranks > 0; }
 
+bool uses_collectives(const Layer& layer) {
+  return layer.expert_parallel.ranks > 1 && layer.expert_parallel.transport == Transport::kNccl;
+}
+
 std::vector<Gradient> all_gradients(const Layer& layer) {
   using enum Gradient;
   if (!layer.biases) return {kDx, kDprobs, kDw1, kDw2};
@@ -149,6 +153,14 @@ std::string_view to_string(Combine combine) {
   return "unknown";
 }
 
+std::string_view to_string(Transport transport) {
+  switch (transport) {
+    case Transport::kPeer: return "peer";
+    case Transport::kNccl: return "nccl";
+  }
+  return "unknown";
+}
+
 std::string_view to_string(GateUpLayout layout) {
   switch (layout) {
     case GateUpLayout::kConcat: return "concat";
@@ -216,8 +228,11 @@ std::string to_json(const Layer& layer) {
       !is_of_group(layer));
   if (is_of_group(layer))
     add("expert_parallel",
-        fmt::format("{{\"ranks\": {}, \"combine\": {}}}", layer.expert_parallel.ranks,
-                    json_string(to_string(layer.expert_parallel.combine))),
+        fmt::format("{{\"ranks\": {}, \"combine\": {}{}}}", layer.expert_parallel.ranks,
+                    json_string(to_string(layer.expert_parallel.combine)),
+                    layer.expert_parallel.transport == Transport::kNccl
+                        ? R"(, "transport": "nccl")"
+                        : ""),
         true);
   return text + "}\n";
 }

@@ -52,10 +52,17 @@ enum class Combine {
   kRows,     // the row of each expert
 };
 
+// How bytes get from a rank of a group to another one.
+enum class Transport {
+  kPeer,  // kernels write into the memory of the others, on one host
+  kNccl,  // NCCL brings them, on any hosts
+};
+
 // The ranks of a group that share a layer's experts and exchange rows themselves.
 struct ExpertParallel {
   int32_t ranks = 0;  // R; 0: the layer is that of one rank
   Combine combine = Combine::kPartial;
+  Transport transport = Transport::kPeer;
   bool operator==(const ExpertParallel&) const = default;
 };
 
@@ -119,6 +126,10 @@ GradientFormat gradient_format(const Layer& layer);
 // Returns whether the layer runs on a group of ranks, which plan_group_layer() plans for.
 bool is_of_group(const Layer& layer);
 
+// Returns whether a transport moves bytes between the ranks of a group: there are several, and they
+// do not reach each other's memory.
+bool uses_collectives(const Layer& layer);
+
 // Returns every gradient that the layer has, requested or not; db1 and db2 only if it has biases.
 std::vector<Gradient> all_gradients(const Layer& layer);
 // Returns the gradients that backward computes, in their order; none without backward.
@@ -151,6 +162,7 @@ std::string_view to_string(AmaxComputeAlgo algorithm);
 std::string_view to_string(ForeignExperts foreign);
 std::string_view to_string(Dispatch dispatch);
 std::string_view to_string(Combine combine);
+std::string_view to_string(Transport transport);
 std::string_view to_string(GateUpLayout layout);
 
 // Returns the largest P that any routing can need: all K choices of every token are local, and as

@@ -55,6 +55,12 @@ bool is_used_for_shape(const Plan& plan, const TensorPlan& tensor,
          !is_used(plan, tensor, {Phase::kBackward, half});
 }
 
+int64_t block_bytes(const CollectivePlan& step) {
+  int64_t bytes = 0;
+  for (const BlockMove& move : step.moves) bytes += move.bytes;
+  return bytes;
+}
+
 int64_t block_offset(const TensorPlan& tensor) {
   return std::max({tensor.workspace_offset, tensor.saved_offset, tensor.deferred_offset});
 }
@@ -92,6 +98,14 @@ std::string dtype_hint(std::string_view tensor, DType got) {
 bool is_callers(TensorRole role) {
   return role != TensorRole::kSaved && role != TensorRole::kDeferred &&
          role != TensorRole::kWorkspace && role != TensorRole::kGroup;
+}
+
+std::string_view to_string(Movement movement) {
+  switch (movement) {
+    case Movement::kGather: return "gather";
+    case Movement::kExchange: return "exchange";
+  }
+  return "unknown";
 }
 
 std::string_view to_string(TensorRole role) {

@@ -187,6 +187,41 @@ struct KernelPlan {
   bool operator==(const KernelPlan&) const = default;
 };
 
+// ---------------------------------------------------------------------------------------------
+// What a transport moves between the ranks of a group
+
+// Where blocks of bytes come from and go to. All ranks have tensors of the same bytes, so that no
+// rank has to know how many tokens another one has. R ranks.
+enum class Movement {
+  kGather,    // [block] of each rank to [R, block] of every rank, by the rank it is from
+  kExchange,  // [R, block], of which part r is for rank r, to [R, block], by the rank it is from
+};
+
+// A tensor of a collective step, and the one of the plan in which it arrives. Their memory is this
+// rank's own.
+struct BlockMove {
+  Movement movement = Movement::kGather;
+  std::string source;
+  std::string destination;
+  int64_t bytes = 0;  // of a block: what a rank sends to each other one
+  bool operator==(const BlockMove&) const = default;
+};
+
+// A step of a call that a transport does (runtime/transport.h), between two kernels: all ranks make
+// it together. On the stream it comes behind the kernels before it, and no kernel behind it begins
+// before everything has arrived.
+struct CollectivePlan {
+  std::string operation;  // "gather_tokens", "exchange_results", ...
+  Phase phase = Phase::kForward;
+  int32_t before = 0;  // index into Plan::kernels of the kernel that follows
+  std::vector<BlockMove> moves;
+  std::vector<std::string> reasons;  // a sentence for each choice
+  bool operator==(const CollectivePlan&) const = default;
+};
+
+// Returns what a rank sends to each other one in a step.
+int64_t block_bytes(const CollectivePlan& step);
+
 // Everything needed to prepare and run a list of kernels.
 struct Plan {
   std::string subject;  // name in errors: "the layer tiny", "the operation quantize"
@@ -195,6 +230,7 @@ struct Plan {
   std::vector<TensorPlan> tensors;
   // In launch order: weights first, then the scales of the next step, then forward, then backward.
   std::vector<KernelPlan> kernels;
+  std::vector<CollectivePlan> collectives = {};  // in launch order; few layers of groups have any
   int64_t workspace_bytes = 0;
   int64_t saved_bytes = 0;
   int64_t deferred_bytes = 0;
@@ -272,6 +308,7 @@ std::string dtype_hint(std::string_view tensor, DType got);
 // block nor in the memory of a group.
 bool is_callers(TensorRole role);
 
+std::string_view to_string(Movement movement);
 std::string_view to_string(TensorRole role);
 std::string_view to_string(Layout layout);
 std::string_view to_string(Phase phase);

@@ -56,6 +56,7 @@ Result<void> compare_identities(std::span<const GroupMember> members) {
 
 Result<std::unique_ptr<Group>> Group::adopt(const GroupPlan& plan, Device& device,
                                             std::span<const GroupMember> members) {
+  MOEJIT_TRY(check_transport(plan, false));
   const int32_t ranks = plan.layer.expert_parallel.ranks;
   if (std::ssize(members) != ranks)
     return refuse(fmt::format("got memory of {} ranks, wanted that of the {} of {}", members.size(),
@@ -74,10 +75,49 @@ Result<std::unique_ptr<Group>> Group::adopt(const GroupPlan& plan, Device& devic
   return std::unique_ptr<Group>(new Group(std::move(state)));
 }
 
+Result<std::unique_ptr<Group>> Group::open(const GroupPlan& plan, Device& device,
+                                           std::unique_ptr<Transport> transport) {
+  MOEJIT_TRY(check_transport(plan, true));
+  const int32_t ranks = plan.layer.expert_parallel.ranks;
+  if (transport->ranks() != ranks || transport->rank() != plan.rank)
+    return refuse(
+        fmt::format("the transport is that of rank {} of {}, wanted rank {} of {} as {} "
+                    "is planned",
+                    transport->rank(), transport->ranks(), plan.rank, ranks,
+                    compiler::named_layer(plan.layer)));
+  auto state = std::make_shared<GroupState>(plan, device);
+  MOEJIT_TRY_ASSIGN(const auto identities, transport->introduce(state->identity));
+  const RankIdentity own{.rank = state->rank,
+                         .fields = identities[static_cast<std::size_t>(state->rank)]};
+  for (std::size_t other = 0; other < identities.size(); ++other)
+    if (!identities[other].empty())
+      MOEJIT_TRY(compare(own, {.rank = static_cast<int32_t>(other), .fields = identities[other]}));
+  MOEJIT_TRY_ASSIGN(state->allocated, DeviceMemory::allocate(device, plan.memory.bytes));
+  state->transport = std::move(transport);
+  state->bases.resize(static_cast<std::size_t>(ranks));
+  state->bases[static_cast<std::size_t>(plan.rank)] =
+      static_cast<std::byte*>(state->allocated.address());
+  MOEJIT_TRY(state->fill_with_zeros());
+  return std::unique_ptr<Group>(new Group(std::move(state)));
+}
+
+void Group::abort() {
+  if (state_->transport == nullptr) return;
+  state_->has_half_call = true;
+  state_->transport->abort();
+}
+
 Group::~Group() {
   state_->is_destroyed = true;
   state_->heaps.clear();
   state_->claimed = {};
+  if (!state_->check_process()) {  // they are the parent's
+    static_cast<void>(state_->transport.release());
+    static_cast<void>(new DeviceMemory(std::move(state_->allocated)));
+    return;
+  }
+  state_->transport.reset();
+  state_->allocated = {};
 }
 
 int32_t Group::rank() const { return state_->rank; }
@@ -89,6 +129,11 @@ int64_t Group::allocated_bytes() const {
 
 Result<uint32_t> Group::status() {
   MOEJIT_TRY(state_->check_process());
+  if (state_->transport != nullptr) {
+    auto lost = state_->transport->check();
+    if (!lost) state_->has_half_call = true;
+    MOEJIT_TRY(lost);
+  }
   uint32_t status = 0;
   MOEJIT_TRY(state_->device->copy_to_host(&status, state_->address_of("group_status", state_->rank),
                                           sizeof(status)));
@@ -110,6 +155,7 @@ Result<void> Group::reset() {
                 "the group lost memory of its peers when it was last opened, wanted to reset one "
                 "that is whole",
                 "reopen the group on all ranks");
+  if (state_->transport != nullptr) MOEJIT_TRY(state_->transport->check());
   MOEJIT_TRY(state_->fill_with_zeros());
   state_->mend();
   return {};

@@ -3,6 +3,7 @@
 
 #include "compiler/group_plan.h"
 #include "runtime/device.h"
+#include "runtime/transport.h"
 
 #include <cstdint>
 #include <memory>
@@ -32,12 +33,17 @@ struct RendezvousPlace {
 // field that differs, the ranks, and their values.
 Result<void> compare_identities(std::span<const GroupMember> members);
 
-// One rank's end of a group: GPUs of one host that share the experts of layers and reach each
-// other's memory. Either the group has that memory (open), each rank being a process of its own; or
-// the caller brings it (adopt), and keeps it until all ranks are done with it: torch's symmetric
-// memory, NCCL windows and NVSHMEM give such pointers, and in one process any memory after
-// Device::reach(). The device must live as long as the group and its layers. Layers whose plans
-// have the same GroupMemory, or a part of it, may share a group.
+// Returns the error kUnsupported for a plan whose kernels reach no peer, unless a transport is
+// given; and for one whose kernels do, if it is.
+Result<void> check_transport(const compiler::GroupPlan& plan, bool is_given);
+
+// One rank's end of a group: GPUs that share the experts of layers. On one host they reach each
+// other's memory. Either the group has that memory (open at a place), each rank being a process of
+// its own; or the caller brings it (adopt), and keeps it until all ranks are done with it: torch's
+// symmetric memory, NCCL windows and NVSHMEM give such pointers, and in one process any memory
+// after Device::reach(). On any hosts a transport moves the bytes (open with one), and peers reach
+// nothing. The device must live as long as the group and its layers. Layers whose plans have the
+// same GroupMemory, or a part of it, may share a group.
 //
 // All calls of a group belong to one order of work, the same on all ranks: one stream, or streams
 // that wait for each other. A call of one rank without that of the others waits until the time-out
@@ -68,6 +74,18 @@ class Group {
   // identities that differ.
   static Result<std::unique_ptr<Group>> adopt(const compiler::GroupPlan& plan, Device& device,
                                               std::span<const GroupMember> members);
+  // Makes a group whose bytes a transport moves, between ranks on any hosts: for a plan whose
+  // transport is not "peer". Tells the other ranks what the plan is, and compares what they say;
+  // allocates this rank's memory and fills it with zeros. The transport goes with the group, which
+  // has to be destroyed on all ranks before any of their processes ends. Errors: kInvalidValue for
+  // a transport of other ranks than the plan's; kUnsupported for a plan whose kernels reach their
+  // peers; kTensorMismatch for identities that differ; those of Transport::introduce().
+  static Result<std::unique_ptr<Group>> open(const compiler::GroupPlan& plan, Device& device,
+                                             std::unique_ptr<Transport> transport);
+  // Ends steps that wait for a rank which does not come (Transport::abort()). May be called from
+  // another thread than calls. The group is broken from then on: open another one.
+  void abort();
+
   // Lets go of memory that the group has itself. Layers of the group may outlive it: their calls
   // are then the error kInvalidState. Graphs of its calls must not be launched any more.
   ~Group();

@@ -78,6 +78,7 @@ Result<std::unique_ptr<GroupLayer>> GroupLayer::prepare(const GroupPlan& plan, G
   MOEJIT_TRY_ASSIGN(const std::vector<GroupTensor> placed, tensors_in(*impl->group, *impl->plan));
   PrepareOptions of_group = options;
   of_group.group = placed;
+  of_group.transport = impl->group->transport.get();
   MOEJIT_TRY_ASSIGN(impl->prepared,
                     PreparedPlan::prepare(impl->plan, engine, *impl->group->device, of_group));
   return std::unique_ptr<GroupLayer>(new GroupLayer(std::move(impl)));

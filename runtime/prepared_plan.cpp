@@ -3,6 +3,7 @@
 
 #include "compiler/compiler.h"
 #include "runtime/launch/bound_tensors.h"
+#include "runtime/launch/collective_call.h"
 #include "runtime/launch/kernel_call.h"
 
 #include <algorithm>
@@ -96,11 +97,16 @@ struct PartTensors {
 
 struct PreparedPlan::Impl {
   Result<void> check_memory(const BoundTensors& tensors) const;
+  // Does the collective steps of a part in front of a kernel.
+  Result<void> move_blocks(const CallPart& part, std::size_t before, const BoundTensors& bound,
+                           Stream stream) const;
 
   std::shared_ptr<const Plan> plan;
   compiler::MemoryLayout layout;
   Device* device = nullptr;
-  std::vector<KernelCall> calls;  // one for each of the plan's kernels
+  Transport* transport = nullptr;
+  std::vector<KernelCall> calls;      // one for each of the plan's kernels
+  std::vector<CollectiveCall> steps;  // one for each of its collective steps
   std::array<PartTensors, std::size(kCallParts)> part_tensors;
 };
 
@@ -113,6 +119,19 @@ Result<void> PreparedPlan::Impl::check_memory(const BoundTensors& tensors) const
   return {};
 }
 
+Result<void> PreparedPlan::Impl::move_blocks(const CallPart& part, std::size_t before,
+                                             const BoundTensors& bound, Stream stream) const {
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const compiler::CollectivePlan& step = plan->collectives[i];
+    if (step.phase != part.phase || step.before != static_cast<int32_t>(before)) continue;
+    auto moved = steps[i].run(*transport, bound, stream);
+    if (moved) continue;
+    moved.error().message = fmt::format("step {}: {}", step.operation, moved.error().message);
+    return moved;
+  }
+  return {};
+}
+
 Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(std::shared_ptr<const Plan> plan,
                                                             Engine& engine, Device& device,
                                                             const PrepareOptions& options) {
@@ -120,6 +139,11 @@ Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(std::shared_ptr<cons
     return fail(Stage::kLoad, ErrorCode::kUnsupported,
                 fmt::format("{} is planned for {}, wanted {} for the device {}", plan->subject,
                             to_string(plan->target), to_string(device.target()), device.name()));
+  if (!plan->collectives.empty() && options.transport == nullptr)
+    return fail(
+        Stage::kLoad, ErrorCode::kUnsupported,
+        fmt::format("{} has steps of a transport, wanted one between its ranks", plan->subject),
+        "prepare it for a group that was opened with a transport");
   check_tuning(*plan, engine, device);
   MOEJIT_TRY_ASSIGN(compiler::MemoryLayout layout, compiler::MemoryLayout::make(*plan));
   MOEJIT_TRY_ASSIGN(const std::vector<ObtainedKernel> kernels,
@@ -128,6 +152,7 @@ Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(std::shared_ptr<cons
   impl->plan = std::move(plan);
   impl->layout = std::move(layout);
   impl->device = &device;
+  impl->transport = options.transport;
   for (const CallPart& part : kCallParts)
     impl->part_tensors[index_of(part)] = {.all = tensors_of_call(*impl->plan, part),
                                           .written = tensors_written(*impl->plan, part),
@@ -137,6 +162,10 @@ Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(std::shared_ptr<cons
     MOEJIT_TRY_ASSIGN(KernelCall call,
                       KernelCall::resolve(*impl->plan, i, std::move(loaded), options.group));
     impl->calls.push_back(std::move(call));
+  }
+  for (std::size_t i = 0; i < impl->plan->collectives.size(); ++i) {
+    MOEJIT_TRY_ASSIGN(CollectiveCall step, CollectiveCall::resolve(*impl->plan, i, options.group));
+    impl->steps.push_back(std::move(step));
   }
   return std::unique_ptr<PreparedPlan>(new PreparedPlan(std::move(impl)));
 }
@@ -176,6 +205,7 @@ Result<void> PreparedPlan::run(const CallPart& part, std::optional<GradientMode>
   for (std::size_t i = 0; i < impl_->calls.size(); ++i) {
     const KernelPlan& kernel = impl_->plan->kernels[i];
     if (!is_of_part(kernel, part)) continue;
+    MOEJIT_TRY(impl_->move_blocks(part, i, bound, stream));
     if (kernel.gradient_mode && kernel.gradient_mode != mode) continue;
     if (observer != nullptr) MOEJIT_TRY(observer->before(i));
     MOEJIT_TRY(launch(i, bound, stream));

@@ -15,6 +15,7 @@
 namespace moejit::runtime {
 
 struct BoundTensors;
+class Transport;
 
 // Options of preparing a plan. After an interruption, kernels compiled so far stay in engine and
 // cache.
@@ -24,6 +25,8 @@ struct PrepareOptions {
   std::function<void(std::size_t)> progress;
   // The tensors that the plan has in the memory of a group, which must stay as long as its calls.
   std::span<const GroupTensor> group = {};
+  // What does the plan's collective steps, and must stay as long as its calls; null if it has none.
+  Transport* transport = nullptr;
 };
 
 // A list of kernels that are compiled, loaded and ready: a layer's, or an operation's. After

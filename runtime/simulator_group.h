@@ -2,8 +2,10 @@
 #pragma once
 
 #include "runtime/device.h"
+#include "runtime/transport.h"
 
 #include <memory>
+#include <vector>
 
 namespace moejit::runtime {
 
@@ -41,6 +43,11 @@ class SimulatorGroup {
   // them is reported unless somebody has written it again. Enqueue it behind the last kernel that
   // reads the bytes, and before the one whose flags let peers write the next epoch.
   virtual Result<void> expire(int32_t rank, const void* address, int64_t bytes, Stream stream) = 0;
+
+  // Returns the ends of a new transport between the ranks, by ranks: it copies between their
+  // memories, each step where the streams of all ranks have come to it. All bytes of a block arrive
+  // and count as written, as on a network. The group must outlive it.
+  virtual std::vector<std::unique_ptr<Transport>> open_transport() = 0;
 
   // Runs until all launches of all ranks are over, but for ranks that were killed.
   virtual Result<void> synchronize() = 0;

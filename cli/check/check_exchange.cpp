@@ -10,5 +10,9 @@ void check_kernel(const compiler::DispatchPermuteSpec&, const KernelTensors&, Ch
 void check_kernel(const compiler::RouteDispatchPermuteSpec&, const KernelTensors&, CheckList&) {}
 void check_kernel(const compiler::AwaitRowsSpec&, const KernelTensors&, CheckList&) {}
 void check_kernel(const compiler::CombineRowsSpec&, const KernelTensors&, CheckList&) {}
+void check_kernel(const compiler::PackChoicesSpec&, const KernelTensors&, CheckList&) {}
+void check_kernel(const compiler::TakeChoicesSpec&, const KernelTensors&, CheckList&) {}
+void check_kernel(const compiler::CompareTokensSpec&, const KernelTensors&, CheckList&) {}
+void check_kernel(const compiler::CombineArrivedSpec&, const KernelTensors&, CheckList&) {}
 
 }  // namespace moejit::cli

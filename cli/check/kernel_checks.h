@@ -60,6 +60,14 @@ void check_kernel(const compiler::AwaitRowsSpec& spec, const KernelTensors& tens
                   CheckList& list);
 void check_kernel(const compiler::CombineRowsSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::PackChoicesSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::TakeChoicesSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::CompareTokensSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::CombineArrivedSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 
 // Parts of row chains, each in a file of its own: casts and moves of rows, sums of tokens, the
 // activation, and its gradients.

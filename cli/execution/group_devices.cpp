@@ -67,6 +67,14 @@ Result<std::unique_ptr<GroupDevices>> GroupDevices::open(const std::string& targ
   return devices;
 }
 
+Result<std::vector<std::unique_ptr<runtime::Transport>>> GroupDevices::open_transport() {
+  if (group_ != nullptr) return group_->open_transport();
+  return fail(Stage::kCommand, ErrorCode::kUnsupported,
+              "the transport nccl between the GPUs of one process, wanted a process for each rank",
+              "run it in the simulator (--target sim), or open a group with a transport in each of "
+              "your processes");
+}
+
 Result<void> GroupDevices::synchronize() {
   if (group_ != nullptr) return group_->synchronize();
   for (runtime::Device* device : devices_) MOEJIT_TRY(device->synchronize(nullptr));

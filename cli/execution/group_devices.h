@@ -28,6 +28,9 @@ class GroupDevices {
   runtime::Device& device(int32_t rank) { return *devices_[static_cast<std::size_t>(rank)]; }
   void* memory(int32_t rank) const { return memory_[static_cast<std::size_t>(rank)]; }
   const std::string& description() const { return description_; }
+  // Returns the ends of a new transport between the ranks. Error kUnsupported: they are GPUs, and
+  // NCCL's ranks are processes of their own.
+  Result<std::vector<std::unique_ptr<runtime::Transport>>> open_transport();
   // Waits for what all ranks have on their default streams. In the simulator nothing runs before.
   Result<void> synchronize();
 

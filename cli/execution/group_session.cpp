@@ -30,18 +30,30 @@ Result<std::unique_ptr<GroupSession>> GroupSession::create(const compiler::Layer
                        .identity = compiler::group_identity(plan)});
     plans.push_back(std::move(plan));
   }
-  for (int32_t rank = 0; rank < devices.ranks(); ++rank)
-    MOEJIT_TRY(session->add_rank(plans[static_cast<std::size_t>(rank)], engine, members,
-                                 inputs[static_cast<std::size_t>(rank)]));
+  std::vector<std::unique_ptr<runtime::Transport>> transports;
+  if (compiler::uses_collectives(layer)) {
+    MOEJIT_TRY_ASSIGN(transports, devices.open_transport());
+  }
+  for (std::size_t rank = 0; rank < plans.size(); ++rank) {
+    const GroupPlan& plan = plans[rank];
+    auto group =
+        transports.empty()
+            ? runtime::Group::adopt(plan, devices.device(static_cast<int32_t>(rank)), members)
+            : runtime::Group::open(plan, devices.device(static_cast<int32_t>(rank)),
+                                   std::move(transports[rank]));
+    if (!group) return tl::make_unexpected(std::move(group).error());
+    MOEJIT_TRY(session->add_rank(plan, engine, std::move(*group), inputs[rank]));
+  }
   MOEJIT_TRY(devices.synchronize());
   return session;
 }
 
 Result<void> GroupSession::add_rank(const GroupPlan& plan, runtime::Engine& engine,
-                                    std::span<const GroupMember> members, const TensorMap& inputs) {
+                                    std::unique_ptr<runtime::Group> group,
+                                    const TensorMap& inputs) {
   runtime::Device& device = devices_.device(static_cast<int32_t>(plan.rank));
   auto rank = std::make_unique<Rank>(device);
-  MOEJIT_TRY_ASSIGN(rank->group, runtime::Group::adopt(plan, device, members));
+  rank->group = std::move(group);
   MOEJIT_TRY_ASSIGN(rank->layer, runtime::GroupLayer::prepare(plan, *rank->group, engine));
   for (const TensorPlan& tensor : plan.tensors) {
     if (!compiler::is_callers(tensor.role) || tensor.is_optional) continue;

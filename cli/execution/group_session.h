@@ -52,7 +52,7 @@ class GroupSession {
   };
   explicit GroupSession(GroupDevices& devices) : devices_(devices) {}
   Result<void> add_rank(const compiler::GroupPlan& plan, runtime::Engine& engine,
-                        std::span<const runtime::GroupMember> members, const TensorMap& inputs);
+                        std::unique_ptr<runtime::Group> group, const TensorMap& inputs);
   const Rank& at(int32_t rank) const { return *ranks_[static_cast<std::size_t>(rank)]; }
 
   GroupDevices& devices_;

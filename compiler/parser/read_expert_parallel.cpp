@@ -7,8 +7,9 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr std::array kKeys = std::to_array<std::string_view>({"ranks", "combine"});
+constexpr std::array kKeys = std::to_array<std::string_view>({"ranks", "combine", "transport"});
 constexpr std::array kCombines = std::to_array<std::string_view>({"partial", "rows"});
+constexpr std::array kTransports = std::to_array<std::string_view>({"peer", "nccl"});
 
 // The limits of an exchange: the parameter records have a place for each of 8 ranks, and a token's
 // choices and the flags of a rank's chunks fit into what one CTA looks at.
@@ -21,6 +22,13 @@ Result<Combine> read_combine(const JsonView& group) {
   if (!view) return Combine::kPartial;
   MOEJIT_TRY_ASSIGN(const std::size_t index, view->read_choice(kCombines));
   return index == 0 ? Combine::kPartial : Combine::kRows;
+}
+
+Result<Transport> read_transport(const JsonView& group) {
+  const std::optional<JsonView> view = group.find("transport");
+  if (!view) return Transport::kPeer;
+  MOEJIT_TRY_ASSIGN(const std::size_t index, view->read_choice(kTransports));
+  return index == 0 ? Transport::kPeer : Transport::kNccl;
 }
 
 Result<void> refuse_more(const JsonView& root, std::string_view key, int64_t got, int64_t most) {
@@ -53,7 +61,9 @@ Result<ExpertParallel> read_expert_parallel(const JsonView& root, int32_t expert
         fmt::format("got {} with {} experts, wanted a divisor of the experts", ranks, experts),
         "each rank has as many experts");
   MOEJIT_TRY_ASSIGN(const Combine combine, read_combine(*group));
-  return ExpertParallel{.ranks = static_cast<int32_t>(ranks), .combine = combine};
+  MOEJIT_TRY_ASSIGN(const Transport transport, read_transport(*group));
+  return ExpertParallel{
+      .ranks = static_cast<int32_t>(ranks), .combine = combine, .transport = transport};
 }
 
 int32_t experts_of_rank(const Layer& layer) {

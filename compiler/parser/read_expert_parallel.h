@@ -7,8 +7,8 @@
 namespace moejit::compiler {
 
 // Reads the field "expert_parallel" of a description with so many experts. Without the field the
-// record has no ranks. Errors: unknown keys, ranks that do not divide the experts, a combine that
-// there is no kernel for.
+// record has no ranks. Errors: unknown keys, ranks that do not divide the experts, a combine or a
+// transport that there is not.
 Result<ExpertParallel> read_expert_parallel(const JsonView& root, int32_t experts);
 
 // Returns the experts of each rank that the layer's `experts` and `expert_parallel` give.

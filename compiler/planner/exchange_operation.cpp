@@ -288,7 +288,7 @@ ExchangeOperation exchange_operation(ExchangeStep step, const Exchange& exchange
 void set_rank(KernelPlan& kernel, int64_t rank, int64_t timeout_ms) {
   constexpr int64_t kNanoseconds = 1'000'000;  // of a millisecond
   for (KernelNumber& number : kernel.numbers) {
-    if (number.role.ends_with("group.rank")) number.value = rank;
+    if (number.role.ends_with("group.rank") || number.role == "rank") number.value = rank;
     if (number.role.ends_with("group.timeout_ns")) number.value = timeout_ms * kNanoseconds;
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/exchange_operation.h"
 #include "compiler/planner/fusions.h"
+#include "compiler/planner/group_graph.h"
 #include "compiler/planner/join_route_dispatch.h"
 #include "compiler/planner/layer_values.h"
 
@@ -12,17 +13,6 @@ namespace moejit::compiler {
 namespace {
 
 using Operations = std::vector<Operation>;
-
-// Gives a tensor another name in the ports, if it is there.
-void rename(std::vector<Port>& ports, std::string_view from, const std::string& to) {
-  for (Port& port : ports)
-    for (std::string* const tensor : {&port.tensor, &port.scale_inv})
-      if (*tensor == from) *tensor = to;
-}
-void rename(Operation& operation, std::string_view from, const std::string& to) {
-  rename(operation.reads, from, to);
-  rename(operation.writes, from, to);
-}
 
 // Returns whether rows are permuted as they are, and their destinations follow from row_map alone.
 bool only_permutes(const Operation& operation) {
@@ -37,7 +27,7 @@ class TokenExchange {
       : graph_(graph), layer_(layer), rank_(rank), reasons_(reasons) {}
 
   void run() {
-    name_slots();
+    name_slots(graph_, layer_, own("group_status"));
     learn_choices();
     dispatch(Phase::kForward, "x");
     join_route();
@@ -50,31 +40,7 @@ class TokenExchange {
  private:
   std::string own(std::string_view field) const { return fmt::format("{}_{}", field, rank_); }
 
-  Value& value(std::string_view name) {
-    return *std::ranges::find(graph_.values, name, &Value::name);
-  }
-  bool has_value(std::string_view name) const {
-    return std::ranges::find(graph_.values, name, &Value::name) != graph_.values.end();
-  }
-
-  // The experts' tokens are the slots; x, y and so on are of this rank's tokens.
-  void name_slots() {
-    for (Value& value : graph_.values)
-      for (Dim& dim : value.shape)
-        if (dim.symbol == "T") dim.symbol = "S";
-    for (const std::string_view name : {"x", "topk_ids", "topk_probs", "y", "dy", "dx", "dprobs"})
-      if (has_value(name)) value(name).shape.front() = {"T", layer_.max_tokens};
-    value("topk_ids").dtype = topk_ids_dtype(layer_);
-    value("topk_probs").dtype = topk_probs_dtype(layer_);
-    if (has_value("dprobs")) value("dprobs").dtype = topk_probs_dtype(layer_);
-    for (Operation& operation : graph_.operations) {
-      rename(operation, "topk_ids", "slot_ids");
-      rename(operation, "topk_probs", "slot_probs");
-      rename(operation, "dprobs", "slot_dprobs");
-      rename(operation, "status", own("group_status"));
-      std::erase_if(operation.writes, [](const Port& port) { return port.role == "saved_tokens"; });
-    }
-  }
+  bool has_value(std::string_view name) const { return find_value(graph_, name) != nullptr; }
 
   Exchange exchange_of(Phase phase) const {
     const Recipe& recipe = layer_.recipe;
@@ -97,6 +63,7 @@ class TokenExchange {
   Operation make(ExchangeStep step, const Exchange& exchange, Phase phase) {
     ExchangeOperation made = exchange_operation(step, exchange);
     made.operation.phase = phase;
+    made.operation.tokens = TokensOf::kRank;
     if (phase == Phase::kBackward) made.operation.name += "_grad";
     return add_values(std::move(made));
   }
@@ -267,6 +234,7 @@ void exchange_tokens(Graph& graph, const Layer& layer, int64_t rank,
   status.name = name;
   status.role = TensorRole::kGroup;
   status.is_optional_in_backward = false;
+  if (uses_collectives(layer)) return exchange_by_collectives(graph, layer, name, reasons);
   if (layer.expert_parallel.ranks > 1) {
     TokenExchange(graph, layer, rank, reasons).run();
     return;

@@ -26,6 +26,52 @@ double share_without(const Layer& layer) {
   return share;
 }
 
+// A transport moves rows of all tokens to all ranks, and results of all tokens back. How long that
+// takes at least is a matter of the network.
+GroupTraffic fixed_traffic(const Layer& layer, GroupTraffic traffic) {
+  const bool sends_rows = layer.expert_parallel.combine == Combine::kRows;
+  const int64_t others = layer.expert_parallel.ranks - 1;
+  const int64_t results = sends_rows ? others * layer.top_k : others;
+  traffic.choice_bytes = 8 * int64_t{layer.top_k};
+  traffic.remote_ranks = static_cast<double>(others);
+  traffic.results = static_cast<double>(results);
+  traffic.dispatch_bytes = static_cast<double>(others * (traffic.choice_bytes + traffic.row_bytes));
+  traffic.combine_bytes = static_cast<double>(results * traffic.result_bytes);
+  return traffic;
+}
+
+// Returns the bytes that a call of a phase sends to each other rank.
+int64_t block_bytes_of(const Plan& plan, Phase phase) {
+  int64_t bytes = 0;
+  for (const CollectivePlan& step : plan.collectives)
+    if (step.phase == phase) bytes += block_bytes(step);
+  return bytes;
+}
+
+std::string fixed_traffic_text(const GroupPlan& plan) {
+  std::string text = fmt::format(
+      "\n{} moves the same bytes in every call, whatever its tokens and their routing: {} to each "
+      "other rank in a forward call",
+      to_string(plan.layer.expert_parallel.transport), block_bytes_of(plan, Phase::kForward));
+  if (has_backward(plan.layer))
+    text += fmt::format(", {} in a backward call", block_bytes_of(plan, Phase::kBackward));
+  return text + "\n\n";
+}
+
+std::string traffic_text(const GroupPlan& plan) {
+  if (uses_collectives(plan.layer)) return fixed_traffic_text(plan);
+  const GroupTraffic traffic = group_traffic(plan.layer);
+  return fmt::format(
+      "\non the wire for a token: {} bytes of choices to each other rank; a row of {} bytes to "
+      "each "
+      "of {:.2f} other ranks in the mean, and {:.2f} rows of {} bytes back\n"
+      "that is {:.0f} bytes out and {:.0f} back; for {} tokens no less than {:.1f} us and {:.1f} "
+      "us\n\n",
+      traffic.choice_bytes, traffic.row_bytes, traffic.remote_ranks, traffic.results,
+      traffic.result_bytes, traffic.dispatch_bytes, traffic.combine_bytes, plan.layer.max_tokens,
+      traffic.dispatch_floor_us, traffic.combine_floor_us);
+}
+
 }  // namespace
 
 GroupTraffic group_traffic(const Layer& layer) {
@@ -35,6 +81,7 @@ GroupTraffic group_traffic(const Layer& layer) {
       layer.dispatch == Dispatch::kFp8 ? columns + 4 * ceil_div(columns, 128) : 2 * columns;
   traffic.result_bytes = 2 * columns;
   const bool sends_rows = layer.expert_parallel.combine == Combine::kRows;
+  if (uses_collectives(layer)) return fixed_traffic(layer, traffic);
   traffic.choice_bytes = 8 * int64_t{layer.top_k};
   traffic.remote_ranks = static_cast<double>(others) * (1.0 - share_without(layer));
   traffic.dispatch_bytes = static_cast<double>(others * traffic.choice_bytes) +
@@ -69,7 +116,6 @@ std::vector<std::string> group_identity(const GroupPlan& plan) {
 }
 
 std::string print_plan(const GroupPlan& plan, bool explain, int32_t width) {
-  const GroupTraffic traffic = group_traffic(plan.layer);
   std::string text = fmt::format(
       "layer \"{}\" on a group of {} ranks, combine {}: {} experts and {} of {} slots each\n",
       plan.layer.name, plan.layer.expert_parallel.ranks,
@@ -81,15 +127,7 @@ std::string print_plan(const GroupPlan& plan, bool explain, int32_t width) {
     table.add({tensor.name, std::to_string(tensor.bytes), std::to_string(tensor.offset)});
   table.add({"all", std::to_string(plan.memory.bytes), ""});
   text += "\n" + table.text(width);
-  text += fmt::format(
-      "\non the wire for a token: {} bytes of choices to each other rank; a row of {} bytes to "
-      "each "
-      "of {:.2f} other ranks in the mean, and {:.2f} rows of {} bytes back\n"
-      "that is {:.0f} bytes out and {:.0f} back; for {} tokens no less than {:.1f} us and {:.1f} "
-      "us\n\n",
-      traffic.choice_bytes, traffic.row_bytes, traffic.remote_ranks, traffic.results,
-      traffic.result_bytes, traffic.dispatch_bytes, traffic.combine_bytes, plan.layer.max_tokens,
-      traffic.dispatch_floor_us, traffic.combine_floor_us);
+  text += traffic_text(plan);
   return text + print_plan(static_cast<const LayerPlan&>(plan), explain, width);
 }
 
@@ -102,6 +140,7 @@ std::string plan_to_json(const GroupPlan& plan) {
   Json json = Json(parse_json(text, {.source_name = "plan"}).value().root);
   json["group"] = {{"ranks", plan.layer.expert_parallel.ranks},
                    {"combine", to_string(plan.layer.expert_parallel.combine)},
+                   {"transport", to_string(plan.layer.expert_parallel.transport)},
                    {"memory_bytes", plan.memory.bytes},
                    {"memory", tensors},
                    {"row_bytes", traffic.row_bytes},

@@ -56,7 +56,8 @@ ExchangeOperation join_route_dispatch(const Operation& choices, const Operation&
                    .kind = std::move(kernel),
                    .reads = {},
                    .writes = {},
-                   .phase = dispatch.phase};
+                   .phase = dispatch.phase,
+                   .tokens = dispatch.tokens};
   add_ports(joined, choices, "choices");
   add_ports(joined, route, "route");
   add_ports(joined, dispatch, "dispatch");

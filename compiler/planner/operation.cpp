@@ -60,7 +60,15 @@ void narrow(Operation& operation) {
 
 KernelPlan make_kernel(const Operation& operation, const KernelContext& context) {
   KernelPlan kernel = std::visit(
-      [&](const auto& kind) { return make_kernel(operation, kind, context); }, operation.kind);
+      [&]<typename Kind>(const Kind& kind) -> KernelPlan {
+        if constexpr (std::is_same_v<Kind, Collective>) {
+          assert(false);
+          return {};
+        } else {
+          return make_kernel(operation, kind, context);
+        }
+      },
+      operation.kind);
   tune_kernel(kernel, context.bounds, context.options);
   for (const std::string_view role : {"saved_tokens", "tokens_status", "elapsed"})
     if (operation.phase == Phase::kBackward || role == "elapsed")

@@ -7,6 +7,7 @@
 #include "compiler/planner/operations/bias_gradient.h"
 #include "compiler/planner/operations/cast_blocks.h"
 #include "compiler/planner/operations/cast_transpose.h"
+#include "compiler/planner/operations/collective.h"
 #include "compiler/planner/operations/exchange.h"
 #include "compiler/planner/operations/expert_scales.h"
 #include "compiler/planner/operations/group_columns.h"
@@ -36,7 +37,8 @@ using OperationKind =
                  Route, PermutePad, GroupedGemm, GroupedGemmActivation, Activate, Unpermute,
                  Transpose, QuantizeColumns, Wgrad, ActivationBackward, ActivationBackwardTranspose,
                  BiasGradient, BiasDprobs, MatrixAmax, ExpertScales, CastBlocks, TakeScales,
-                 UpdateScales, RowAmax, ExchangeKernel, CastTranspose>;
+                 UpdateScales, RowAmax, ExchangeKernel, CastTranspose, PackChoices, TakeChoices,
+                 CompareTokens, CombineArrived, Collective>;
 
 // A tensor that an operation reads or writes, with its scales if it has any.
 struct Port {
@@ -49,6 +51,13 @@ struct Port {
   bool is_repeated = false;      // of a write: it writes the values that are there already
 };
 
+// Whose rows an operation walks over as its tokens, in a layer of a group.
+enum class TokensOf {
+  kExperts,  // the layer's, or in a group the slots of all ranks
+  kRank,     // the T tokens of this rank
+  kChoices,  // the S * K choices of all ranks, each a token with one row
+};
+
 struct Operation {
   std::string name;  // "gemm_fc1", ...
   OperationKind kind;
@@ -58,6 +67,7 @@ struct Operation {
   std::optional<BackwardHalf> half = {};
   std::optional<DispatchCall> dispatch_call = {};
   std::optional<GradientMode> gradient_mode = {};
+  TokensOf tokens = TokensOf::kExperts;
 };
 
 // Return the port of that role, or null.
@@ -89,7 +99,8 @@ struct KernelContext {
   const PlanOptions& options;
 };
 
-// Returns the kernel of an operation: spec, arguments, tensor maps and reasons.
+// Returns the kernel of an operation that is no Collective: spec, arguments, tensor maps and
+// reasons.
 KernelPlan make_kernel(const Operation& operation, const KernelContext& context);
 
 }  // namespace moejit::compiler

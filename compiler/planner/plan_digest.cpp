@@ -43,6 +43,17 @@ void add_kernel(FieldHasher& hasher, const Plan& plan, const KernelPlan& kernel)
   for (const TensorMapPlan& map : kernel.tensor_maps) hasher.add(map.role, map.tensor);
 }
 
+void add_collective(FieldHasher& hasher, const CollectivePlan& step) {
+  hasher.add("collective", step.operation)
+      .add("phase", to_string(step.phase))
+      .add("before", int64_t{step.before})
+      .add("moves", std::ssize(step.moves));
+  for (const BlockMove& move : step.moves)
+    hasher.add("movement", to_string(move.movement))
+        .add("destination", move.destination)
+        .add("bytes", move.bytes);
+}
+
 // Returns the digest of a plan that was made for `description`, the text of a layer or operation.
 std::string digest_of(const Plan& plan, std::string_view kind, std::string_view description) {
   FieldHasher hasher;
@@ -56,6 +67,7 @@ std::string digest_of(const Plan& plan, std::string_view kind, std::string_view 
   for (const TensorPlan& tensor : plan.tensors) add_tensor(hasher, tensor);
   hasher.add("kernels", std::ssize(plan.kernels));
   for (const KernelPlan& kernel : plan.kernels) add_kernel(hasher, plan, kernel);
+  for (const CollectivePlan& step : plan.collectives) add_collective(hasher, step);
   for (const templates::EmbeddedFile& file : templates::embedded_files())
     hasher.add(file.include_name, file.sha256);
   return hasher.digest().hex().substr(0, kDigits);

@@ -69,6 +69,24 @@ Json kernels_json(const Plan& plan) {
   return kernels;
 }
 
+Json collectives_json(const Plan& plan) {
+  Json steps = Json::array();
+  for (const CollectivePlan& step : plan.collectives) {
+    Json moves = Json::array();
+    for (const BlockMove& move : step.moves)
+      moves.push_back({{"movement", to_string(move.movement)},
+                       {"source", move.source},
+                       {"destination", move.destination},
+                       {"bytes", move.bytes}});
+    steps.push_back({{"operation", step.operation},
+                     {"phase", to_string(step.phase)},
+                     {"before", step.before},
+                     {"moves", moves},
+                     {"reasons", step.reasons}});
+  }
+  return steps;
+}
+
 Json tensors_json(const Plan& plan) {
   Json tensors = Json::array();
   for (const TensorPlan& tensor : plan.tensors) tensors.push_back(tensor_json(tensor));
@@ -93,17 +111,18 @@ std::string plan_to_json(const LayerPlan& plan) {
     saved.push_back({{"recipe", to_string(other.recipe)},
                      {"recompute", to_string(other.recompute)},
                      {"saved_bytes", other.bytes}});
-  const Json json = {{"layer", description_json(to_json(plan.layer))},
-                     {"target", to_string(plan.target)},
-                     {"plan_digest", plan_digest(plan)},
-                     {"workspace_bytes", plan.workspace_bytes},
-                     {"saved_bytes", plan.saved_bytes},
-                     {"deferred_bytes", plan.deferred_bytes},
-                     {"saved_memory", saved},
-                     {"quantized_weight_bytes", plan.quantized_weight_bytes},
-                     {"kernels", kernels_json(plan)},
-                     {"tensors", tensors_json(plan)},
-                     {"reasons", plan.reasons}};
+  Json json = {{"layer", description_json(to_json(plan.layer))},
+               {"target", to_string(plan.target)},
+               {"plan_digest", plan_digest(plan)},
+               {"workspace_bytes", plan.workspace_bytes},
+               {"saved_bytes", plan.saved_bytes},
+               {"deferred_bytes", plan.deferred_bytes},
+               {"saved_memory", saved},
+               {"quantized_weight_bytes", plan.quantized_weight_bytes},
+               {"kernels", kernels_json(plan)},
+               {"tensors", tensors_json(plan)},
+               {"reasons", plan.reasons}};
+  if (!plan.collectives.empty()) json["collectives"] = collectives_json(plan);
   return json.dump(2) + "\n";
 }
 

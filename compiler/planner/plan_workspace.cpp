@@ -35,13 +35,27 @@ struct Lifetime {
   }
 };
 
+bool touches(const CollectivePlan& step, std::string_view tensor) {
+  return std::ranges::any_of(step.moves, [&](const BlockMove& move) {
+    return move.source == tensor || move.destination == tensor;
+  });
+}
+
 Lifetime lifetime_of(const Plan& plan, std::string_view tensor) {
   Lifetime lifetime;
-  for (size_t i = 0; i < plan.kernels.size(); ++i) {
-    if (!touches(plan.kernels[i], tensor)) continue;
-    Lifetime::Span& span = lifetime.of(plan.kernels[i]);
-    if (span.first < 0) span.first = static_cast<int32_t>(i);
-    span.last = static_cast<int32_t>(i);
+  const auto add = [&](size_t kernel) {
+    Lifetime::Span& span = lifetime.of(plan.kernels[kernel]);
+    const auto index = static_cast<int32_t>(kernel);
+    span.first = span.first < 0 ? index : std::min(span.first, index);
+    span.last = std::max(span.last, index);
+  };
+  for (size_t i = 0; i < plan.kernels.size(); ++i)
+    if (touches(plan.kernels[i], tensor)) add(i);
+  // Between two kernels, so that no tensor of either may take the memory.
+  for (const CollectivePlan& step : plan.collectives) {
+    if (!touches(step, tensor)) continue;
+    add(static_cast<size_t>(step.before) - 1);
+    add(static_cast<size_t>(step.before));
   }
   return lifetime;
 }

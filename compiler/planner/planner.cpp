@@ -100,15 +100,22 @@ void fix_tokens(KernelPlan& kernel) {
     }
 }
 
-// Returns a complete kernel for each operation.
-std::vector<KernelPlan> make_kernels(const Graph& graph, const Layer& layer,
-                                     const Layer& of_experts, const Target& target,
-                                     const PlanOptions& options) {
+// Adds a complete kernel for each operation, and the steps between them.
+void make_kernels(const Graph& graph, const Layer& layer, const Layer& of_experts,
+                  const Target& target, const PlanOptions& options, Plan& plan) {
   const CallBounds of_call = call_bounds(layer), of_slots = call_bounds(of_experts);
-  std::vector<KernelPlan> kernels;
   for (const Operation& operation : graph.operations) {
-    const bool is_of_call = kind_of<ExchangeKernel>(operation) != nullptr;
-    const CallBounds& bounds = is_of_call ? of_call : of_slots;
+    if (kind_of<Collective>(operation) != nullptr) {
+      plan.collectives.push_back(
+          make_collective(operation, static_cast<int32_t>(plan.kernels.size())));
+      continue;
+    }
+    const bool is_of_call = operation.tokens == TokensOf::kRank;
+    CallBounds bounds = is_of_call ? of_call : of_slots;
+    if (operation.tokens == TokensOf::kChoices) {
+      bounds.max_tokens *= bounds.top_k;
+      bounds.top_k = 1;
+    }
     KernelPlan kernel =
         make_kernel(operation, {.bounds = bounds, .target = target, .options = options});
     complete_kernel(kernel, bounds);
@@ -117,9 +124,15 @@ std::vector<KernelPlan> make_kernels(const Graph& graph, const Layer& layer,
     const bool runs_in_passes =
         operation.phase == Phase::kForward || operation.phase == Phase::kBackward;
     if (of_call.slots > 0 && !is_of_call && runs_in_passes) fix_tokens(kernel);
-    kernels.push_back(std::move(kernel));
+    plan.kernels.push_back(std::move(kernel));
   }
-  return kernels;
+}
+
+// Sets the bytes of the blocks: those of the tensor in which all of them arrive, by ranks.
+void size_blocks(Plan& plan, int64_t ranks) {
+  for (CollectivePlan& step : plan.collectives)
+    for (BlockMove& move : step.moves)
+      move.bytes = find_tensor(plan, move.destination)->bytes / ranks;
 }
 
 // Returns what a group cannot run, beyond what the parser refuses.
@@ -154,9 +167,10 @@ Result<LayerPlan> plan_layer(const Layer& layer, const Target& target, const Pla
   plan.layer = layer;
   const Graph graph = fused_graph(layer, of_experts, options, plan.reasons);
   MOEJIT_TRY(validate(graph));
-  plan.kernels = make_kernels(graph, layer, of_experts, target, options);
+  make_kernels(graph, layer, of_experts, target, options, plan);
   if (options.tuning != nullptr) plan.tuned_for = options.tuning->gpu();
   plan.tensors = make_tensors(graph);
+  size_blocks(plan, layer.expert_parallel.ranks);
   plan.workspace_bytes = plan_workspace(plan, options);
   plan.saved_bytes = plan_saved(plan);
   plan.deferred_bytes = plan_deferred(plan);

@@ -62,6 +62,26 @@ void print_header(Buffer out, const LayerPlan& plan) {
   fmt::format_to(out, "plan digest {}\n\n", plan_digest(plan));
 }
 
+// Calls of_step(step) and of_kernel(index) in launch order.
+template <typename OfStep, typename OfKernel>
+void for_each_step(const Plan& plan, OfStep of_step, OfKernel of_kernel) {
+  auto step = plan.collectives.begin();
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    for (; step != plan.collectives.end() && static_cast<size_t>(step->before) == i; ++step)
+      of_step(*step);
+    of_kernel(i);
+  }
+}
+
+// Returns "gather packed_ids to choice_ids 512, ..." with the bytes of blocks.
+std::string moves_text(const CollectivePlan& step) {
+  std::string text;
+  for (const BlockMove& move : step.moves)
+    text += fmt::format("{}{} {} to {} {}", text.empty() ? "" : ", ", to_string(move.movement),
+                        move.source, move.destination, move.bytes);
+  return text;
+}
+
 void print_kernels(Buffer out, const Plan& plan, bool explain, int32_t width) {
   constexpr auto kRight = Table::Align::kRight;
   Table table({{"#"},
@@ -71,21 +91,31 @@ void print_kernels(Buffer out, const Plan& plan, bool explain, int32_t width) {
                {"shared", kRight},
                {"least bytes", kRight},
                {"GFLOP", kRight}});
-  for (size_t i = 0; i < plan.kernels.size(); ++i) {
-    const KernelPlan& kernel = plan.kernels[i];
-    table.add({std::to_string(i), phase_text(kernel), kernel.operation, launch_text(kernel.launch),
-               bytes_text(kernel.launch.shared_bytes), bytes_text(kernel.min_bytes),
-               fmt::format("{:.1f}", 2e-9 * static_cast<double>(kernel.multiply_adds))});
-  }
+  for_each_step(
+      plan,
+      [&](const CollectivePlan& step) {
+        table.add({"-", std::string(to_string(step.phase)), step.operation, "transport", "",
+                   bytes_text(block_bytes(step)), ""});
+      },
+      [&](size_t i) {
+        const KernelPlan& kernel = plan.kernels[i];
+        table.add({std::to_string(i), phase_text(kernel), kernel.operation,
+                   launch_text(kernel.launch), bytes_text(kernel.launch.shared_bytes),
+                   bytes_text(kernel.min_bytes),
+                   fmt::format("{:.1f}", 2e-9 * static_cast<double>(kernel.multiply_adds))});
+      });
   const std::vector<std::string> lines = table.lines(width);
-  fmt::format_to(out, "{}\n", lines.front());
-  for (size_t i = 0; i < plan.kernels.size(); ++i) {
-    const KernelPlan& kernel = plan.kernels[i];
-    fmt::format_to(out, "{}\n", lines[i + 1]);
-    if (!explain) continue;
-    fmt::format_to(out, "   {}\n", to_string(kernel.spec));
-    for (const std::string& reason : kernel.reasons) fmt::format_to(out, "   - {}\n", reason);
-  }
+  auto line = lines.begin();
+  fmt::format_to(out, "{}\n", *line++);
+  const auto print = [&](const std::string& what, const std::vector<std::string>& reasons) {
+    fmt::format_to(out, "{}\n", *line++);
+    if (!explain) return;
+    fmt::format_to(out, "   {}\n", what);
+    for (const std::string& reason : reasons) fmt::format_to(out, "   - {}\n", reason);
+  };
+  for_each_step(
+      plan, [&](const CollectivePlan& step) { print(moves_text(step), step.reasons); },
+      [&](size_t i) { print(to_string(plan.kernels[i].spec), plan.kernels[i].reasons); });
 }
 
 void print_tensors(Buffer out, const Plan& plan, int32_t width) {

@@ -16,6 +16,18 @@ tl::unexpected<Error> refuse_state(std::string message, std::string hint) {
 
 }  // namespace
 
+Result<void> check_transport(const compiler::GroupPlan& plan, bool is_given) {
+  const compiler::Layer& layer = plan.layer;
+  if (compiler::uses_collectives(layer) == is_given) return {};
+  return fail(
+      Stage::kLoad, ErrorCode::kUnsupported,
+      fmt::format("{} has the transport {}, and its group was to be opened {}",
+                  compiler::named_layer(layer), to_string(layer.expert_parallel.transport),
+                  is_given ? "with a transport" : "for kernels that reach their peers' memory"),
+      is_given ? R"(say "transport": "nccl" in its expert_parallel)"
+               : R"(open the group with a transport, or leave "transport" out of the description)");
+}
+
 GroupState::GroupState(const compiler::GroupPlan& plan, Device& of)
     : device(&of),
       rank(static_cast<int32_t>(plan.rank)),

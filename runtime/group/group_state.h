@@ -3,8 +3,10 @@
 
 #include "compiler/group_plan.h"
 #include "runtime/device.h"
+#include "runtime/device_memory.h"
 #include "runtime/group/claimed_memory.h"
 #include "runtime/heap.h"
+#include "runtime/transport.h"
 
 #include <atomic>
 #include <cstddef>
@@ -28,8 +30,10 @@ struct GroupState {
   std::vector<std::byte*> bases;      // of each rank
   // The memory of each rank, if the group was opened; before bases are used no more.
   std::vector<std::unique_ptr<Heap>> heaps;
-  ClaimedMemory claimed;  // this rank's, if it was adopted
-  pid_t process;          // that made the group
+  ClaimedMemory claimed;                 // this rank's, if it was adopted
+  std::unique_ptr<Transport> transport;  // if bytes are moved by one: then `bases` has this rank's
+  DeviceMemory allocated;                // alone, which is here
+  pid_t process;                         // that made the group
   std::atomic<bool> is_destroyed = false;
   std::atomic<bool> is_in_call = false;      // a thread binds or launches a call
   std::atomic<bool> has_half_call = false;   // a launch failed, so peers wait for what never comes

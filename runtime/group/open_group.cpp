@@ -51,6 +51,7 @@ Result<void> meet(GroupState& state, const RendezvousPlace& place) {
 
 Result<std::unique_ptr<Group>> Group::open(const compiler::GroupPlan& plan, Device& device,
                                            const RendezvousPlace& place) {
+  MOEJIT_TRY(check_transport(plan, false));
   auto state = std::make_shared<GroupState>(plan, device);
   const auto own = static_cast<std::size_t>(plan.rank);
   state->bases.resize(static_cast<std::size_t>(plan.layer.expert_parallel.ranks));
@@ -63,6 +64,10 @@ Result<std::unique_ptr<Group>> Group::open(const compiler::GroupPlan& plan, Devi
 
 Result<void> Group::reopen(const RendezvousPlace& place) {
   MOEJIT_TRY(state_->check_process());
+  if (state_->transport != nullptr)
+    return fail(Stage::kLoad, ErrorCode::kInvalidState,
+                "the group has a transport, wanted one whose ranks reach each other's memory",
+                "open another group on all ranks, with a new transport");
   if (state_->heaps.empty())
     return fail(Stage::kLoad, ErrorCode::kInvalidState,
                 "the group adopted memory of the caller, wanted one that was opened",

@@ -4,9 +4,11 @@
 #include "runtime/bindings/c/group_handles.h"
 #include "runtime/bindings/c/last_error.h"
 #include "runtime/bindings/c/records.h"
+#include "runtime/nccl_transport.h"
 #include "runtime/simulator_group.h"
 
 #include <algorithm>
+#include <cstring>
 #include <fmt/core.h>
 #include <span>
 #include <sstream>
@@ -100,6 +102,45 @@ moejit_error_code moejit_group_reopen(moejit_group* group, const moejit_rendezvo
   return with_group(group, "moejit_group_reopen", [&](Group& of) -> Result<void> {
     MOEJIT_TRY_ASSIGN(const RendezvousPlace at, place_of(place, "moejit_group_reopen"));
     return of.reopen(at);
+  });
+}
+
+moejit_error_code moejit_nccl_make_id(uint8_t* id) {
+  return guarded(Stage::kLoad, [&]() -> Result<void> {
+    if (id == nullptr) return null_argument(Stage::kLoad, "id", "moejit_nccl_make_id");
+    MOEJIT_TRY_ASSIGN(const moejit::runtime::NcclId made, moejit::runtime::make_nccl_id());
+    static_assert(sizeof(made) == MOEJIT_NCCL_ID_BYTES);
+    std::memcpy(id, made.data(), made.size());
+    return {};
+  });
+}
+
+moejit_error_code moejit_group_open_nccl(const moejit_group_layer* layer, moejit_device* device,
+                                         const uint8_t* id, int64_t deadline_ms,
+                                         moejit_group** group) {
+  constexpr const char* kFunction = "moejit_group_open_nccl";
+  return guarded(Stage::kLoad, [&]() -> Result<void> {
+    if (group == nullptr) return null_argument(Stage::kLoad, "group", kFunction);
+    *group = nullptr;
+    if (layer == nullptr) return null_argument(Stage::kLoad, "layer", kFunction);
+    if (device == nullptr) return null_argument(Stage::kLoad, "device", kFunction);
+    if (id == nullptr) return null_argument(Stage::kLoad, "id", kFunction);
+    moejit::runtime::NcclPlace place{.rank = static_cast<int32_t>(layer->plan.rank),
+                                     .ranks = layer->plan.layer.expert_parallel.ranks};
+    std::memcpy(place.id.data(), id, place.id.size());
+    if (deadline_ms != 0) place.deadline_ms = deadline_ms;
+    MOEJIT_TRY(moejit::runtime::check_transport(layer->plan, true));
+    MOEJIT_TRY_ASSIGN(auto transport, moejit::runtime::open_nccl_transport(*device->device, place));
+    MOEJIT_TRY_ASSIGN(auto made, Group::open(layer->plan, *device->device, std::move(transport)));
+    hand_out(*device, std::move(made), group);
+    return {};
+  });
+}
+
+moejit_error_code moejit_group_abort(moejit_group* group) {
+  return with_group(group, "moejit_group_abort", [](Group& of) -> Result<void> {
+    of.abort();
+    return {};
   });
 }
 

@@ -100,6 +100,27 @@ MOEJIT_API moejit_error_code moejit_group_open(const moejit_group_layer* layer,
 MOEJIT_API moejit_error_code moejit_group_reopen(moejit_group* group,
                                                  const moejit_rendezvous_place* place);
 
+// Bytes of what the ranks of a group over NCCL find each other by.
+enum { MOEJIT_NCCL_ID_BYTES = 128 };
+// Makes such an id. One rank does, and the caller brings its bytes to all others by means of its
+// own. Opens libnccl.so.2, 2.18 or later, on first use. Errors: MOEJIT_ERROR_DRIVER_MISSING without
+// it; _DRIVER in NCCL's words.
+MOEJIT_API moejit_error_code moejit_nccl_make_id(uint8_t* id);
+
+// Makes this rank's end of a group whose bytes NCCL moves, between GPUs of any hosts, of a layer
+// with "transport": "nccl". `id` has MOEJIT_NCCL_ID_BYTES. Waits until all ranks have come and have
+// told what their layers are, for so many milliseconds each at most (0: 60000). Errors:
+// MOEJIT_ERROR_INTERRUPTED for ranks that did not come in time; _TENSOR_MISMATCH, with the field
+// and the ranks, for layers that differ; _UNSUPPORTED for a layer with another transport, and for
+// the simulator; those of moejit_nccl_make_id(); _OUT_OF_MEMORY.
+MOEJIT_API moejit_error_code moejit_group_open_nccl(const moejit_group_layer* layer,
+                                                    moejit_device* device, const uint8_t* id,
+                                                    int64_t deadline_ms, moejit_group** group);
+// Ends calls of a group over NCCL that wait for a rank which does not come; any thread may. What
+// they computed means nothing, and further calls are MOEJIT_ERROR_INVALID_STATE: open another group
+// on all ranks. Does nothing to other groups.
+MOEJIT_API moejit_error_code moejit_group_abort(moejit_group* group);
+
 typedef struct moejit_group_info {
   size_t struct_size;
   int64_t ranks;

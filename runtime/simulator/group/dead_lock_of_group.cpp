@@ -77,6 +77,8 @@ std::string Schedule::describe_dead_lock() const {
   }
   for (const RankStream& stream : streams_) {
     if (stream.items.empty() || is_dead(stream.rank)) continue;
+    if (const Meeting* const meeting = stream.items.front().meeting.get(); meeting != nullptr)
+      add(fmt::format("rank {} waits for the others in {}", stream.rank, meeting->name()));
     const RankLaunch* launch = stream.items.front().launch.get();
     if (launch == nullptr || launch->placed == launch->order.size()) continue;
     add(

@@ -108,6 +108,11 @@ void GroupDevice::mark_written(void* address, int64_t bytes) {
   }
 }
 
+void GroupDevice::copy_here(void* destination, const void* source, int64_t bytes) {
+  std::memcpy(destination, source, static_cast<std::size_t>(bytes));
+  mark_written(destination, bytes);
+}
+
 void GroupDevice::enqueue(Stream stream, std::function<void()> work) {
   core_.enqueue(rank_, stream, {.launch = nullptr, .work = std::move(work), .host = {}});
 }

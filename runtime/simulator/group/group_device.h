@@ -66,6 +66,9 @@ class GroupDevice final : public Device {
 
   Result<void> expire(const void* address, int64_t bytes, Stream stream);
 
+  // Copies from memory of any rank to memory of this one, at once. The core's lock is held.
+  void copy_here(void* destination, const void* source, int64_t bytes);
+
  private:
   Result<void> check(const void* address, int64_t bytes) const;
   void mark_written(void* address, int64_t bytes);

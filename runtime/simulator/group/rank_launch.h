@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/simulator/group/group_state.h"
+#include "runtime/simulator/group/meeting.h"
 #include "runtime/simulator/prepared_launch.h"
 
 #include <deque>
@@ -31,10 +32,13 @@ struct RankLaunch {
   bool is_over() const { return ended == order.size() && late.is_empty(); }
 };
 
-// Something enqueued on a stream: a launch, or work of the simulator itself.
+// Something enqueued on a stream: a launch, work of the simulator itself, or a meeting of all
+// ranks.
 struct StreamItem {
   std::unique_ptr<RankLaunch> launch;
   std::function<void()> work;
+  std::shared_ptr<Meeting> meeting = {};
+  bool has_come = false;                   // to the meeting
   std::shared_ptr<const WorldClock> host;  // what the host knew
 };
 

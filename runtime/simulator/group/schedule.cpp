@@ -82,6 +82,10 @@ bool Schedule::start_items() {
     if (stream.items.empty() || is_dead(stream.rank)) continue;
     StreamItem& item = stream.items.front();
     if (item.launch != nullptr && item.launch->has_started()) continue;
+    if (item.meeting != nullptr) {
+      is_any |= meet(stream, item);
+      continue;
+    }
     is_any = true;
     stream.clock.join(*item.host);
     if (item.launch != nullptr) {
@@ -93,6 +97,23 @@ bool Schedule::start_items() {
     ++stream.position;
   }
   return is_any;
+}
+
+// Lets a rank come to the meeting at the head of its stream, and go on once all have come. Returns
+// whether either happened.
+bool Schedule::meet(RankStream& stream, StreamItem& item) {
+  const bool comes = !item.has_come;
+  if (comes) {
+    item.has_come = true;
+    stream.clock.join(*item.host);
+    item.meeting->come(stream.clock);
+  }
+  if (!item.meeting->is_over()) return comes;
+  stream.clock.join(item.meeting->clock());
+  stream.clock.prune(state_.runs);
+  stream.items.pop_front();
+  ++stream.position;
+  return true;
 }
 
 void Schedule::start_launch(RankStream& stream, RankLaunch& launch) {

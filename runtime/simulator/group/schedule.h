@@ -50,6 +50,7 @@ class Schedule {
   Rank& rank_of(const RankStream& stream) { return ranks_[static_cast<std::size_t>(stream.rank)]; }
 
   bool start_items();
+  bool meet(RankStream& stream, StreamItem& item);
   void start_launch(RankStream& stream, RankLaunch& launch);
   bool place_ctas();
   bool place(RankStream& stream, RankLaunch& launch);

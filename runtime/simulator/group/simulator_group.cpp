@@ -2,6 +2,7 @@
 #include "runtime/simulator_group.h"
 
 #include "runtime/simulator/group/group_device.h"
+#include "runtime/simulator/group/group_transport.h"
 
 #include <fmt/core.h>
 
@@ -29,6 +30,18 @@ class Group final : public SimulatorGroup {
   int64_t heap_bytes() const override { return core_.state.memory->heap_bytes(); }
   Result<void> expire(int32_t rank, const void* address, int64_t bytes, Stream stream) override {
     return devices_[static_cast<std::size_t>(rank)]->expire(address, bytes, stream);
+  }
+  std::vector<std::unique_ptr<Transport>> open_transport() override {
+    const auto count = devices_.size();
+    auto core = std::make_shared<TransportCore>(
+        TransportCore{.group = core_, .devices = {}, .steps = {}, .calls = {}, .identities = {}});
+    for (const auto& device : devices_) core->devices.push_back(device.get());
+    core->calls.resize(count);
+    core->identities.resize(count);
+    std::vector<std::unique_ptr<Transport>> ends;
+    for (int32_t rank = 0; rank < ranks(); ++rank)
+      ends.push_back(std::make_unique<GroupTransport>(core, rank));
+    return ends;
   }
   Result<void> synchronize() override {
     const std::lock_guard lock(core_.lock);

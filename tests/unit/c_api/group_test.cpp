@@ -321,6 +321,36 @@ TEST_F(CApiGroup, RefusesToOpenWithoutAPlaceOrInTheSimulator) {
   EXPECT_EQ(moejit_group_reopen(nullptr, &place), MOEJIT_ERROR_INVALID_VALUE);
 }
 
+TEST_F(CApiGroup, RefusesNcclInTheSimulatorAndForOtherTransports) {
+  std::array<uint8_t, MOEJIT_NCCL_ID_BYTES> id = {};
+  EXPECT_EQ(moejit_nccl_make_id(nullptr), MOEJIT_ERROR_INVALID_VALUE);
+  moejit_group* group = nullptr;
+  EXPECT_EQ(moejit_group_open_nccl(layers_[0], devices_[0], id.data(), 0, &group),
+            MOEJIT_ERROR_UNSUPPORTED);
+  EXPECT_NE(std::string(moejit_last_error()->message).find("has the transport peer"),
+            std::string::npos)
+      << moejit_last_error()->message;
+  const std::string json =
+      json_of(kMaxTokens, R"(, "expert_parallel": {"ranks": 2, "transport": "nccl"})");
+  moejit_group_layer* layer = nullptr;
+  ASSERT_EQ(moejit_group_layer_create(json.data(), json.size(), "sim", 0, nullptr, &layer),
+            MOEJIT_OK);
+  EXPECT_EQ(moejit_group_open_nccl(layer, devices_[0], id.data(), 0, &group),
+            MOEJIT_ERROR_UNSUPPORTED);
+  EXPECT_NE(std::string(moejit_last_error()->message).find("the device is the simulator"),
+            std::string::npos)
+      << moejit_last_error()->message;
+  EXPECT_EQ(moejit_group_open_nccl(layer, devices_[0], nullptr, 0, &group),
+            MOEJIT_ERROR_INVALID_VALUE);
+  EXPECT_EQ(moejit_group_open_nccl(layer, nullptr, id.data(), 0, &group),
+            MOEJIT_ERROR_INVALID_VALUE);
+  EXPECT_EQ(moejit_group_open_nccl(nullptr, devices_[0], id.data(), 0, &group),
+            MOEJIT_ERROR_INVALID_VALUE);
+  EXPECT_EQ(group, nullptr);
+  EXPECT_EQ(moejit_group_abort(nullptr), MOEJIT_ERROR_INVALID_VALUE);
+  moejit_group_layer_destroy(layer);
+}
+
 TEST_F(CApiGroup, RefusesLayersOfOneRankAndUnpreparedOnes) {
   const std::string json = json_of(kMaxTokens, "");
   moejit_group_layer* layer = nullptr;

@@ -42,6 +42,12 @@ TEST(ExpertParallel, IsReadAndWritten) {
   EXPECT_EQ(of_rows.expert_parallel.combine, Combine::kRows);
   EXPECT_EQ(parsed(to_json(of_rows)), of_rows);
   EXPECT_EQ(parsed(with(R"("local_experts": 4, )")), layer);
+  // The usual transport is not written, so that identities are those of earlier versions.
+  EXPECT_EQ(parsed(with("", R"({"ranks": 2, "transport": "peer"})")), layer);
+  EXPECT_EQ(to_json(layer).find("transport"), std::string::npos);
+  const Layer of_nccl = parsed(with("", R"({"ranks": 2, "transport": "nccl"})"));
+  EXPECT_EQ(of_nccl.expert_parallel.transport, Transport::kNccl);
+  EXPECT_EQ(parsed(to_json(of_nccl)), of_nccl);
 }
 
 TEST(ExpertParallel, LeavesOtherDescriptionsAlone) {
@@ -80,6 +86,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{with("", R"({"ranks": 3})"), ErrorCode::kInvalidValue,
                 "got 3 with 8 experts, wanted a divisor of the experts"},
         Refusal{with("", R"({"ranks": 2, "combine": "sum"})"), ErrorCode::kInvalidValue, "partial"},
+        Refusal{with("", R"({"ranks": 2, "transport": "mpi"})"), ErrorCode::kInvalidValue,
+                "$.expert_parallel.transport"},
+        Refusal{with("", R"({"ranks": 2, "transport": 1})"), ErrorCode::kWrongType,
+                "$.expert_parallel.transport"},
         Refusal{with(R"("local_experts": 8, )"), ErrorCode::kInvalidValue,
                 "got 8 with 8 experts on 2 ranks, wanted 4"},
         Refusal{with(R"("dispatch_calls": true, )"), ErrorCode::kUnsupported,
@@ -244,6 +254,114 @@ TEST(GroupPlanner, CountsRowsOnTheirWayHome) {
   const auto results = std::ranges::find(plan.memory.tensors, "results", &PlacedTensor::name);
   ASSERT_NE(results, plan.memory.tensors.end());
   EXPECT_EQ(results->bytes, 64 * 2 * 256 * 2);
+}
+
+Layer over_nccl(std::string_view more = R"("passes": ["forward", "backward"], )",
+                std::string_view combine = "partial") {
+  return parsed(with(
+      more, R"({"ranks": 2, "transport": "nccl", "combine": ")" + std::string(combine) + "\"}"));
+}
+
+const BlockMove* move_to(const GroupPlan& plan, std::string_view destination, Phase phase) {
+  for (const CollectivePlan& step : plan.collectives)
+    for (const BlockMove& move : step.moves)
+      if (step.phase == phase && move.destination == destination) return &move;
+  return nullptr;
+}
+
+// By hand: blocks are those of 64 tokens with 2 choices and 256 columns, whatever T is.
+TEST(GroupPlanner, LetsNcclMoveTheSameBytesInEveryCall) {
+  const GroupPlan plan = planned(over_nccl());
+  std::vector<std::string> steps;
+  for (const CollectivePlan& step : plan.collectives) steps.push_back(step.operation);
+  EXPECT_EQ(steps, (std::vector<std::string>{"gather_tokens", "exchange_results",
+                                             "gather_tokens_grad", "exchange_results_grad"}));
+  const auto expect_move = [&](std::string_view destination, Phase phase, Movement movement,
+                               std::string_view source, int64_t bytes) {
+    const BlockMove* const move = move_to(plan, destination, phase);
+    ASSERT_NE(move, nullptr) << destination;
+    EXPECT_EQ(move->movement, movement) << destination;
+    EXPECT_EQ(move->source, source);
+    EXPECT_EQ(move->bytes, bytes) << destination;
+  };
+  expect_move("choice_ids", Phase::kForward, Movement::kGather, "packed_ids", 64 * 2 * 4);
+  expect_move("choice_probs", Phase::kForward, Movement::kGather, "packed_probs", 64 * 2 * 4);
+  expect_move("x_q", Phase::kForward, Movement::kGather, "sent_x", 64 * 256);
+  expect_move("x_scale_inv", Phase::kForward, Movement::kGather, "sent_x_scale_inv", 64 * 2 * 4);
+  expect_move("results", Phase::kForward, Movement::kExchange, "sent_results", 64 * 256 * 2);
+  expect_move("status_of_ranks", Phase::kForward, Movement::kGather, "group_status_0", 4);
+  expect_move("results", Phase::kBackward, Movement::kExchange, "sent_results", 64 * 256 * 2);
+  expect_move("dprobs_of_ranks", Phase::kBackward, Movement::kExchange, "slot_dprobs", 64 * 2 * 4);
+  EXPECT_EQ(move_to(plan, "choice_ids", Phase::kBackward), nullptr);
+  // Rows that backward reads arrive where they are kept.
+  EXPECT_EQ(find_tensor(plan, "x_q")->role, TensorRole::kSaved);
+  // No kernel reaches a peer: the status word is all that a group has.
+  ASSERT_EQ(plan.memory.tensors.size(), 1U);
+  EXPECT_EQ(plan.memory.tensors.front().name, "group_status");
+  for (const KernelPlan& kernel : plan.kernels)
+    for (const KernelArgument& argument : kernel.arguments)
+      EXPECT_EQ(argument.tensor.find("_1"), std::string::npos) << argument.tensor;
+}
+
+// A step's tensors are alive on both sides of it: none shares memory with what its neighbors use.
+TEST(GroupPlanner, KeepsWhatNcclMoves) {
+  for (const std::string_view combine : {"partial", "rows"}) {
+    const GroupPlan plan = planned(over_nccl(R"("passes": ["forward", "backward"], )", combine));
+    for (const CollectivePlan& step : plan.collectives) {
+      const KernelPlan &before = plan.kernels[static_cast<std::size_t>(step.before) - 1],
+                       &after = plan.kernels[static_cast<std::size_t>(step.before)];
+      EXPECT_EQ(before.phase, step.phase);
+      EXPECT_EQ(after.phase, step.phase);
+      for (const BlockMove& move : step.moves)
+        for (const std::string& name : {move.source, move.destination}) {
+          const TensorPlan& moved = *find_tensor(plan, name);
+          if (moved.role != TensorRole::kWorkspace) continue;
+          for (const TensorPlan& other : plan.tensors) {
+            if (other.role != TensorRole::kWorkspace || other.name == name) continue;
+            if (!touches(before, other.name) && !touches(after, other.name)) continue;
+            EXPECT_TRUE(other.workspace_offset >= moved.workspace_offset + moved.bytes ||
+                        moved.workspace_offset >= other.workspace_offset + other.bytes)
+                << step.operation << ": " << name << " and " << other.name;
+          }
+        }
+    }
+  }
+}
+
+TEST(GroupPlanner, SendsEveryRowOverNcclIfRowsGoHome) {
+  const GroupPlan plan = planned(over_nccl("", "rows"));
+  EXPECT_EQ(move_to(plan, "results", Phase::kForward)->bytes, 64 * 2 * 256 * 2);
+  const auto forward = operations_of(plan, Phase::kForward);
+  EXPECT_EQ(std::vector(forward.end() - 2, forward.end()),
+            (std::vector<std::string>{"spread_rows", "combine_arrived"}));
+  EXPECT_EQ(group_traffic(plan.layer).combine_bytes, 2 * 512.0);
+}
+
+TEST(GroupPlanner, PlansNoStepsForPeersOrOneRank) {
+  EXPECT_TRUE(planned(parsed(with(""))).collectives.empty());
+  const GroupPlan one = planned(parsed(with("", R"({"ranks": 1, "transport": "nccl"})")));
+  EXPECT_TRUE(one.collectives.empty());
+}
+
+TEST(GroupPlanner, TellsRanksApartByTheirTransport) {
+  const GroupPlan peers = planned(parsed(with(""))), nccl = planned(over_nccl(""));
+  EXPECT_NE(group_identity(peers), group_identity(nccl));
+  EXPECT_EQ(group_identity(nccl), group_identity(planned(over_nccl(""), 1)));
+}
+
+TEST(GroupPlanner, PrintsStepsBetweenKernels) {
+  const GroupPlan plan = planned(over_nccl(""));
+  const std::string text = print_plan(plan, true);
+  // 2 * 64 * 2 * 4 of choices, 64 * 256 + 64 * 2 * 4 of rows, 64 * 256 * 2 + 4 of results.
+  EXPECT_NE(text.find("50692 to each other rank in a forward call"), std::string::npos) << text;
+  const auto gather = text.find("gather_tokens"), take = text.find("take_choices");
+  EXPECT_LT(text.find("pack_choices"), gather);
+  EXPECT_LT(gather, take);
+  EXPECT_NE(text.find("gather sent_x to x_q 16384"), std::string::npos) << text;
+  const std::string json = plan_to_json(plan);
+  EXPECT_NE(json.find("\"transport\": \"nccl\""), std::string::npos);
+  EXPECT_NE(json.find("\"operation\": \"exchange_results\""), std::string::npos);
+  EXPECT_EQ(plan_to_json(planned(parsed(with("")))).find("\"collectives\""), std::string::npos);
 }
 
 TEST(GroupPlanner, PrintsTheGroup) {

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/nccl/communicator.h"
+
+#include "runtime/driver/driver_api.h"
+
+#include <chrono>
+#include <cstring>
+#include <fmt/core.h>
+#include <thread>
+#include <unistd.h>
+
+namespace moejit::runtime {
+
+Communicator::Communicator(const NcclApi& api, int64_t deadline_ms)
+    : api_(api), deadline_ms_(deadline_ms), process_(::getpid()) {}
+
+Result<void> Communicator::settle(NcclComm comm, const char* call, NcclResult result) const {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms_);
+  while (result == kNcclInProgress) {
+    if (std::chrono::steady_clock::now() > deadline)
+      return fail(Stage::kLoad, ErrorCode::kInterrupted,
+                  fmt::format("{} was not done within {} ms, wanted all {} ranks", call,
+                              deadline_ms_, ranks_),
+                  "start all ranks, with the id that one of them made, and let their hosts reach "
+                  "each other: NCCL_SOCKET_IFNAME names the interface");
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    if (const NcclResult asked = api_.comm_get_async_error(comm, &result); asked != kNcclSuccess)
+      result = asked;
+  }
+  if (result == kNcclSuccess) return {};
+  return tl::make_unexpected(nccl_error(api_, Stage::kLoad, call, result));
+}
+
+// The ranks meet by a communicator whose calls do not block, so that the wait for one that does not
+// come ends. Steps are those of a second one, whose calls block: they only enqueue, and NCCL's
+// calls that do not block make a thread each time.
+Result<void> Communicator::join(const NcclPlace& place) {
+  rank_ = place.rank;
+  ranks_ = place.ranks;
+  NcclUniqueId id;
+  std::memcpy(id.internal, place.id.data(), sizeof(id.internal));
+  NcclConfig meeting{.blocking = 0}, steps{.blocking = 1};
+  NcclResult result = api_.comm_init_rank_config(&parent_, ranks_, id, rank_, &meeting);
+  MOEJIT_TRY(settle(parent_, "ncclCommInitRankConfig", result));
+  result = api_.comm_split(parent_, 0, rank_, &comm_, &steps);
+  MOEJIT_TRY(settle(parent_, "ncclCommSplit", result));
+  return {};
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::open(const NcclApi& api,
+                                                         const NcclPlace& place) {
+  std::unique_ptr<Communicator> opened(new Communicator(api, place.deadline_ms));
+  auto joined = opened->join(place);
+  if (!joined) {
+    opened->abort();
+    return tl::make_unexpected(std::move(joined).error());
+  }
+  return opened;
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::adopt(const NcclApi& api, NcclComm comm,
+                                                          int64_t deadline_ms) {
+  std::unique_ptr<Communicator> adopted(new Communicator(api, deadline_ms));
+  adopted->comm_ = comm;
+  adopted->is_own_ = false;
+  if (const NcclResult result = api.comm_count(comm, &adopted->ranks_); result != kNcclSuccess)
+    return tl::make_unexpected(nccl_error(api, Stage::kLoad, "ncclCommCount", result));
+  if (const NcclResult result = api.comm_user_rank(comm, &adopted->rank_); result != kNcclSuccess)
+    return tl::make_unexpected(nccl_error(api, Stage::kLoad, "ncclCommUserRank", result));
+  return adopted;
+}
+
+Communicator::~Communicator() {
+  if (!is_own_ || is_aborted_ || ::getpid() != process_ || is_process_ending()) return;
+  // What a lost rank has left unfinished would be waited for.
+  if (comm_ != nullptr) check() ? api_.comm_destroy(comm_) : api_.comm_abort(comm_);
+  if (parent_ != nullptr) api_.comm_abort(parent_);
+}
+
+Result<void> Communicator::check_usable() const {
+  if (!is_aborted_) return {};
+  return fail(Stage::kLaunch, ErrorCode::kInvalidState,
+              "the transport was aborted, wanted one that is whole",
+              "open another group on all ranks");
+}
+
+Result<void> Communicator::check() {
+  MOEJIT_TRY(check_usable());
+  NcclResult error = kNcclSuccess;
+  NcclResult result = api_.comm_get_async_error(comm_, &error);
+  if (result == kNcclSuccess && error != kNcclInProgress) result = error;
+  if (result == kNcclSuccess) return {};
+  return tl::make_unexpected(nccl_error(api_, Stage::kLaunch, "a step of NCCL", result));
+}
+
+void Communicator::abort() {
+  if (is_aborted_.exchange(true) || !is_own_) return;
+  if (::getpid() != process_ || is_process_ending()) return;
+  if (comm_ != nullptr) api_.comm_abort(comm_);
+  if (parent_ != nullptr) api_.comm_abort(parent_);
+}
+
+}  // namespace moejit::runtime

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/simulator/group/world_clock.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+namespace moejit::runtime {
+
+// A place in the streams of all ranks where they meet: none goes on before all have come, and each
+// then knows what all did before.
+class Meeting {
+ public:
+  // `work` is done once, when all ranks have come.
+  Meeting(int32_t ranks, std::string name, std::function<void()> work)
+      : ranks_(ranks), name_(std::move(name)), work_(std::move(work)) {}
+
+  const std::string& name() const { return name_; }
+  bool is_over() const { return come_ == ranks_; }
+  // What all ranks know, once it is over.
+  const WorldClock& clock() const { return clock_; }
+
+  // Lets a rank come that knows so much.
+  void come(const WorldClock& known) {
+    clock_.join(known);
+    if (++come_ == ranks_) work_();
+  }
+
+ private:
+  int32_t ranks_;
+  int32_t come_ = 0;
+  std::string name_;
+  std::function<void()> work_;
+  WorldClock clock_;
+};
+
+}  // namespace moejit::runtime
