@@ -110,7 +110,8 @@ LaunchShape KernelKind<CompareTokensSpec>::shape(const CompareTokensSpec& spec) 
 }
 template <>
 LaunchShape KernelKind<CombineArrivedSpec>::shape(const CombineArrivedSpec& spec) {
-  return {.threads = spec.threads, .ctas_per_sm = (spec.adds_rows ? 768 : 1024) / spec.threads};
+  const bool is_wide = spec.adds_rows || spec.exchange.ranks > 4;  // with more registers
+  return {.threads = spec.threads, .ctas_per_sm = (is_wide ? 768 : 1024) / spec.threads};
 }
 
 // Choices are sent for T_max tokens, and status words come also in a call without tokens.

@@ -29,24 +29,29 @@ namespace moejit::device {
 // has zeros for it, of which the sum takes no notice.
 template <typename Exchange, int32_t kColumns_>
 struct ArrivedSums {
-  static constexpr int32_t kColumns = kColumns_, kThreadsPerSm = 1024;
+  static constexpr int32_t kColumns = kColumns_, kRanks = Exchange::kRanks;
+  static constexpr int32_t kThreadsPerSm = kRanks <= 4 ? 1024 : 768;
+  static constexpr int32_t kRowsInFlight = smaller(kRanks, int32_t{4});
 
   MOEJIT_DEVICE static ValueSegment sum(const CombineArrivedParams& params,
                                         const SegmentPosition<kColumns>& at) {
     const auto results = ptx::global(static_cast<const Bf16*>(params.results));
-    Bf16Segment segment[Exchange::kRanks];
-#pragma unroll
-    for (int32_t from = 0; from < Exchange::kRanks; ++from) {
-      segment[from] =
-          fetch_runs(results, at, from * int64_t{Exchange::kMaxTokens} + at.row, at.is_real());
-    }
     ValueSegment sum = {};
 #pragma unroll
-    for (int32_t from = 0; from < Exchange::kRanks; ++from) {
-      const ValueSegment values = unpack_bf16(segment[from]);
+    for (int32_t from = 0; from < kRanks; from += kRowsInFlight) {
+      Bf16Segment segment[kRowsInFlight];
 #pragma unroll
-      for (int32_t v = 0; v < kLaneColumns; ++v) {
-        sum.value[v] = ptx::add(sum.value[v], values.value[v]);
+      for (int32_t i = 0; i < kRowsInFlight; ++i) {
+        const int64_t row = (from + i) * int64_t{Exchange::kMaxTokens} + at.row;
+        segment[i] = fetch_runs(results, at, row, at.is_real() && from + i < kRanks);
+      }
+#pragma unroll
+      for (int32_t i = 0; i < kRowsInFlight; ++i) {
+        const ValueSegment values = unpack_bf16(segment[i]);
+#pragma unroll
+        for (int32_t v = 0; v < kLaneColumns; ++v) {
+          if (from + i < kRanks) sum.value[v] = ptx::add(sum.value[v], values.value[v]);
+        }
       }
     }
     return sum;
