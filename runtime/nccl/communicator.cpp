@@ -44,7 +44,7 @@ Result<void> Communicator::join(const NcclPlace& place) {
   MOEJIT_TRY(settle(parent_, "ncclCommInitRankConfig", result));
   result = api_.comm_split(parent_, 0, rank_, &comm_, &steps);
   MOEJIT_TRY(settle(parent_, "ncclCommSplit", result));
-  return {};
+  return settle(comm_, "ncclCommSplit", kNcclInProgress);
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::open(const NcclApi& api,

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stand-in for libnccl.so.2 whose ranks are threads of one process, and whose GPUs have memory of
+// the host (the fake libcuda). Communicators are whole when all ranks of an id have come; sends
+// wait for nobody, and a group of calls ends when everything that it receives has come, or when its
+// communicator is aborted. It orders nothing on streams.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace {
+
+enum Result {
+  kSuccess = 0,
+  kInvalidArgument = 4,
+  kInvalidUsage = 5,
+  kRemoteError = 6,
+  kInProgress = 7
+};
+
+// All communicators of one id, or of one split.
+struct World {
+  int ranks = 0;
+  int come = 0;
+  std::shared_ptr<World> split;
+  int in_split = 0;
+  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> mail;  // by sender and receiver
+};
+
+struct Comm {
+  std::shared_ptr<World> world;
+  int rank = 0;
+  bool is_aborted = false;
+  bool is_split = false;  // whether its rank has asked for a split
+};
+
+struct Config {
+  std::size_t size;
+  unsigned int magic, version;
+  int blocking;
+};
+
+struct Receive {
+  Comm* comm;
+  int from;
+  std::byte* to;
+  std::size_t bytes;
+};
+
+struct UniqueId {
+  std::array<char, 128> bytes;
+};
+
+std::mutex& mutex() {
+  static std::mutex& one = *new std::mutex;
+  return one;
+}
+std::condition_variable changed;
+std::map<std::string, std::shared_ptr<World>>& worlds() {
+  static auto& all = *new std::map<std::string, std::shared_ptr<World>>;
+  return all;
+}
+std::vector<std::unique_ptr<Comm>>& comms() {  // destroyed ones too, which are told apart so
+  static auto& all = *new std::vector<std::unique_ptr<Comm>>;
+  return all;
+}
+
+thread_local std::vector<Receive> receives;
+thread_local bool is_in_group = false;
+
+Comm* add(std::shared_ptr<World> world, int rank) {
+  comms().push_back(std::make_unique<Comm>(Comm{std::move(world), rank}));
+  return comms().back().get();
+}
+
+bool is_valid(const Config* config) {
+  return config != nullptr && config->size >= sizeof(Config) && config->magic == 0xcafebeef &&
+         config->version >= 21800;
+}
+
+// Returns what the wait for these receives came to.
+Result finish(std::vector<Receive>& wanted) {
+  std::unique_lock lock(mutex());
+  for (const Receive& receive : wanted) {
+    auto& box = receive.comm->world->mail[{receive.from, receive.comm->rank}];
+    changed.wait(lock, [&] { return !box.empty() || receive.comm->is_aborted; });
+    if (receive.comm->is_aborted) return kRemoteError;
+    if (box.front().size() != receive.bytes) return kInvalidUsage;
+    std::memcpy(receive.to, box.front().data(), receive.bytes);
+    box.pop_front();
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+extern "C" {
+
+int ncclGetVersion(int* version) {
+  *version = 22809;
+  return kSuccess;
+}
+
+int ncclGetUniqueId(UniqueId* id) {
+  static char next = 1;
+  const std::lock_guard lock(mutex());
+  id->bytes.fill(0);
+  id->bytes[0] = next++;
+  return kSuccess;
+}
+
+const char* ncclGetErrorString(int result) {
+  return result == kRemoteError ? "remote process exited or there was a network error"
+                                : "invalid usage";
+}
+const char* ncclGetLastError(void*) { return ""; }
+
+int ncclCommInitRankConfig(Comm** made, int ranks, UniqueId id, int rank, const Config* config) {
+  if (!is_valid(config) || config->blocking != 0) return kInvalidArgument;
+  const std::lock_guard lock(mutex());
+  auto& world = worlds()[std::string(id.bytes.data(), id.bytes.size())];
+  if (world == nullptr) world = std::make_shared<World>();
+  world->ranks = ranks;
+  ++world->come;
+  *made = add(world, rank);
+  return kInProgress;
+}
+
+// A rank's communicator of the split is there when all have asked for it.
+int ncclCommSplit(Comm* comm, int, int key, Comm** made, const Config* config) {
+  if (!is_valid(config) || config->blocking != 1) return kInvalidArgument;
+  const std::lock_guard lock(mutex());
+  World& world = *comm->world;
+  if (world.come != world.ranks) return kInvalidUsage;
+  if (world.split == nullptr) {
+    world.split = std::make_shared<World>();
+    world.split->ranks = world.ranks;
+  }
+  ++world.in_split;
+  comm->is_split = true;
+  *made = add(world.split, key);
+  return kInProgress;
+}
+
+int ncclCommGetAsyncError(Comm* comm, int* error) {
+  const std::lock_guard lock(mutex());
+  const World& world = *comm->world;
+  // That of a split is made by its parent, whose ranks came one by one.
+  const bool is_whole = comm->is_split   ? world.in_split == world.ranks
+                        : world.come > 0 ? world.come == world.ranks
+                                         : true;
+  *error = comm->is_aborted ? kRemoteError : is_whole ? kSuccess : kInProgress;
+  return kSuccess;
+}
+
+int ncclCommCount(const Comm* comm, int* count) {
+  *count = comm->world->ranks;
+  return kSuccess;
+}
+int ncclCommUserRank(const Comm* comm, int* rank) {
+  *rank = comm->rank;
+  return kSuccess;
+}
+
+int ncclCommAbort(Comm* comm) {
+  const std::lock_guard lock(mutex());
+  comm->is_aborted = true;
+  changed.notify_all();
+  return kSuccess;
+}
+int ncclCommDestroy(Comm* comm) { return ncclCommAbort(comm); }
+
+int ncclGroupStart() {
+  is_in_group = true;
+  receives.clear();
+  return kSuccess;
+}
+int ncclGroupEnd() {
+  is_in_group = false;
+  return finish(receives);
+}
+
+int ncclSend(const void* from, std::size_t count, int type, int peer, Comm* comm, void*) {
+  if (!is_in_group || type != 0) return kInvalidUsage;
+  const std::lock_guard lock(mutex());
+  const auto* const bytes = static_cast<const std::byte*>(from);
+  comm->world->mail[{comm->rank, peer}].emplace_back(bytes, bytes + count);
+  changed.notify_all();
+  return kSuccess;
+}
+int ncclRecv(void* to, std::size_t count, int type, int peer, Comm* comm, void*) {
+  if (!is_in_group || type != 0) return kInvalidUsage;
+  receives.push_back({comm, peer, static_cast<std::byte*>(to), count});
+  return kSuccess;
+}
+int ncclAllGather(const void* from, void* to, std::size_t count, int type, Comm* comm,
+                  void* stream) {
+  for (int peer = 0; peer < comm->world->ranks; ++peer) {
+    int result = ncclSend(from, count, type, peer, comm, stream);
+    if (result == kSuccess)
+      result = ncclRecv(static_cast<std::byte*>(to) + static_cast<std::size_t>(peer) * count, count,
+                        type, peer, comm, stream);
+    if (result != kSuccess) return result;
+  }
+  return kSuccess;
+}
+
+}  // extern "C"
