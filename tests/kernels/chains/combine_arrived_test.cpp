@@ -30,16 +30,16 @@ class CombineArrivedKernel : public Chains {
   struct Case {
     int64_t ranks = 2, top_k = 4, tokens = kMostTokens;
     bool adds_rows = false;
+    int64_t chosen = 0;  // experts that tokens choose among, the first ones; 0: all
   };
 
   void expect_sums(const Case& of, uint64_t seed) {
     const int64_t slots = of.ranks * kMostTokens, choices = of.tokens * of.top_k;
     const reference::RandomStream stream(seed, 79);
     std::vector<int32_t> ids(static_cast<size_t>(choices));
+    const int64_t chosen = of.chosen > 0 ? of.chosen : of.ranks * kRankExperts;
     for (size_t i = 0; i < ids.size(); ++i)  // an expert may be chosen twice
-      ids[i] = static_cast<int32_t>(
-                   stream.below(i, static_cast<uint32_t>(of.ranks * kRankExperts + 1))) -
-               1;
+      ids[i] = static_cast<int32_t>(stream.below(i, static_cast<uint32_t>(chosen + 1))) - 1;
     const auto rows = random_rows(slots * kColumns * (of.adds_rows ? of.top_k : 1), seed);
     std::vector<float> dprobs(static_cast<size_t>(slots * of.top_k));
     for (size_t i = 0; i < dprobs.size(); ++i)
@@ -138,6 +138,7 @@ TEST_F(CombineArrivedKernel, AddsRowsInTheOrderOfOneRank) {
   for (const int64_t top_k : {1, 4, 7, 9}) {
     SCOPED_TRACE(top_k);
     expect_sums({.ranks = 4, .top_k = top_k, .adds_rows = true}, 2);
+    expect_sums({.ranks = 2, .top_k = top_k, .adds_rows = true, .chosen = 1}, 2);
   }
 }
 
