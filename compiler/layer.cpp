@@ -228,11 +228,10 @@ std::string to_json(const Layer& layer) {
       !is_of_group(layer));
   if (is_of_group(layer))
     add("expert_parallel",
-        fmt::format("{{\"ranks\": {}, \"combine\": {}{}}}", layer.expert_parallel.ranks,
-                    json_string(to_string(layer.expert_parallel.combine)),
-                    layer.expert_parallel.transport == Transport::kNccl
-                        ? R"(, "transport": "nccl")"
-                        : ""),
+        fmt::format(
+            "{{\"ranks\": {}, \"combine\": {}{}}}", layer.expert_parallel.ranks,
+            json_string(to_string(layer.expert_parallel.combine)),
+            layer.expert_parallel.transport == Transport::kNccl ? R"(, "transport": "nccl")" : ""),
         true);
   return text + "}\n";
 }

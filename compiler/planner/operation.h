@@ -51,7 +51,7 @@ struct Port {
   bool is_repeated = false;      // of a write: it writes the values that are there already
 };
 
-// Whose rows an operation walks over as its tokens, in a layer of a group.
+// Tells whose rows an operation walks over as its tokens, in a layer of a group.
 enum class TokensOf {
   kExperts,  // the layer's, or in a group the slots of all ranks
   kRank,     // the T tokens of this rank
