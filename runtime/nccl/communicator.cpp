@@ -42,8 +42,9 @@ Result<void> Communicator::join(const NcclPlace& place) {
   NcclConfig meeting{.blocking = 0}, steps{.blocking = 1};
   NcclResult result = api_.comm_init_rank_config(&parent_, ranks_, id, rank_, &meeting);
   MOEJIT_TRY(settle(parent_, "ncclCommInitRankConfig", result));
-  result = api_.comm_split(parent_, 0, rank_, &comm_, &steps);
+  result = api_.comm_split(parent_, 0, rank_, &split_, &steps);
   MOEJIT_TRY(settle(parent_, "ncclCommSplit", result));
+  comm_ = split_;
   return settle(comm_, "ncclCommSplit", kNcclInProgress);
 }
 
@@ -73,8 +74,9 @@ Result<std::unique_ptr<Communicator>> Communicator::adopt(const NcclApi& api, Nc
 Communicator::~Communicator() {
   if (!is_own_ || is_aborted_ || ::getpid() != process_ || is_process_ending()) return;
   // What a lost rank has left unfinished would be waited for.
-  if (comm_ != nullptr) check() ? api_.comm_destroy(comm_) : api_.comm_abort(comm_);
-  if (parent_ != nullptr) api_.comm_abort(parent_);
+  const bool is_whole = comm_ != nullptr && check();
+  for (const NcclComm comm : {parent_, comm_})
+    if (comm != nullptr) is_whole ? api_.comm_destroy(comm) : api_.comm_abort(comm);
 }
 
 Result<void> Communicator::check_usable() const {
@@ -96,8 +98,9 @@ Result<void> Communicator::check() {
 void Communicator::abort() {
   if (is_aborted_.exchange(true) || !is_own_) return;
   if (::getpid() != process_ || is_process_ending()) return;
-  if (comm_ != nullptr) api_.comm_abort(comm_);
-  if (parent_ != nullptr) api_.comm_abort(parent_);
+  // The parent first: it may tell the one that was split from it, which has to be there.
+  for (const NcclComm comm : {parent_, comm_})
+    if (comm != nullptr) api_.comm_abort(comm);
 }
 
 }  // namespace moejit::runtime

@@ -91,7 +91,8 @@ class Communicator {
 
   const NcclApi& api_;
   NcclComm parent_ = nullptr;  // by which the ranks met: its calls do not block
-  NcclComm comm_ = nullptr;
+  NcclComm split_ = nullptr;   // NCCL's threads write it while they split the parent
+  NcclComm comm_ = nullptr;    // for steps; once it is whole
   bool is_own_ = true;
   int32_t rank_ = 0, ranks_ = 1;
   int64_t deadline_ms_;
