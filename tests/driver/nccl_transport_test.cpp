@@ -6,6 +6,7 @@
 #include "runtime/device_memory.h"
 #include "runtime/group.h"
 #include "runtime/group/group_state.h"
+#include "runtime/nccl/nccl_api.h"
 #include "tests/driver/driver_fixture.h"
 
 #include <chrono>
@@ -193,6 +194,34 @@ TEST_F(NcclTransports, EndWhatWaitsIfTheyAreAborted) {
     EXPECT_EQ((*group)->status().error().code, ErrorCode::kInvalidState);
     EXPECT_EQ((*group)->reset().error().code, ErrorCode::kInvalidState);
   });
+}
+
+// A communicator of the caller's stays the caller's: it is neither aborted nor destroyed.
+TEST_F(NcclTransports, TakeCommunicatorsOfTheCaller) {
+  std::vector<std::jthread> threads;
+  for (int32_t rank = 0; rank < 2; ++rank)
+    threads.emplace_back([this, rank] {
+      const runtime::NcclApi& nccl = **runtime::nccl_api();
+      runtime::NcclUniqueId id;
+      std::memcpy(id.internal, id_.data(), id_.size());
+      runtime::NcclConfig config{.blocking = 0};
+      runtime::NcclComm comm = nullptr;
+      runtime::NcclResult result = nccl.comm_init_rank_config(&comm, 2, id, rank, &config);
+      while (result == runtime::kNcclInProgress) nccl.comm_get_async_error(comm, &result);
+      ASSERT_EQ(result, runtime::kNcclSuccess);
+      auto adopted = runtime::adopt_nccl_communicator(device(rank), comm, 20000);
+      ASSERT_TRUE(succeeded(adopted));
+      EXPECT_EQ((*adopted)->rank(), rank);
+      EXPECT_EQ((*adopted)->ranks(), 2);
+      {
+        const auto group = Group::open(plan_of(rank), device(rank), std::move(*adopted));
+        ASSERT_TRUE(succeeded(group));
+        (*group)->abort();
+      }
+      nccl.comm_get_async_error(comm, &result);
+      EXPECT_EQ(result, runtime::kNcclSuccess);
+      EXPECT_EQ(nccl.comm_destroy(comm), runtime::kNcclSuccess);
+    });
 }
 
 TEST_F(NcclTransports, RefuseWhatIsNoPlace) {
