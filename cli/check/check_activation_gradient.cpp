@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/activation_values.h"
 #include "cli/check/bounded_groups.h"
+#include "cli/check/bounded_passes.h"
 #include "cli/check/check_quantized.h"
 #include "cli/check/expert_rows.h"
 #include "cli/check/gated_rows.h"
@@ -205,11 +206,35 @@ void check_expert_casts(const compiler::GatedGradientSpec& spec, const Activatio
     check_kept_bytes(tensors, *act, "act_colwise", list);
 }
 
+// Checks the largest magnitudes of these values.
+void check_magnitudes(const compiler::GatedGradientSpec& spec, const BoundedRows& gradients,
+                      const KernelTensors& tensors, CheckList& list) {
+  if (tensors.has("output")) check_segment_amax(gradients, spec.columns, tensors, list);
+  if (tensors.has("output_colwise")) check_column_amax(gradients, tensors, "output_colwise", list);
+  if (tensors.has("act_colwise"))
+    check_column_amax(activation_values(spec.activation, spec.columns, false, tensors), tensors,
+                      "act_colwise", list);
+}
+
+// Checks their casts by columns, with scales that follow from such magnitudes.
+void check_known_scales(const compiler::GatedGradientSpec& spec, const BoundedRows& gradients,
+                        const KernelTensors& tensors, CheckList& list) {
+  if (tensors.has("output_colwise") && tensors.has("column_scale_inv"))
+    check_scaled_columns(gradients, tensors, "output_colwise", "column_scale_inv", list);
+  if (tensors.has("act_colwise") && tensors.has("act_column_scale_inv"))
+    check_scaled_columns(activation_values(spec.activation, spec.columns, false, tensors), tensors,
+                         "act_colwise", "act_column_scale_inv", list);
+}
+
 // Checks casts of values that no kernel of the plan stores: by rows and by columns.
 void check_casts(const compiler::GatedGradientSpec& spec, const Shape& shape,
                  const ActivationGradients& wanted, const KernelTensors& tensors, CheckList& list) {
   const BoundedRows gradients = bounded_gradients(spec.activation, shape, wanted, tensors);
+  if (spec.pass == compiler::GradientPass::kAmax)
+    return check_magnitudes(spec, gradients, tensors, list);
   if (tensors.has("output")) check_rounded_rows(gradients, spec.epsilon, tensors, "output", list);
+  if (spec.pass == compiler::GradientPass::kCast)
+    return check_known_scales(spec, gradients, tensors, list);
   if (tensors.has("output_colwise"))
     check_rounded_columns(gradients, spec.epsilon, tensors, "output_colwise", list);
   if (tensors.has("act_colwise"))
@@ -222,8 +247,7 @@ void check_casts(const compiler::GatedGradientSpec& spec, const Shape& shape,
 void check_kernel(const compiler::GatedGradientSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
   if (!tensors.has("input") || !tensors.has("gradient")) return;
-  const int64_t pitch = reference::block_count(spec.columns) * reference::kBlock;
-  const Shape shape{.columns = spec.columns, .pitch = pitch};
+  const Shape shape{.columns = spec.columns, .pitch = stored_columns(spec)};
   ActivationGradients wanted = gradients_of(spec.activation, shape, tensors);
   if (tensors.has("output_dprobs")) check_dprobs_blocks(wanted, tensors, list);
   if (spec.casts_columns) return check_casts(spec, shape, wanted, tensors, list);

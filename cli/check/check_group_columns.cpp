@@ -63,9 +63,28 @@ void check_cast(const GroupColumnsSpec& spec, const KernelTensors& tensors,
 
 }  // namespace
 
+namespace {
+
+// Compares scales with those of the largest magnitudes of tiles.
+void check_scales_of_magnitudes(const GroupColumnsSpec& spec, const KernelTensors& tensors,
+                                CheckList& list) {
+  const reference::Route route = tensors.route();
+  reference::TransposeGroups tiles;
+  for (const int32_t offset : tensors.view<int32_t>("output_offs"))
+    tiles.offs.push_back(offset / static_cast<int32_t>(kBlock));
+  for (const int32_t count : route.counts)
+    tiles.counts.push_back(static_cast<int32_t>(reference::block_count(count)));
+  list.floats(tensors, "output_scale_inv",
+              reference::group_column_scales(tensors.view<uint16_t>("input"), spec.columns, tiles,
+                                             spec.epsilon));
+}
+
+}  // namespace
+
 void check_kernel(const GroupColumnsSpec& spec, const KernelTensors& tensors, CheckList& list) {
   if (!tensors.has("input")) return;
   if (has_matrices(spec)) return check_matrices(spec, tensors, list);
+  if (spec.has_amax_rows) return check_scales_of_magnitudes(spec, tensors, list);
   const reference::Route route = tensors.route();
   reference::TransposeGroups groups{.counts = route.counts, .offs = route.offs, .output_offs = {}};
   const std::vector<uint16_t> rows = permuted_rows(spec.source, spec.columns, tensors);

@@ -7,15 +7,24 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace moejit::compiler {
+
+// What a kernel does with the gradient of a gated activation.
+enum class GradientPass {
+  kOnly,  // all, with scales of what it holds or known ones of experts
+  kAmax,  // finds the largest magnitudes of rows' segments, and of columns of 128 tokens
+  kCast,  // casts with the scales that whole rows, and columns of an expert, have by these
+};
+std::string_view to_string(GradientPass pass);
 
 // Computes the gradient of a gated activation by rows, as a row chain stores it, and makes operands
 // of wgrad from the gradient and the activation, as TransposeSpec or ColumnCastSpec does, with one
 // read of gate, up and the activation's gradient.
 struct GatedGradientSpec {
   int32_t local_experts = 0;
-  int32_t columns = 0;  // of gate and of up; stored halves have multiples of 128
+  int32_t columns = 0;  // of gate and of up; stored halves have multiples of 128 in kOnly
   float epsilon = 0.0f;
   int32_t threads = 256;
   // The next three fields say what is computed beside the transposed activation.
@@ -25,6 +34,7 @@ struct GatedGradientSpec {
   // Whether values are rounded to bf16 and cast by rows and by columns, with a scale for 128 tokens
   // of each column, instead of transposing the codes of the rows.
   bool casts_columns = false;
+  GradientPass pass = GradientPass::kOnly;  // others only with casts_columns
   // Whether an expert's rows have one scale, which is known beforehand: values are rounded to bf16
   // and cast, the activation to e4m3 and the gradient to `format`, and columns have the bytes of
   // rows.
@@ -37,6 +47,9 @@ struct GatedGradientSpec {
 };
 
 std::string to_string(const GatedGradientSpec& spec);
+
+// Returns how many columns half of a stored row has.
+int32_t stored_columns(const GatedGradientSpec& spec);
 
 // Returns how many CTAs have work for `output_columns` columns, a multiple of 128.
 int64_t busy_ctas(const GatedGradientSpec& spec, int64_t output_columns);

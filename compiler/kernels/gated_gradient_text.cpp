@@ -18,6 +18,16 @@ ComposedType store_stage(const GatedGradientSpec& spec) {
   return {"Store", "StoreGroupedDprobs", {"kColumns", "kLocalExperts"}};
 }
 
+// Adds those that say which magnitudes are wanted, if some are not.
+void leave_out_magnitudes(const GatedGradientSpec& spec, KernelText& text) {
+  std::vector<std::string>& arguments = text.types_used.back().arguments;
+  arguments.emplace_back("kOfRows");
+  arguments.emplace_back("kOfGradientColumns");
+  text.constants.push_back(bool_constant("kOfRows", spec.stores_rows, "of the gradients by rows"));
+  text.constants.push_back(bool_constant("kOfGradientColumns", spec.transposes_gradient,
+                                         "and not of the activation's alone"));
+}
+
 // Adds the constants and arguments that say which results are wanted, if some are not.
 void leave_out(const GatedGradientSpec& spec, KernelText& text) {
   const bool stores = spec.stores_rows || spec.tells_dprobs;
@@ -59,7 +69,27 @@ std::string summary_of_expert_casts(const GatedGradientSpec& spec) {
       spec.transposes_gradient ? "with " : "");
 }
 
+std::string summary_of_amax(const GatedGradientSpec& spec) {
+  return fmt::format(
+      "gradients of gate and up from bf16 rows, and the activation itself, rounded to bf16, to the "
+      "largest magnitudes{}{} of columns of 128 tokens",
+      spec.stores_rows ? " of 128 columns of a row and" : "",
+      spec.transposes_gradient ? "" : ", the activation's alone,");
+}
+
+std::string summary_of_known_scales(const GatedGradientSpec& spec) {
+  return fmt::format(
+      "gradients of gate, up{} from bf16 rows, rounded to bf16{}{} the activation itself, to "
+      "columns of {} experts with their known scales",
+      spec.tells_dprobs ? " and probability" : "",
+      spec.stores_rows ? ", to e4m3 rows with a scale each" : "",
+      spec.transposes_gradient ? " and, with" : "; and",
+      spec.transposes_gradient ? "their" : "its");
+}
+
 std::string summary_of(const GatedGradientSpec& spec) {
+  if (spec.pass == GradientPass::kAmax) return summary_of_amax(spec);
+  if (spec.pass == GradientPass::kCast) return summary_of_known_scales(spec);
   if (spec.casts_columns) return summary_of_casts(spec);
   if (spec.has_expert_scale) return summary_of_expert_casts(spec);
   const std::string_view probability = spec.tells_dprobs ? " and probability" : "";
@@ -84,6 +114,15 @@ std::string quantize_stage(const GatedGradientSpec& spec) {
 }
 
 ComposedType kernel_of(const GatedGradientSpec& spec) {
+  if (spec.pass == GradientPass::kAmax)
+    return {"Kernel",
+            "GatedGradientAmax",
+            {"kLocalExperts", "kColumns", "kPitch", "Activation", "kThreads"}};
+  if (spec.pass == GradientPass::kCast)
+    return {"Kernel",
+            "GatedGradientCasts",
+            {"kLocalExperts", "kColumns", "kPitch", "Activation",
+             spec.stores_rows ? "ScalesOfRows<kEpsilonBits>" : "ScalesOfColumns", "kThreads"}};
   if (spec.casts_columns)
     return {"Kernel",
             "GatedGradientColumns",
@@ -93,33 +132,55 @@ ComposedType kernel_of(const GatedGradientSpec& spec) {
           {"kLocalExperts", "kColumns", "kPitch", "Activation", quantize_stage(spec), "kThreads"}};
 }
 
+std::string include_of(const GatedGradientSpec& spec) {
+  if (spec.pass == GradientPass::kAmax) return "transpose/gated_gradient_amax.cuh";
+  return spec.casts_columns ? "transpose/gated_gradient_columns.cuh"
+                            : "transpose/gated_gradient_tiles.cuh";
+}
+
+// Returns whether the kernel finds scales, of what it holds or of rows.
+bool finds_scales(const GatedGradientSpec& spec) {
+  switch (spec.pass) {
+    case GradientPass::kOnly: return !spec.has_expert_scale;
+    case GradientPass::kAmax: return false;
+    case GradientPass::kCast: break;
+  }
+  return spec.stores_rows;
+}
+
 }  // namespace
 
 template <>
 KernelText KernelKind<GatedGradientSpec>::text(const GatedGradientSpec& spec) {
   KernelText text{
-      .types = fmt::format("{}_bf16_{}", spec.activation.preset, name_of_format(spec)),
+      .types = fmt::format("{}_bf16_{}", spec.activation.preset,
+                           spec.pass == GradientPass::kAmax ? "amax" : name_of_format(spec)),
       .tile = "128x128",
       .summary = summary_of(spec),
-      .includes = {spec.casts_columns ? "transpose/gated_gradient_columns.cuh"
-                                      : "transpose/gated_gradient_tiles.cuh"},
+      .includes = {include_of(spec)},
       .params = "GatedGradientParams",
       .constants =
           {
               integer_constant("kLocalExperts", spec.local_experts, "groups of rows"),
               integer_constant("kColumns", spec.columns, "of gate and of up"),
-              integer_constant("kPitch", (spec.columns + 127) / 128 * 128,
-                               "of a half that is stored, with zeros behind"),
+              integer_constant("kPitch", stored_columns(spec),
+                               spec.pass == GradientPass::kOnly
+                                   ? "of a half that is stored, with zeros behind"
+                                   : "of a half that is stored"),
           },
       .own_type = value_and_gradients_type_text(spec.activation),
       .types_used = {kernel_of(spec)},
   };
-  if (!spec.has_expert_scale)
+  if (finds_scales(spec))
     text.constants.push_back(
         float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));
   text.constants.push_back(integer_constant("kThreads", spec.threads, "per CTA"));
   if (is_recorded(spec.amax)) add_amax_columns(text, spec.amax);
-  if (!spec.stores_rows || !spec.tells_dprobs || !spec.transposes_gradient) leave_out(spec, text);
+  if (spec.pass == GradientPass::kAmax) {
+    if (!spec.stores_rows || !spec.transposes_gradient) leave_out_magnitudes(spec, text);
+  } else if (!spec.stores_rows || !spec.tells_dprobs || !spec.transposes_gradient) {
+    leave_out(spec, text);
+  }
   set_threads_per_sm(text, spec.threads_per_sm);
   return text;
 }

@@ -26,9 +26,10 @@ std::string to_string(const GroupColumnsSpec& s) {
                       : std::string();
   const std::string epsilon =
       s.pass == ColumnPass::kScales ? fmt::format(" epsilon={:g}", s.epsilon) : std::string();
-  return fmt::format("group_columns pass={} source={} local_experts={} columns={}{}{} threads={}{}",
-                     to_string(s.pass), to_string(s.source), s.local_experts, s.columns, matrices,
-                     epsilon, s.threads, threads_per_sm_text(s));
+  return fmt::format(
+      "group_columns pass={} source={} local_experts={} columns={}{}{}{} threads={}{}",
+      to_string(s.pass), to_string(s.source), s.local_experts, s.columns, matrices,
+      s.has_amax_rows ? " amax_rows" : "", epsilon, s.threads, threads_per_sm_text(s));
 }
 
 namespace {
@@ -73,7 +74,9 @@ Work KernelKind<GroupColumnsSpec>::work(const GroupColumnsSpec& spec, const Call
                                         const CallRows& rows) {
   const bool gathers = spec.source != RowSource::kInOrder;
   const int64_t routed = has_matrices(spec) ? spec.local_experts * matrix_rows(spec) : rows.routed;
-  const int64_t read = gathers ? rows.routed_tokens : routed;
+  const int64_t read = gathers              ? rows.routed_tokens
+                       : spec.has_amax_rows ? ceil_div(routed, int64_t{128})
+                                            : routed;
   const int64_t written = spec.pass == ColumnPass::kCast ? routed : 0;
   return {.min_bytes = spec.columns * (2 * read + written + 4 * int64_t{spec.local_experts}) +
                        (gathers ? 4 * rows.routed : 0)};
@@ -96,6 +99,7 @@ int64_t busy_ctas(const GroupColumnsSpec& spec, int64_t output_columns) {
 namespace {
 
 std::string groups_type(const GroupColumnsSpec& spec) {
+  if (spec.has_amax_rows) return "ExpertTiles<kGroups>";
   return has_matrices(spec) ? "MatrixRows<kGroups, kSections, kSectionRows>"
                             : "ExpertRows<kGroups>";
 }
@@ -111,6 +115,11 @@ std::string source_type(const GroupColumnsSpec& spec) {
 }
 
 std::string summary_of(const GroupColumnsSpec& spec) {
+  if (spec.has_amax_rows)
+    return fmt::format(
+        "largest magnitudes [C / 128, {}] of columns to one power-of-two scale for each of an "
+        "expert",
+        spec.columns);
   const std::string input =
       has_matrices(spec)
           ? fmt::format("matrices [{}, {}]", matrix_rows(spec), spec.columns)

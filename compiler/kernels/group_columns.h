@@ -26,9 +26,12 @@ struct GroupColumnsSpec {
   int32_t sections = 1;         // of matrices: equal parts of the rows
   int32_t section_rows = 0;     // of matrices: rows of each part; 0: experts have rows of tokens
   bool is_interleaved = false;  // of matrices: whether rows of the parts alternate in the input
-  float epsilon = 0.0f;         // kScales: smallest amax that a scale is computed for
-  int32_t threads = 128;        // of kCast 64 for each half of a tile that a CTA holds
-  int32_t threads_per_sm = 0;   // that the compiler leaves registers for; 0: the skeleton says
+  // kScales: whether each row has the largest magnitudes of 128 tokens of its expert, from
+  // output_offs / 128 on.
+  bool has_amax_rows = false;
+  float epsilon = 0.0f;        // kScales: smallest amax that a scale is computed for
+  int32_t threads = 128;       // of kCast 64 for each half of a tile that a CTA holds
+  int32_t threads_per_sm = 0;  // that the compiler leaves registers for; 0: the skeleton says
   bool operator==(const GroupColumnsSpec&) const = default;
 };
 

@@ -18,9 +18,7 @@ struct Candidates {
 };
 
 bool makes_operand(const Operation& operation) {
-  return kind_of<Transpose>(operation) != nullptr ||
-         kind_of<QuantizeColumns>(operation) != nullptr ||
-         kind_of<CastColumns>(operation) != nullptr;
+  return kind_of<Transpose>(operation) != nullptr || kind_of<QuantizeColumns>(operation) != nullptr;
 }
 
 Candidates find_candidates(const Graph& graph) {
@@ -54,8 +52,6 @@ std::string apart_reason(const Layer& layer, const Candidates& found) {
     return "the scale of an expert's rows is known only after a look at all of them";
   if (!layer.fuse_activation_transpose) return "\"fuse_activation_transpose\" is false";
   if (!has_gate(layer.activation)) return "the activation has no gate";
-  if (layer.recipe.wgrad_operands.scale == ScaleOf::kColumn)
-    return "the scales of their columns are known only after a look at all rows";
   if (!has_one_cast(layer.recipe)) return "rows of dh1 are not cast as its columns are";
   if (layer.scale_sharing_k > 1)
     return fmt::format("{0} neighboring blocks of dh1 share a scale, and lie in tiles of {0} CTAs",
@@ -140,6 +136,8 @@ bool has_pads_at_the_end_of_tiles(const Layer& layer) {
 
 void fuse_activation_transpose(Graph& graph, const Layer& layer,
                                std::vector<std::string>& reasons) {
+  if (layer.recipe.wgrad_operands.scale == ScaleOf::kColumn)
+    return fuse_activation_columns(graph, layer, reasons);
   const Candidates found = find_candidates(graph);
   if (found.of_dh1 == nullptr && found.of_act == nullptr) return;
   if (const std::string apart = apart_reason(layer, found); !apart.empty()) {

@@ -18,6 +18,7 @@ constexpr FusedKernel kFusedKernels[] = {
     {"moejit_permute_scale_columns_x_", "fuse_transpose"},
     {"moejit_permute_scale_columns_grad_", "fuse_transpose"},
     {"moejit_activation_backward_quantize_transpose_", "fuse_activation_transpose"},
+    {"moejit_activation_backward_amax_", "fuse_activation_transpose"},
     {"moejit_activation_backward_quantize_both_", "fuse_activation_transpose"},
 };
 

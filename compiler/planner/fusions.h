@@ -26,6 +26,10 @@ void fuse_permuted_cast(Graph& graph, const Layer& layer, std::vector<std::strin
 // Joins the activation's gradient with the transposes of its result and of the activation.
 void fuse_activation_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
+// Does so where scales belong to whole rows and columns, with two kernels, of which the first one
+// finds largest magnitudes. fuse_activation_transpose() calls it for such operands.
+void fuse_activation_columns(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
+
 // Joins the activation's gradient with the cast of its rows in groups of 32, if nobody wants them
 // by columns. Comes behind prune(), which leaves out what nobody wants.
 void fuse_cast_rows(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);

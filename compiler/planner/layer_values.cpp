@@ -23,6 +23,10 @@ std::string scale_name(std::string_view name) { return fmt::format("{}_scale", n
 
 std::string amax_name(std::string_view name) { return fmt::format("{}_amax", name); }
 
+std::string colwise_amax_name(std::string_view name) {
+  return amax_name(fmt::format("{}_colwise", name));
+}
+
 StateNames state_names(std::string_view linear, Pass pass) {
   const std::string_view part = pass == Pass::kBackward ? "_grad" : "";
   return {.amax_history = fmt::format("{}{}_amax_history", linear, part),
@@ -300,6 +304,12 @@ void add_backward(ValueList& list, const Layer& layer, const LayerDims& d) {
   list.add_colwise("dh1_colwise", recipe.gradients, d.wgrad_h1, d.h1b, d.c, d.p);
   list.add_colwise("x_colwise", recipe.tokens, d.h, d.hb, d.c, d.p);
   list.add("dx_permuted", kBF16, {d.p, d.h});
+  if (recipe.wgrad_operands.scale == ScaleOf::kColumn) {
+    const Dim tiles{"C/128", d.c.value / kScaleBlock};
+    list.add(amax_name("dh1"), kF32, {d.p, d.ib});
+    list.add(colwise_amax_name("dh1"), kBF16, {tiles, d.wgrad_h1});
+    list.add(colwise_amax_name("act"), kBF16, {tiles, d.i});
+  }
 }
 
 }  // namespace

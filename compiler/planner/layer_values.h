@@ -18,6 +18,8 @@ std::string scales_name(std::string_view name, const Format& format);
 // magnitudes of what they are found from.
 std::string scale_name(std::string_view name);
 std::string amax_name(std::string_view name);
+// Returns the name of the largest magnitudes of 128 tokens of each column of an operand of wgrad.
+std::string colwise_amax_name(std::string_view name);
 
 // The state of delayed scaling of one linear layer and pass: the largest magnitudes of steps and
 // the scales that follow from them, each with some columns for every expert.

@@ -77,6 +77,7 @@ std::string problem_name(const GatedGradientSpec& spec, const CallBounds& bounds
   name.add_unless(true, "tells_dprobs", spec.tells_dprobs);
   name.add_unless(true, "transposes_gradient", spec.transposes_gradient);
   name.add_unless(false, "casts_columns", spec.casts_columns);
+  if (spec.pass != GradientPass::kOnly) name.add("pass", to_string(spec.pass));
   add_rows(name, spec.local_experts, bounds);
   return std::move(name).take();
 }
@@ -86,6 +87,7 @@ std::string problem_name(const GroupColumnsSpec& spec, const CallBounds& bounds)
   name.add("pass", to_string(spec.pass));
   name.add("source", to_string(spec.source));
   name.add("columns", spec.columns);
+  name.add_unless(false, "amax_rows", spec.has_amax_rows);
   if (has_matrices(spec)) {
     name.add("local_experts", spec.local_experts);
     name.add("sections", spec.sections);

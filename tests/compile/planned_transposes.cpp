@@ -90,6 +90,26 @@ void add_casts_of_values(std::map<std::string, PlannedKernel>& all) {
                                       .tells_dprobs = is_whole,
                                       .transposes_gradient = is_whole,
                                       .casts_columns = true});
+    add("activation_backward_quantize",
+        compiler::with_whole_rows({.load = compiler::LoadStage::kGatedGradientRows,
+                                   .transform = compiler::TransformStage::kActivationBackward,
+                                   .quantize = compiler::QuantizeStage::kRow,
+                                   .store = compiler::StoreStage::kGroupedGatedRows,
+                                   .columns = columns,
+                                   .local_experts = 8,
+                                   .epsilon = 1e-12F}));
+    for (const auto pass : {compiler::GradientPass::kAmax, compiler::GradientPass::kCast})
+      for (const bool has_rows : {true, false})
+        for (const bool has_columns : {true, false})
+          if (has_rows || has_columns)
+            add("activation_backward_quantize_both",
+                compiler::GatedGradientSpec{.local_experts = 8,
+                                            .columns = columns,
+                                            .epsilon = 1e-12F,
+                                            .stores_rows = has_rows,
+                                            .transposes_gradient = has_columns,
+                                            .casts_columns = true,
+                                            .pass = pass});
     for (const auto stage : {compiler::QuantizeStage::k1x128Rounded, compiler::QuantizeStage::k1x32,
                              compiler::QuantizeStage::k1x32Values})
       add("activation_quantize",

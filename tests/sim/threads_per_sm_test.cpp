@@ -37,6 +37,7 @@ std::string chains() {
 std::string transposes() {
   return "#include \"moejit_device/transpose/column_cast.cuh\"\n"
          "#include \"moejit_device/transpose/gated_gradient_columns.cuh\"\n"
+         "#include \"moejit_device/transpose/gated_gradient_amax.cuh\"\n"
          "#include \"moejit_device/transpose/gated_gradient_tiles.cuh\"\n"
          "#include \"moejit_device/transpose/group_column_scales.cuh\"\n"
          "#include \"moejit_device/transpose/scaled_column_cast.cuh\"\n" +
@@ -50,7 +51,9 @@ std::string transposes() {
              usual_threads_per_sm(compiler::GatedGradientSpec{})) +
          fmt::format(
              "using Columns = GatedGradientColumns<1, 128, 128, Activation, 0, 64>;\n"
-             "static_assert(Columns::kCtasPerSm * 64 == {0});\n"
+             "using Magnitudes = GatedGradientAmax<1, 128, 128, Activation, 64>;\n"
+             "static_assert(Columns::kCtasPerSm * 64 == {0} && Magnitudes::kCtasPerSm * 64 == "
+             "{0});\n"
              "using Cast = ColumnCast<1, 128, RowsInOrder<256>, 0, 64>;\n"
              "static_assert(Cast::kCtasPerSm * 64 == {1});\n"
              "using Scales = GroupColumnScales<ExpertRows<1>, 128, RowsInOrder<256>, 0, 64>;\n"

@@ -86,6 +86,31 @@ void narrow(Operation& operation, const ActivationBackward&) {
   std::erase_if(operation.writes, [](const Port& port) { return port.role == "amax"; });
 }
 
+namespace {
+
+constexpr std::string_view kCastsReason =
+    "gradients of gate and up are rounded to bf16 and quantized in registers, and again by "
+    "columns, "
+    "with the activation, from shared memory: bf16 values are neither written nor read";
+
+// Returns why an operation makes what it makes with one read of all that it is made of.
+std::string_view reason_of(const GatedGradientSpec& spec) {
+  if (spec.pass == GradientPass::kAmax)
+    return "scales of rows and of columns are known only after a look at all values: magnitudes "
+           "are "
+           "written, not the values, which the cast computes again";
+  if (spec.has_expert_scale)
+    return "gradients of gate and up are cast in registers, and transposed with the activation in "
+           "shared memory: rows and columns of an expert have one scale, so their bytes are the "
+           "same";
+  if (spec.casts_columns) return kCastsReason;
+  return "gradients of gate and up are quantized in registers, and transposed with the activation "
+         "in "
+         "shared memory: nothing is dequantized, and wgrad has one scale a tile";
+}
+
+}  // namespace
+
 KernelPlan make_kernel(const Operation& operation, const ActivationBackwardTranspose& backward,
                        const KernelContext&) {
   GatedGradientSpec spec{.local_experts = backward.local_experts,
@@ -95,6 +120,7 @@ KernelPlan make_kernel(const Operation& operation, const ActivationBackwardTrans
                          .tells_dprobs = find_write(operation, "output_dprobs") != nullptr,
                          .transposes_gradient = find_write(operation, "output_colwise") != nullptr,
                          .casts_columns = is_cast_from_values(backward.operands),
+                         .pass = backward.pass,
                          .has_expert_scale = has_expert_scale(backward.format),
                          .format = backward.format.dtype,
                          .amax = backward.amax,
@@ -103,32 +129,24 @@ KernelPlan make_kernel(const Operation& operation, const ActivationBackwardTrans
   add_arguments(
       kernel, operation,
       {"input", "gradient", "probs", "counts", "offs", "output_offs", "output", "output_dprobs",
-       "output_colwise", "act_colwise", "expert_scales", "act_expert_scales", "amax"});
+       "output_colwise", "act_colwise", "expert_scales", "act_expert_scales", "row_amax",
+       "column_scale_inv", "act_column_scale_inv", "amax"});
   if (spec.tells_dprobs) kernel.reasons.emplace_back(kDprobsReason);
-  if (spec.has_expert_scale)
-    kernel.reasons.emplace_back(
-        "gradients of gate and up are cast in registers, and transposed with the activation in "
-        "shared memory: rows and columns of an expert have one scale, so their bytes are the same");
-  else
-    kernel.reasons.emplace_back(
-        spec.casts_columns
-            ? "gradients of gate and up are rounded to bf16 and quantized in registers, and again "
-              "by "
-              "columns, with the activation, from shared memory: bf16 values are neither written "
-              "nor "
-              "read"
-            : "gradients of gate and up are quantized in registers, and transposed with the "
-              "activation in shared memory: nothing is dequantized, and wgrad has one scale a "
-              "tile");
+  kernel.reasons.emplace_back(reason_of(spec));
   return kernel;
 }
 
 void narrow(Operation& operation, const ActivationBackwardTranspose&) {
-  if (find_write(operation, "output") != nullptr ||
-      find_write(operation, "output_colwise") != nullptr)
-    return;
+  const auto drop_read = [&](std::string_view role) {
+    std::erase_if(operation.reads, [&](const Port& port) { return port.role == role; });
+  };
+  const bool has_rows = find_write(operation, "output") != nullptr;
+  const bool has_columns = find_write(operation, "output_colwise") != nullptr;
+  if (!has_rows) drop_read("row_amax");
+  if (!has_columns) drop_read("column_scale_inv");
+  if (has_rows || has_columns) return;
   std::get<ActivationBackwardTranspose>(operation.kind).amax = {};
-  std::erase_if(operation.reads, [](const Port& port) { return port.role == "expert_scales"; });
+  drop_read("expert_scales");
   std::erase_if(operation.writes, [](const Port& port) { return port.role == "amax"; });
 }
 

@@ -3,6 +3,7 @@
 
 #include "compiler/activation.h"
 #include "compiler/kernels/amax_columns.h"
+#include "compiler/kernels/gated_gradient.h"
 #include "compiler/recipe.h"
 
 #include <cstdint>
@@ -35,12 +36,19 @@ struct ActivationBackward {
 // output_offs, the starts of the groups of columns. Writes act_colwise [C / 128, columns, 128];
 // also output, output_dprobs and output_colwise [C / 128, 2 pitch, 128] if wanted. For rows with a
 // scale for each expert it reads expert_scales [E] and act_expert_scales [E] too.
+//
+// Where rows have one scale each and columns one for each expert it takes two operations. That of
+// the pass kAmax writes largest magnitudes in place of all: output [P, ceil(columns / 128)] in
+// fp32, output_colwise [C / 128, 2 pitch] and act_colwise [C / 128, columns] in bf16; output_dprobs
+// is none of them. That of the pass kCast reads the first as row_amax, and column_scale_inv [E, 2
+// pitch] and act_column_scale_inv [E, columns].
 struct ActivationBackwardTranspose {
   int32_t local_experts = 0;
   int32_t columns = 0;
   Activation activation = {};
-  Format format = {};     // of the output
-  Format operands = {};   // of the operands of wgrad
+  Format format = {};    // of the output
+  Format operands = {};  // of the operands of wgrad
+  GradientPass pass = GradientPass::kOnly;
   AmaxColumns amax = {};  // columns of a state amax, which a cast raises to largest magnitudes
 };
 

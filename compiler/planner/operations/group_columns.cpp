@@ -7,6 +7,7 @@ namespace moejit::compiler {
 namespace {
 
 constexpr int32_t kScalesThreads = 256, kCastThreads = 128;
+constexpr int32_t kAmaxThreads = 64;  // two warps look at the magnitudes of 16384 tokens at a time
 
 GroupColumnsSpec spec_of(ColumnPass pass, const ColumnGroups& groups, RowSource source) {
   return {.pass = pass,
@@ -36,11 +37,14 @@ KernelPlan make_kernel(const Operation& operation, const ScaleColumns& scales,
                        const KernelContext&) {
   GroupColumnsSpec spec = spec_of(ColumnPass::kScales, scales.groups, scales.source);
   spec.epsilon = scales.format.epsilon;
+  spec.has_amax_rows = scales.has_amax_rows;
+  if (spec.has_amax_rows) spec.threads = kAmaxThreads;
   KernelPlan kernel{.spec = spec,
                     .reasons = {"the scale of a column is known only after a look at all of its "
                                 "rows; maxima are the same in any order"}};
-  add_arguments(kernel, operation,
-                {"input", "row_tokens", "counts", "offs", "skip", "output_scale_inv"});
+  add_arguments(
+      kernel, operation,
+      {"input", "row_tokens", "counts", "offs", "output_offs", "skip", "output_scale_inv"});
   add_reasons(kernel);
   return kernel;
 }

@@ -24,11 +24,14 @@ struct ColumnGroups {
 
 // Finds the scales of columns. Reads input [P, columns] in bf16, counts and offs, or [T, columns]
 // and row_tokens too if rows are gathered; of matrices input [E, rows, columns] and skip [1], a
-// word that makes the kernel do nothing if it is not 0. Writes output_scale_inv [E, columns].
+// word that makes the kernel do nothing if it is not 0. With `has_amax_rows` the input is the
+// largest magnitudes [C / 128, columns] of 128 tokens of each column, and it reads output_offs too.
+// Writes output_scale_inv [E, columns].
 struct ScaleColumns {
   ColumnGroups groups;
   Format format = {};
   RowSource source = RowSource::kInOrder;
+  bool has_amax_rows = false;
 };
 
 // Casts columns with their scales to an operand of a GEMM. Reads what ScaleColumns reads, and

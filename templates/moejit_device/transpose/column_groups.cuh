@@ -47,6 +47,22 @@ struct ExpertRows {
   }
 };
 
+// The rows of kGroups_ experts of which each stands for 128 rows of an expert's operand: the tiles
+// from output_offs / 128 on that have real rows.
+template <int32_t kGroups_>
+struct ExpertTiles {
+  static constexpr int32_t kGroups = kGroups_;
+
+  MOEJIT_DEVICE static bool are_skipped(const TransposeParams& params) {
+    return has_other_tokens(params.call);
+  }
+  MOEJIT_DEVICE static RowRange rows(const TransposeParams& params, int32_t group) {
+    const int64_t first = ptx::load(ptx::global(params.output_offs) + group) / 128;
+    return {first, ceil_div(larger(ExpertRows<kGroups>::rows(params, group).count, int64_t{0}),
+                            int64_t{128})};
+  }
+};
+
 // The rows of kGroups_ matrices, each of kSections parts of kSectionRows rows; the operand has
 // kColumns rows for each.
 template <int32_t kGroups_, int32_t kSections, int32_t kSectionRows>

@@ -73,19 +73,6 @@ struct ScaledColumnCast {
     const int64_t offset = Groups::template offset<kColumns>(rows, place.row, column) + row;
     block.template store_columns<Groups::kPitch>(scale, ptx::global(params.output) + offset);
   }
-
-  // Loads the scales of eight columns.
-  MOEJIT_DEVICE static void load_scales(ptx::GlobalPtr<const float> scales,
-                                        BlockScale (&scale)[kValueBlockColumns]) {
-#pragma unroll
-    for (int32_t i = 0; i < kValueBlockColumns; i += 4) {
-      const Bytes16 run = ptx::load(ptx::as<const Bytes16>(scales + i));
-#pragma unroll
-      for (int32_t w = 0; w < 4; ++w) {
-        scale[i + w] = scale_of_inverse(ptx::float_from_bits(run.word[w]));
-      }
-    }
-  }
 };
 
 }  // namespace moejit::device

@@ -130,4 +130,17 @@ MOEJIT_DEVICE void store_scales(const BlockScale (&scale)[kValueBlockColumns],
   }
 }
 
+// Loads the scales of eight columns, the first of them at `scales`.
+MOEJIT_DEVICE void load_scales(ptx::GlobalPtr<const float> scales,
+                               BlockScale (&scale)[kValueBlockColumns]) {
+#pragma unroll
+  for (int32_t i = 0; i < kValueBlockColumns; i += 4) {
+    const Bytes16 run = ptx::load(ptx::as<const Bytes16>(scales + i));
+#pragma unroll
+    for (int32_t w = 0; w < 4; ++w) {
+      scale[i + w] = scale_of_inverse(ptx::float_from_bits(run.word[w]));
+    }
+  }
+}
+
 }  // namespace moejit::device

@@ -1,6 +1,7 @@
-// scale_columns_act: bf16 rows [P, 2048] to one power-of-two scale for each column of an expert's
-//   rows
-// group_columns pass=scales source=in_order local_experts=8 columns=2048 epsilon=1e-12 threads=256
+// scale_columns_act: largest magnitudes [C / 128, 2048] of columns to one power-of-two scale for
+//   each of an expert
+// group_columns pass=scales source=in_order local_experts=8 columns=2048 amax_rows epsilon=1e-12
+//   threads=64
 #include "moejit_device/transpose/group_column_scales.cuh"
 
 using namespace moejit::device;
@@ -9,12 +10,12 @@ constexpr int32_t kGroups = 8;                  // groups of rows
 constexpr int32_t kColumns = 2048;              // of a row that is read
 constexpr int32_t kRowBytes = 4096;             // of a row that is read
 constexpr uint32_t kEpsilonBits = 0x2b8cbcccu;  // 1e-12: the smallest amax of a scale
-constexpr int32_t kThreads = 256;               // per CTA
+constexpr int32_t kThreads = 64;                // per CTA
 
-using Kernel = GroupColumnScales<ExpertRows<kGroups>, kColumns, RowsInOrder<kRowBytes>,
+using Kernel = GroupColumnScales<ExpertTiles<kGroups>, kColumns, RowsInOrder<kRowBytes>,
                                  kEpsilonBits, kThreads>;
 
-MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_scale_columns_act_bf16_f32_64_12fa3ce7,
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_scale_columns_act_bf16_f32_64_8f12c455,
               TransposeParams) {
   Kernel::run(params);
 }

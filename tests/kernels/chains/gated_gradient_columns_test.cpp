@@ -6,74 +6,24 @@
 #include "runtime/reference/column_blocks.h"
 #include "runtime/reference/column_cast.h"
 #include "templates/moejit_device/params/gated_gradient_params.h"
-#include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/activation_cases.h"
 #include "tests/kernels/chains/candidate_programs.h"
-#include "tests/kernels/chains/chain_runner.h"
-#include "tests/kernels/chains/gated_gradient_cases.h"
+#include "tests/kernels/chains/gated_gradient_values.h"
 
 namespace moejit::testing {
 namespace {
 
 using compiler::GatedGradientSpec;
-using compiler::LoadStage;
-using compiler::QuantizeStage;
-using compiler::RowChainSpec;
-using compiler::StoreStage;
-using compiler::TransformStage;
 using reference::block_count;
 
 constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
 
-class GatedGradientColumnsKernel : public Chains {
+class GatedGradientColumnsKernel : public GatedGradientChains {
  protected:
-  using Inputs = GatedGradientInputs;
-
-  // Values in bf16: dh1 [owned, 2 * pitch] and act [owned, columns].
-  struct Values {
-    std::vector<uint16_t> dh1, act;
-    std::vector<float> dprobs;
-  };
-
-  Values values_of(const Inputs& in) {
-    const int64_t pitch = in.pitch(), blocks = block_count(in.columns);
-    const UploadedGatedGradient up = upload(in);
-    const DeviceBuffer dh1 = output<uint16_t>("dh1", in.owned() * 2 * pitch);
-    const DeviceBuffer dprobs = output<float>("dprobs_blocks", in.owned() * blocks);
-    const DeviceBuffer act = output<uint16_t>("act", in.owned() * in.columns);
-    device::RowChainParams params{.input = up.h1.as<const void>(),
-                                  .gradient = up.dact.as<const void>(),
-                                  .probs = up.probs.as<const float>(),
-                                  .counts = up.counts.as<const int32_t>(),
-                                  .offs = up.offs.as<const int32_t>(),
-                                  .output = dh1.as<void>(),
-                                  .output_dprobs = dprobs.as<float>(),
-                                  .rows = in.rows};
-    RowChainSpec spec{.load = LoadStage::kGatedGradientRows,
-                      .transform = TransformStage::kActivationBackward,
-                      .quantize = QuantizeStage::kNone,
-                      .store = StoreStage::kGroupedGatedRows,
-                      .columns = static_cast<int32_t>(in.columns),
-                      .local_experts = static_cast<int32_t>(in.groups.counts.size()),
-                      .segments_in_flight = 1,
-                      .pitch = pitch == in.columns ? 0 : static_cast<int32_t>(pitch),
-                      .activation = in.activation};
-    run(spec, 3, params, {&up.h1, &up.dact, &up.probs, &up.counts, &up.offs, &dh1, &dprobs});
-    spec.load = LoadStage::kGatedRows;
-    spec.transform = TransformStage::kActivationProbability;
-    spec.store = StoreStage::kGroupedRows;
-    spec.pitch = 0;
-    params.gradient = nullptr;
-    params.output = act.as<void>();
-    params.output_dprobs = nullptr;
-    run(spec, 3, params, {&up.h1, &up.probs, &up.counts, &up.offs, &act});
-    return {dh1.download<uint16_t>(), act.download<uint16_t>(), dprobs.download<float>()};
-  }
-
   // All in one kernel: the casts of these values. What belongs to no group is left alone.
   void expect_casts_of_values(const Inputs& in, const GatedGradientSpec& knobs = {}) {
-    const Values values = values_of(in);
     const int64_t pitch = in.pitch(), blocks = block_count(in.columns);
+    const Values values = values_of(in, pitch);
     const int64_t columns = in.output_columns();
     const UploadedGatedGradient up = upload(in);
     const DeviceBuffer output_offs = input("output_offs", in.groups.output_offs);
@@ -117,10 +67,6 @@ class GatedGradientColumnsKernel : public Chains {
   }
 
  private:
-  UploadedGatedGradient upload(const Inputs& in) {
-    return {in, [this](const char* name, const auto& values) { return input(name, values); }};
-  }
-
   // Pad rows have the scale 0, and rows that belong to no group are left alone.
   static void expect_rows(const Inputs& in, const std::vector<uint16_t>& values,
                           const DeviceBuffer& q, const DeviceBuffer& scale_inv) {

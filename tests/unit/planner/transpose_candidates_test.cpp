@@ -81,6 +81,10 @@ TEST(TransposeCandidates, ProblemsNameWhatTheyReadAndWriteAndRowsOfAClass) {
   EXPECT_EQ(problem_name(casts, kBounds),
             "gated_gradient activation=swiglu columns=2048 casts_columns=true local_experts=32 "
             "splits_alignment=128 rows=65536");
+  casts.pass = GradientPass::kAmax;
+  EXPECT_EQ(problem_name(casts, kBounds),
+            "gated_gradient activation=swiglu columns=2048 casts_columns=true pass=amax "
+            "local_experts=32 splits_alignment=128 rows=65536");
   GatedGradientSpec some = kGradient;
   some.tells_dprobs = false;
   EXPECT_EQ(problem_name(some, kBounds),

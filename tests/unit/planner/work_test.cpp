@@ -86,6 +86,29 @@ TEST(WholeRowWork, CountsOneScaleOfARow) {
   EXPECT_EQ(bytes(gradient), 31 * (3 * 2 * 272 + 4) + 48 * (2 * 272 + 4 + 4 * 3));
 }
 
+// 31 rows lie in one tile of 128.
+TEST(GatedGradientWork, ReadsRowsOfBf16InBothPassesAndMagnitudesInTheSecond) {
+  const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
+  const auto bytes = [&](const auto& spec) {
+    return count_work({.spec = spec, .bounds = call_bounds(kLayer)}, rows).min_bytes;
+  };
+  GatedGradientSpec spec{
+      .local_experts = 3, .columns = 272, .casts_columns = true, .pass = GradientPass::kAmax};
+  const int64_t read = 31 * (3 * 2 * 272 + 4), row_amax = 31 * 4 * 3;
+  EXPECT_EQ(bytes(spec), read + row_amax + 3 * 2 * 272);
+  spec.stores_rows = false;
+  EXPECT_EQ(bytes(spec), read + 3 * 2 * 272);
+  spec.transposes_gradient = false;
+  EXPECT_EQ(bytes(spec), read + 2 * 272);
+  spec.pass = GradientPass::kCast;
+  const int64_t dprobs = 48 * 4 * 3, operand = 272 * (31 + 4 * 3);
+  EXPECT_EQ(bytes(spec), read + dprobs + operand);
+  spec.stores_rows = spec.transposes_gradient = true;
+  EXPECT_EQ(bytes(spec), read + row_amax + 48 * (2 * 272 + 4) + dprobs + 3 * operand);
+  GroupColumnsSpec scales{.local_experts = 3, .columns = 272, .has_amax_rows = true};
+  EXPECT_EQ(bytes(scales), 272 * (2 + 4 * 3));
+}
+
 TEST(GroupColumnsWork, ReadsRowsOfBf16InBothPasses) {
   const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
   const auto bytes = [&](const auto& spec) {
