@@ -182,9 +182,9 @@ StoredActivation find_activation(const KernelTensors& tensors) {
       return found == kernel.arguments.end() ? "" : std::string_view(found->tensor);
     };
     const auto* const chain = std::get_if<compiler::RowChainSpec>(&kernel.spec);
-    const bool activates = chain != nullptr &&
-                           chain->transform == compiler::TransformStage::kActivationProbability &&
-                           name_of("input") == h1;
+    const bool activates =
+        chain != nullptr && chain->transform == compiler::TransformStage::kActivationProbability &&
+        chain->quantize != compiler::QuantizeStage::kAmax && name_of("input") == h1;
     const auto* const gemm = std::get_if<compiler::GroupedGemmSpec>(&kernel.spec);
     const bool is_epilogue = gemm != nullptr && stores_activation(*gemm) && name_of("d") == h1;
     if (!activates && !is_epilogue) continue;

@@ -8,6 +8,8 @@
 namespace moejit::compiler {
 namespace {
 
+using Operations = std::vector<Operation>;
+
 // The operations that may be joined; null or none if the graph does not have one.
 struct Candidates {
   // The activation's gradient: by rows, and in bf16 where operands are cast from values.
@@ -21,10 +23,16 @@ bool makes_operand(const Operation& operation) {
   return kind_of<Transpose>(operation) != nullptr || kind_of<QuantizeColumns>(operation) != nullptr;
 }
 
+// Returns whether the operation computes gradients to store them, and not their magnitudes.
+bool makes_gradient(const Operation& operation) {
+  const auto* const backward = kind_of<ActivationBackward>(operation);
+  return backward != nullptr && !backward->finds_amax;
+}
+
 Candidates find_candidates(const Graph& graph) {
   Candidates found;
   for (const Operation& operation : graph.operations) {
-    if (kind_of<ActivationBackward>(operation) != nullptr) found.backward.push_back(&operation);
+    if (makes_gradient(operation)) found.backward.push_back(&operation);
     if (!makes_operand(operation)) continue;
     const std::string& rows = read_of(operation, "input").tensor;
     for (const Operation& maker : graph.operations) {
@@ -48,8 +56,6 @@ bool has_one_cast(const Recipe& recipe) {
 std::string apart_reason(const Layer& layer, const Candidates& found) {
   if (found.of_act == nullptr) return "dw2, which would need act, is not computed";
   if (found.backward.empty()) return "nothing needs dh1";
-  if (has_expert_scale(layer.recipe.gradients) && !layer.recipe.has_history)
-    return "the scale of an expert's rows is known only after a look at all of them";
   if (!layer.fuse_activation_transpose) return "\"fuse_activation_transpose\" is false";
   if (!has_gate(layer.activation)) return "the activation has no gate";
   if (!has_one_cast(layer.recipe)) return "rows of dh1 are not cast as its columns are";
@@ -128,6 +134,18 @@ Operation join(const Candidates& found, const Recipe& recipe) {
   return joined;
 }
 
+// Moves what finds the scales of dh1, if anything does, to the place behind the operation `dgrad`,
+// and returns the last operation that the cast has to follow.
+Operations::iterator move_scales(Operations& operations, Operations::iterator dgrad) {
+  const auto finds_scales = [](const Operation& operation) {
+    const auto* const backward = kind_of<ActivationBackward>(operation);
+    return (backward != nullptr && backward->finds_amax) ||
+           (kind_of<ExpertScales>(operation) != nullptr && defines(operation, scale_name("dh1")));
+  };
+  const auto later = std::stable_partition(dgrad + 1, operations.end(), finds_scales);
+  return later - 1;
+}
+
 }  // namespace
 
 bool has_pads_at_the_end_of_tiles(const Layer& layer) {
@@ -158,11 +176,9 @@ void fuse_activation_transpose(Graph& graph, const Layer& layer,
     return makes_act || std::ranges::count(replaced, operation.name) > 0;
   });
   const std::string& gradient = read_of(joined, "gradient").tensor;
-  const auto makes_gradient = [&](const Operation& operation) {
-    return defines(operation, gradient);
-  };
-  const auto dgrad = std::ranges::find_if(graph.operations, makes_gradient);
-  graph.operations.insert(dgrad + 1, joined);
+  const auto dgrad = std::ranges::find_if(
+      graph.operations, [&](const Operation& operation) { return defines(operation, gradient); });
+  graph.operations.insert(move_scales(graph.operations, dgrad) + 1, joined);
 }
 
 }  // namespace moejit::compiler

@@ -56,7 +56,6 @@ int64_t bytes_not_read(const Layer& layer) {
 }
 
 std::string apart_reason(const Layer& layer) {
-  if (!layer.recipe.has_history) return "a token's rows have other codes with each expert";
   if (!layer.fuse_transpose) return "\"fuse_transpose\" is false";
   if (has_pads_at_the_end_of_tiles(layer)) return {};
   return fmt::format("groups aligned to {} rows have pad rows in tiles without others",
@@ -74,7 +73,7 @@ void fuse_permuted_cast(Graph& graph, const Layer& layer, std::vector<std::strin
     const Operation* const found = find_cast(graph, graph.operations[i]);
     if (found == nullptr) continue;
     const bool is_of_backward = found->phase == Phase::kBackward;
-    if (!is_of_backward && bytes_not_read(layer) <= 0) continue;
+    if (!is_of_backward && (!layer.recipe.has_history || bytes_not_read(layer) <= 0)) continue;
     Operation made = gathered(*found, graph.operations[i]);
     graph.gathers_tokens = true;
     if (!is_of_backward) {
@@ -91,8 +90,8 @@ void fuse_permuted_cast(Graph& graph, const Layer& layer, std::vector<std::strin
     graph.operations.erase(graph.operations.begin() + static_cast<std::ptrdiff_t>(i));
     --i;
     reasons.push_back(fmt::format(
-        "the cast of dy, permute and transpose are one kernel: scales are known before the values, "
-        "so grad_permuted_q [P, {}] is not read for wgrad",
+        "the cast of dy, permute and transpose are one kernel: scales are known before it, so "
+        "grad_permuted_q [P, {}] is not read for wgrad",
         layer.hidden));
   }
   if (graph.gathers_tokens) tell_tokens(graph);

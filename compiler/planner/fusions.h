@@ -19,8 +19,8 @@ void fuse_quantize(Graph& graph, const Layer& layer, std::vector<std::string>& r
 // backward pass needs the permuted rows otherwise, it permutes them again.
 void fuse_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
-// Joins casts of permuted rows whose scales are known before the values with the transposes of what
-// they make. fuse_transpose() calls it for such rows.
+// Joins casts of permuted rows whose scales an operation before finds or knows with the transposes
+// of what they make. fuse_transpose() calls it for such rows.
 void fuse_permuted_cast(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
 // Joins the activation's gradient with the transposes of its result and of the activation.
