@@ -46,6 +46,10 @@ struct GroupLayer::Impl {
   Result<void> run(Phase phase, std::optional<GradientMode> mode,
                    std::span<const TensorRef> tensors, const CallMemory& memory, Stream stream,
                    LaunchObserver* observer);
+  // Runs a phase that reaches no other rank.
+  Result<void> run_alone(Phase phase, std::span<const TensorRef> tensors, Stream stream) const;
+  // Error kUnsupported: the layer has no backward pass.
+  Result<void> check_backward() const;
 };
 
 Result<void> GroupLayer::Impl::run(Phase phase, std::optional<GradientMode> mode,
@@ -58,6 +62,20 @@ Result<void> GroupLayer::Impl::run(Phase phase, std::optional<GradientMode> mode
   const Result<void> launched = prepared->run({phase}, mode, bound, stream, observer);
   if (!launched) group->has_half_call = true;  // peers wait for what this rank never sends
   return launched;
+}
+
+Result<void> GroupLayer::Impl::run_alone(Phase phase, std::span<const TensorRef> tensors,
+                                         Stream stream) const {
+  BoundTensors bound;
+  MOEJIT_TRY(prepared->bind({phase}, tensors, {}, bound));
+  return prepared->run({phase}, std::nullopt, bound, stream, nullptr);
+}
+
+Result<void> GroupLayer::Impl::check_backward() const {
+  if (has_backward(plan->layer)) return {};
+  return fail(Stage::kLaunch, ErrorCode::kUnsupported,
+              fmt::format("{} has no backward pass", compiler::named_layer(plan->layer)),
+              "add \"backward\" to \"passes\" in its description");
 }
 
 Result<std::unique_ptr<GroupLayer>> GroupLayer::prepare(const GroupPlan& plan, Group& group,
@@ -90,9 +108,15 @@ GroupLayer::~GroupLayer() = default;
 const GroupPlan& GroupLayer::plan() const { return *impl_->plan; }
 
 Result<void> GroupLayer::update_weights(std::span<const TensorRef> tensors, Stream stream) {
-  BoundTensors bound;
-  MOEJIT_TRY(impl_->prepared->bind({Phase::kWeights}, tensors, {}, bound));
-  return impl_->prepared->run({Phase::kWeights}, std::nullopt, bound, stream, nullptr);
+  return impl_->run_alone(Phase::kWeights, tensors, stream);
+}
+
+Result<void> GroupLayer::update_scales(compiler::Pass pass, std::span<const TensorRef> tensors,
+                                       Stream stream) {
+  if (pass == compiler::Pass::kForward)
+    return impl_->run_alone(Phase::kForwardScales, tensors, stream);
+  MOEJIT_TRY(impl_->check_backward());
+  return impl_->run_alone(Phase::kBackwardScales, tensors, stream);
 }
 
 Result<void> GroupLayer::forward(std::span<const TensorRef> tensors, const CallMemory& memory,
@@ -106,10 +130,7 @@ Result<void> GroupLayer::backward(std::span<const TensorRef> tensors, GradientMo
                                   const CallMemory& memory, Stream stream,
                                   LaunchObserver* observer) {
   const compiler::Layer& layer = impl_->plan->layer;
-  if (!has_backward(layer))
-    return fail(Stage::kLaunch, ErrorCode::kUnsupported,
-                fmt::format("{} has no backward pass", compiler::named_layer(layer)),
-                "add \"backward\" to \"passes\" in its description");
+  MOEJIT_TRY(impl_->check_backward());
   if (mode == GradientMode::kAdd && !adds_gradients(layer))
     return fail(Stage::kLaunch, ErrorCode::kUnsupported,
                 fmt::format("{} writes dw1 and dw2 in bf16 and adds nothing to them",

@@ -38,6 +38,11 @@ class GroupLayer {
   // PreparedLayer::update_weights() does. Moves nothing between ranks.
   Result<void> update_weights(std::span<const TensorRef> tensors, Stream stream);
 
+  // Moves the scales of this rank's experts on by a step, as PreparedLayer::update_scales() does.
+  // Moves nothing between ranks: an expert's rows, of all ranks' tokens, are cast on its own rank.
+  Result<void> update_scales(compiler::Pass pass, std::span<const TensorRef> tensors,
+                             Stream stream);
+
   // Computes y [T, H] bf16 of x [T, H] bf16 with topk_ids [T, K], ids of all experts or -1, and
   // topk_probs [T, K]. `memory` has at least plan().workspace_bytes and plan().saved_bytes. Errors
   // come before anything is launched: kMissingTensor, kTensorMismatch, kWorkspaceTooSmall, and

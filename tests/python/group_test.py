@@ -87,6 +87,33 @@ class Groups(PackageTest):
                                  parts_of(name, whole[name].read(), tokens), f"{name} of {tokens} tokens")
             self.assertEqual([group.status() for group in groups], [0, 0])
 
+    def test_scales_of_a_rank_are_those_that_one_rank_with_all_tokens_has_for_its_experts(self):
+        of_recipe = {"recipe": "fp8_delayed", "amax_history_len": 3, "dispatch": "none", "splits_alignment": 16}
+        layers, tokens, inputs = self.planned(**of_recipe), (5, 3), inputs_of(8, 0)
+        self.opened(layers)
+        one = moejit.Layer({**ONE_RANK, **of_recipe}, "sim").prepare(test_engine())
+        whole = one.allocate(sum(tokens))
+        write(whole, inputs)
+        one.update_weights(whole)
+        one.backward(whole, saved=one.forward(whole))
+        ranks = self.step(layers, tokens, inputs)
+        self.assertIn("update_scales", layers[0].tensors["fc1_scale"].used_by)
+        for pass_, names in (("forward", ("fc1_scale", "fc2_scale")), ("backward", ("fc1_grad_scale", "fc2_grad_scale"))):
+            one.update_scales(whole, pass_)
+            for layer, tensors in zip(layers, ranks):
+                layer.update_scales(tensors, pass_)
+                layer.group.device.synchronize()
+            for name in names:
+                scales = array.array("f", whole[name].read())
+                self.assertGreater(len(set(scales)), EXPERTS // 2, name)
+                self.assertEqual([tensors[name].read() for tensors in ranks], parts_of("w1", scales.tobytes(), tokens), name)
+        with self.raises("invalid_value", "pass_", "sideways"):
+            layers[0].update_scales(ranks[0], "sideways")
+        inference = self.planned(passes=["forward"], **of_recipe)
+        self.opened(inference)
+        with self.raises("unsupported", "no backward pass"):
+            inference[0].update_scales(ranks[0], "backward")
+
     def test_a_layer_tells_what_it_is(self):
         layer = self.planned()[1]
         self.assertEqual((layer.info.rank, layer.info.ranks, layer.info.max_tokens), (1, RANKS, LAYER["max_tokens"]))

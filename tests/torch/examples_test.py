@@ -49,6 +49,13 @@ class Examples(unittest.TestCase):
         self.assertEqual(len(losses), 4)
         self.assertLess(losses[-1], losses[0] / 4)
 
+    def test_a_block_with_delayed_scaling_learns_and_keeps_its_scales(self):
+        output = self.output_of("delayed_scaling.py")
+        losses = losses_of(output)
+        self.assertEqual(len(losses), 8)
+        self.assertLess(losses[-1], losses[0] / 2)
+        self.assertRegex(output, r"scales of the inputs of experts: \['\d+\.\d'(, '\d+\.\d'){7}\]\n")
+
     def test_blocks_that_share_experts_learn_or_say_what_is_missing(self):
         output = self.output_of("expert_parallel.py", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
                                 "2")

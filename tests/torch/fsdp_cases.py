@@ -115,6 +115,10 @@ def training(device):
         made["fsdp " + recipe] = train(build(device, recipe=recipe), device)
     made["fp8"] = train(build(device, "fp8"), device)
     made["ddp bf16"] = train(DistributedDataParallel(build(device, "none", recipe="bf16")), device)
+    # Each rank has scales of its own tokens: rank 0 must not give others its state.
+    made["ddp fp8_delayed"] = train(DistributedDataParallel(build(device, "none", recipe="fp8_delayed"),
+                                                            broadcast_buffers=False), device, 3)
+    made["fsdp fp8_delayed"] = train(build(device, recipe="fp8_delayed"), device, 3)
     for gather in ("bf16", "fp8"):
         options = {"recompute": "moe_expert", "bias": True, "gate_up_layout": "interleaved"}
         made["options " + gather] = train(build(device, gather, **options), device)
@@ -246,6 +250,7 @@ def refusals(device):
             made[name] = str(error)
 
     refuse("bf16", lambda: enable_fp8_all_gather(build(device, "none", recipe="bf16")))
+    refuse("scales", lambda: enable_fp8_all_gather(build(device, "none", recipe="fp8_delayed")))
     refuse("nothing", lambda: enable_fp8_all_gather(torch.nn.Linear(4, 4)))
     refuse("late", lambda: enable_fp8_all_gather(build(device)))
     refuse("main_grad", lambda: enable_fp8_all_gather(build(device, "none", fuse_wgrad_accumulation=True)))

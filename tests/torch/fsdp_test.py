@@ -27,7 +27,8 @@ class Fsdp(unittest.TestCase):
     def test_gradients_are_those_of_ddp(self):
         # Of two ranks the mean is one addition and an exact halving, whoever does it: the bits are the same.
         for made in self.of("training"):
-            for fsdp, ddp in (("fsdp fp8_flow", "ddp"), ("fsdp bf16", "ddp bf16")):
+            for fsdp, ddp in (("fsdp fp8_flow", "ddp"), ("fsdp bf16", "ddp bf16"),
+                               ("fsdp fp8_delayed", "ddp fp8_delayed")):
                 with self.subTest(fsdp=fsdp):
                     assert_same_bits(self, made[fsdp]["results"], made[ddp]["results"])
 
@@ -81,6 +82,7 @@ class Fsdp(unittest.TestCase):
 
     def test_what_cannot_be_gathered_as_codes_is_refused(self):
         wanted = {"bf16": "0.experts has the recipe bf16, which quantizes no weights",
+                  "scales": "0.experts has the recipe fp8_delayed, whose scales belong to whole experts",
                   "nothing": "no module here has experts of moejit",
                   "late": "0.experts.gate_up_proj is sharded already",
                   "main_grad": "0.experts adds gradients to main_grad",

@@ -29,10 +29,16 @@ class Case:
         """The module of a rank, with its part of the weights."""
         module = Experts(*self.sizes, max_tokens=self.max_tokens, recipe=self.recipe, device=self.device,
                          process_group=group, **self.options, **options)
-        rank = group.rank()
-        module.load_state_dict({name: weight[rank * self.local:(rank + 1) * self.local]
-                                for name, weight in self.whole.state_dict().items()})
+        module.load_state_dict(self.part_of_rank(group.rank()))
         return module
+
+    def part_of_rank(self, rank):
+        """The state dict of a rank: weights of its experts, and columns of a scaling state."""
+        def part(tensor):
+            share = tensor.shape[-1] // len(self.tokens)
+            return tensor[..., rank * share:(rank + 1) * share]
+        return {name: part(tensor) if name.startswith("fc") else tensor[rank * self.local:(rank + 1) * self.local]
+                for name, tensor in self.whole.state_dict().items()}
 
     def all_inputs(self, seed=0):
         """x, ids, probs and dy of all ranks, one rank's tokens after the other."""

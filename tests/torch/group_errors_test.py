@@ -58,11 +58,9 @@ class Errors(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "wrong_type: argument process_group: it is a str, wanted"):
                 make("WORLD")
             return [told(lambda: make(group, **options)) for options in
-                    ({"num_experts": 7}, {"recipe": "fp8_delayed"}, {"delay_wgrad_compute": True},
-                     {"max_tokens": 20000})]
-        experts, delayed, halves, tokens = zip(*self.on_ranks(run))
+                    ({"num_experts": 7}, {"delay_wgrad_compute": True}, {"max_tokens": 20000})]
+        experts, halves, tokens = zip(*self.on_ranks(run))
         self.check(experts, "invalid_value", "experts", "7", "2")
-        self.check(delayed, "unsupported", "fp8_delayed", "state")
         self.check(halves, "unsupported", "delay_wgrad_compute with process_group")
         self.check(tokens, "max_tokens", "20000", "16384")
 

@@ -160,4 +160,13 @@ Result<compiler::GradientMode> read_mode(moejit_gradient_mode mode, const char* 
                           static_cast<int>(MOEJIT_GRADIENT_ADD)));
 }
 
+Result<compiler::Pass> read_pass(moejit_pass pass, const char* function) {
+  if (pass == MOEJIT_PASS_FORWARD) return compiler::Pass::kForward;
+  if (pass == MOEJIT_PASS_BACKWARD) return compiler::Pass::kBackward;
+  return fail(
+      Stage::kLaunch, ErrorCode::kInvalidValue,
+      fmt::format("pass of {}() is {}, wanted {} or {}", function, static_cast<int>(pass),
+                  static_cast<int>(MOEJIT_PASS_FORWARD), static_cast<int>(MOEJIT_PASS_BACKWARD)));
+}
+
 }  // namespace moejit::bindings

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/bindings/c/moejit.h"
+#include "runtime/bindings/c/moejit_state.h"
 #include "runtime/bindings/c/plan_handle.h"
 #include "runtime/launch/bound_tensors.h"
 
@@ -43,5 +43,7 @@ Result<void> read_call(const compiler::Plan& plan, const PlanHandle& handle,
 
 // Returns what a backward call does with gradients. Error kInvalidValue: no such mode.
 Result<compiler::GradientMode> read_mode(moejit_gradient_mode mode, const char* function);
+// Returns the pass whose scales an update finds. Error kInvalidValue: no such pass.
+Result<compiler::Pass> read_pass(moejit_pass pass, const char* function);
 
 }  // namespace moejit::bindings

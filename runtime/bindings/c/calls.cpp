@@ -17,6 +17,7 @@ using moejit::bindings::guarded;
 using moejit::bindings::null_argument;
 using moejit::bindings::read_call;
 using moejit::bindings::read_mode;
+using moejit::bindings::read_pass;
 using moejit::compiler::GradientMode;
 using moejit::compiler::Pass;
 using moejit::runtime::CallMemory;
@@ -39,15 +40,6 @@ moejit_error_code with_call(moejit_layer* layer, const moejit_call* call, uint32
     MOEJIT_TRY(read_call(layer->plan, *layer, *call, call_bit, function, given));
     return body(*layer->prepared, given.tensors.span(), given.memory, given.stream);
   });
-}
-
-Result<Pass> read_pass(moejit_pass pass, const char* function) {
-  if (pass == MOEJIT_PASS_FORWARD) return Pass::kForward;
-  if (pass == MOEJIT_PASS_BACKWARD) return Pass::kBackward;
-  return fail(
-      Stage::kLaunch, ErrorCode::kInvalidValue,
-      fmt::format("pass of {}() is {}, wanted {} or {}", function, static_cast<int>(pass),
-                  static_cast<int>(MOEJIT_PASS_FORWARD), static_cast<int>(MOEJIT_PASS_BACKWARD)));
 }
 
 // Checks the caller's record and tensors, and calls the layer's kPass with them.

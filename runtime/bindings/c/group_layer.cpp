@@ -35,6 +35,8 @@ uint32_t used_by(const GroupPlan& plan, const std::string& name) {
   if (is_used_in(plan, Phase::kWeights, name)) bits |= MOEJIT_USED_BY_UPDATE_WEIGHTS;
   if (is_used_in(plan, Phase::kForward, name)) bits |= MOEJIT_USED_BY_FORWARD;
   if (is_used_in(plan, Phase::kBackward, name)) bits |= MOEJIT_USED_BY_BACKWARD;
+  for (const Phase phase : {Phase::kForwardScales, Phase::kBackwardScales})
+    if (is_used_in(plan, phase, name)) bits |= MOEJIT_USED_BY_UPDATE_SCALES;
   return bits;
 }
 
@@ -161,6 +163,17 @@ moejit_error_code moejit_group_layer_update_weights(moejit_group_layer* layer,
                    [](GroupLayer& prepared, const moejit::bindings::GivenCall& given) {
                      return prepared.update_weights(given.tensors.span(), given.stream);
                    });
+}
+
+moejit_error_code moejit_group_layer_update_scales(moejit_group_layer* layer, moejit_pass pass,
+                                                   const moejit_call* call) {
+  constexpr const char* kFunction = "moejit_group_layer_update_scales";
+  return with_call(
+      layer, call, MOEJIT_USED_BY_UPDATE_SCALES, kFunction,
+      [&](GroupLayer& prepared, const moejit::bindings::GivenCall& given) -> Result<void> {
+        MOEJIT_TRY_ASSIGN(const auto read, moejit::bindings::read_pass(pass, kFunction));
+        return prepared.update_scales(read, given.tensors.span(), given.stream);
+      });
 }
 
 moejit_error_code moejit_group_layer_forward(moejit_group_layer* layer, const moejit_call* call) {

@@ -7,7 +7,7 @@
 
 // NOLINTBEGIN: C, not C++
 
-#include "moejit.h"
+#include "moejit_state.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -161,6 +161,11 @@ MOEJIT_API moejit_error_code moejit_group_layer_prepare(moejit_group_layer* laye
 // that is destroyed, was left by a rank, or is in a call of another thread.
 MOEJIT_API moejit_error_code moejit_group_layer_update_weights(moejit_group_layer* layer,
                                                                const moejit_call* call);
+// Moves the scales of this rank's experts on by a step; needs no other rank.
+// <moejit/moejit_state.h> says when.
+MOEJIT_API moejit_error_code moejit_group_layer_update_scales(moejit_group_layer* layer,
+                                                              moejit_pass pass,
+                                                              const moejit_call* call);
 MOEJIT_API moejit_error_code moejit_group_layer_forward(moejit_group_layer* layer,
                                                         const moejit_call* call);
 MOEJIT_API moejit_error_code moejit_group_layer_backward(moejit_group_layer* layer,

@@ -3,13 +3,16 @@
 #include "runtime/bindings/torch/backward_call.h"
 #include "runtime/bindings/torch/failure.h"
 #include "runtime/bindings/torch/operators.h"
+#include "runtime/bindings/torch/state.h"
 
 namespace moejit::torch {
 namespace {
 
+template <typename State>
 void backward_data(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<10> in(stack, {"dy", "saved", "x", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
-                           "quantized_colwise"});
+  Arguments<10 + State::kNames.size()> in(
+      stack, with_state<State>(std::array{"dy", "saved", "x", "topk_probs", "w1", "w2", "b1", "b2",
+                                          "quantized", "quantized_colwise"}));
   const Tensor& dy = in.tensors()[0];
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
   const int64_t tokens = token_count(ready, dy, "dy");
@@ -17,6 +20,7 @@ void backward_data(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_
   Call call(ready, dy.device(), tokens);
   Tensor deferred = make_block(call.sizes().deferred_bytes, dy.device());
   add_backward_inputs(call, ready, in.tensors(), MOEJIT_USED_BY_BACKWARD_DATA);
+  add_state<State>(call, ready, in.tensors(), MOEJIT_USED_BY_BACKWARD_DATA);
   call.set_deferred(deferred);
   add_gradients(call, ready, kDataGradients, data);
   check(moejit_layer_backward_data(ready.layer, call.get()));
@@ -73,12 +77,18 @@ void backward_weights_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*
 
 }  // namespace
 
-const std::array<Operator, 3> kHalvesOperators = {{
+const std::array<Operator, 4> kHalvesOperators = {{
     {"backward_data",
      "backward_data(Tensor dy, Tensor saved, Tensor x, Tensor topk_probs, Tensor w1, Tensor w2, "
      "Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, str layer) -> (Tensor dx, "
      "Tensor dprobs, Tensor deferred)",
-     backward_data},
+     backward_data<NoState>},
+    {"backward_data.with_state",
+     "backward_data.with_state(Tensor dy, Tensor saved, Tensor x, Tensor topk_probs, Tensor w1, "
+     "Tensor w2, Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, "
+     "Tensor(a!) fc1_grad_amax_history, Tensor(b!) fc2_grad_amax_history, Tensor fc1_grad_scale, "
+     "Tensor fc2_grad_scale, str layer) -> (Tensor dx, Tensor dprobs, Tensor deferred)",
+     backward_data<GradientState>},
     {"backward_weights",
      "backward_weights(Tensor dy, Tensor saved, Tensor x, Tensor topk_probs, Tensor w1, Tensor w2, "
      "Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, Tensor deferred, "

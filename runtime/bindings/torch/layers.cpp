@@ -16,6 +16,7 @@ constexpr int64_t kSliceAlignment = 256;
 
 void keep(ReadyLayer& ready, const moejit_tensor_info& info, std::size_t index) {
   if (info.role == MOEJIT_ROLE_OUTPUT) ready.outputs.push_back(planned(info, index));
+  if (info.role == MOEJIT_ROLE_STATE) ready.state.push_back({info.name, info.used_by});
   if (info.role != MOEJIT_ROLE_QUANTIZED) return;
   QuantizedBlock& block =
       (info.used_by & MOEJIT_USED_BY_FORWARD) != 0 ? ready.quantized : ready.quantized_colwise;
@@ -67,6 +68,12 @@ bool ReadyLayer::backward_reads_quantized() const {
   constexpr uint32_t kBeforeBackward = MOEJIT_USED_BY_UPDATE_WEIGHTS | MOEJIT_USED_BY_FORWARD;
   return std::ranges::any_of(quantized.slices, [](const QuantizedSlice& slice) {
     return (slice.used_by & ~kBeforeBackward) != 0;
+  });
+}
+
+bool ReadyLayer::uses_state(std::string_view name, uint32_t function) const {
+  return std::ranges::any_of(state, [&](const StateTensor& tensor) {
+    return tensor.name == name && (tensor.used_by & function) != 0;
   });
 }
 

@@ -4,6 +4,7 @@
 #include "runtime/bindings/torch/planned_tensor.h"
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,6 +23,12 @@ struct QuantizedBlock {
   int64_t bytes = 0;
 };
 
+// A tensor that calls read and write from step to step.
+struct StateTensor {
+  std::string name;
+  uint32_t used_by = 0;  // of MOEJIT_USED_BY_FORWARD, ...
+};
+
 // A layer that is ready for calls on one device, and what operators need of its plan.
 struct ReadyLayer {
   moejit_layer* layer = nullptr;  // NULL for a layer of a group
@@ -32,10 +39,13 @@ struct ReadyLayer {
   QuantizedBlock quantized;
   QuantizedBlock quantized_colwise;
   std::vector<PlannedTensor> outputs;
+  std::vector<StateTensor> state;
 
   // Returns whether backward reads row-wise weights too, which it does if it computes activations
   // again.
   bool backward_reads_quantized() const;
+  // Returns whether a function, one of MOEJIT_USED_BY_FORWARD, ..., takes this tensor of the state.
+  bool uses_state(std::string_view name, uint32_t function) const;
   // Returns the output of this name, or NULL if the plan has none, such as a gradient that the
   // description does not ask for.
   const PlannedTensor* find_output(std::string_view name) const;

@@ -7,6 +7,7 @@
 #include "runtime/bindings/torch/failure.h"
 #include "runtime/bindings/torch/group_layers.h"
 #include "runtime/bindings/torch/plan_text.h"
+#include "runtime/bindings/torch/state.h"
 
 namespace moejit::torch {
 namespace {
@@ -23,10 +24,11 @@ Quantizing quantizing_layer(std::string_view text, DLDevice device) {
   return {of_group.ready, &of_group};
 }
 
-void update_weights(const ReadyLayer& ready, const Tensor& w1, const Tensor& w2, Blocks blocks,
-                    const Tensor* skip_update, const ReadyGroupLayer* of_group = nullptr) {
+// Quantizes the weights by a call to which a state has been added, if the layer has one.
+void update_weights(Call& call, const ReadyLayer& ready, const Tensor& w1, const Tensor& w2,
+                    Blocks blocks, const Tensor* skip_update = nullptr,
+                    const ReadyGroupLayer* of_group = nullptr) {
   if (ready.quantized.bytes + ready.quantized_colwise.bytes == 0) return;
-  Call call(ready, w1.device(), 0);
   call.add("w1", w1);
   call.add("w2", w2);
   add_quantized(call, ready, blocks, MOEJIT_USED_BY_UPDATE_WEIGHTS);
@@ -36,22 +38,31 @@ void update_weights(const ReadyLayer& ready, const Tensor& w1, const Tensor& w2,
   of_group->run_simulator();
 }
 
+template <typename State>
 void quantize(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<2> in(stack, {"w1", "w2"});
-  const auto& [w1, w2] = in.tensors();
-  const Quantizing layer = quantizing_layer(in.text(), w1.device());
-  Tensor quantized = make_block(layer.ready.quantized.bytes, w1.device());
-  Tensor colwise = make_block(layer.ready.quantized_colwise.bytes, w1.device());
-  update_weights(layer.ready, w1, w2, {quantized, colwise}, nullptr, layer.of_group);
+  Arguments<2 + State::kNames.size()> in(stack, with_state<State>(std::array{"w1", "w2"}));
+  const Tensor &w1 = in.tensors()[0], &w2 = in.tensors()[1];
+  const auto& [ready, of_group] = quantizing_layer(in.text(), w1.device());
+  Tensor quantized = make_block(ready.quantized.bytes, w1.device());
+  Tensor colwise = make_block(ready.quantized_colwise.bytes, w1.device());
+  Call call(ready, w1.device(), 0);
+  add_state<State>(call, ready, in.tensors(), MOEJIT_USED_BY_UPDATE_WEIGHTS);
+  update_weights(call, ready, w1, w2, {quantized, colwise}, nullptr, of_group);
   stack[0] = quantized.release();
   stack[1] = colwise.release();
 }
 
+template <typename State>
 void quantize_in_place(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<5> in(stack, {"w1", "w2", "quantized", "quantized_colwise", "skip_update"});
-  const auto& [w1, w2, quantized, colwise, skip_update] = in.tensors();
-  const Quantizing layer = quantizing_layer(in.text(), w1.device());
-  update_weights(layer.ready, w1, w2, {quantized, colwise}, &skip_update, layer.of_group);
+  Arguments<5 + State::kNames.size()> in(
+      stack,
+      with_state<State>(std::array{"w1", "w2", "quantized", "quantized_colwise", "skip_update"}));
+  const auto& tensors = in.tensors();
+  const auto& [ready, of_group] = quantizing_layer(in.text(), tensors[0].device());
+  Call call(ready, tensors[0].device(), 0);
+  add_state<State>(call, ready, tensors, MOEJIT_USED_BY_UPDATE_WEIGHTS);
+  update_weights(call, ready, tensors[0], tensors[1], {tensors[2], tensors[3]}, &tensors[4],
+                 of_group);
 }
 
 // The results of a forward call.
@@ -61,8 +72,8 @@ struct ForwardResults {
   Tensor status;
 };
 
-// Runs forward, given x, topk_ids, topk_probs, w1, w2, b1, b2 among the first arguments.
-template <std::size_t kCount>
+// Runs forward, given x, topk_ids, topk_probs, w1, w2, b1, b2 first and the state last.
+template <typename State, std::size_t kCount>
 ForwardResults run_forward(const ReadyLayer& ready, const std::array<Tensor, kCount>& in,
                            const Tensor& quantized, bool returns_saved) {
   const DLDevice device = in[0].device();
@@ -80,6 +91,7 @@ ForwardResults run_forward(const ReadyLayer& ready, const std::array<Tensor, kCo
   call.add_unless_empty("b1", in[5]);
   call.add_unless_empty("b2", in[6]);
   call.add_quantized("quantized", quantized, ready.quantized, MOEJIT_USED_BY_FORWARD);
+  add_state<State>(call, ready, in, MOEJIT_USED_BY_FORWARD);
   call.add("y", results.y);
   call.add("status", results.status);
   call.allocate_workspace();
@@ -88,10 +100,13 @@ ForwardResults run_forward(const ReadyLayer& ready, const std::array<Tensor, kCo
   return results;
 }
 
+template <typename State>
 void forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<8> in(stack, {"x", "topk_ids", "topk_probs", "w1", "w2", "b1", "b2", "quantized"});
+  Arguments<8 + State::kNames.size()> in(
+      stack, with_state<State>(
+                 std::array{"x", "topk_ids", "topk_probs", "w1", "w2", "b1", "b2", "quantized"}));
   const ReadyLayer& ready = ready_layer(in.text(), in.tensors()[0].device());
-  ForwardResults results = run_forward(ready, in.tensors(), in.tensors()[7], true);
+  ForwardResults results = run_forward<State>(ready, in.tensors(), in.tensors()[7], true);
   stack[0] = results.y.release();
   stack[1] = results.saved.release();
   stack[2] = results.status.release();
@@ -104,7 +119,7 @@ void infer(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/)
     fail(MOEJIT_ERROR_INVALID_VALUE,
          "argument layer: it has a backward pass, wanted a layer with forward alone",
          "call forward, whose result \"saved\" is for backward");
-  ForwardResults results = run_forward(ready, in.tensors(), in.tensors()[7], false);
+  ForwardResults results = run_forward<NoState>(ready, in.tensors(), in.tensors()[7], false);
   stack[0] = results.y.release();
   stack[1] = results.status.release();
 }
@@ -116,8 +131,9 @@ void quantize_forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*resu
   const ReadyLayer& ready = ready_layer(in.text(), device);
   Tensor quantized = make_block(ready.quantized.bytes, device);
   Tensor colwise = make_block(ready.quantized_colwise.bytes, device);
-  update_weights(ready, w1, in.tensors()[4], {quantized, colwise}, nullptr);
-  ForwardResults results = run_forward(ready, in.tensors(), quantized, true);
+  Call call(ready, device, 0);
+  update_weights(call, ready, w1, in.tensors()[4], {quantized, colwise});
+  ForwardResults results = run_forward<NoState>(ready, in.tensors(), quantized, true);
   if (!ready.backward_reads_quantized()) quantized = make_block(0, device);
   stack[0] = results.y.release();
   stack[1] = results.saved.release();
@@ -126,9 +142,11 @@ void quantize_forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*resu
   stack[4] = colwise.release();
 }
 
+template <typename State>
 void backward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<10> in(stack, {"dy", "saved", "x", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
-                           "quantized_colwise"});
+  Arguments<10 + State::kNames.size()> in(
+      stack, with_state<State>(std::array{"dy", "saved", "x", "topk_probs", "w1", "w2", "b1", "b2",
+                                          "quantized", "quantized_colwise"}));
   const Tensor& dy = in.tensors()[0];
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
   const int64_t tokens = token_count(ready, dy, "dy");
@@ -136,6 +154,7 @@ void backward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count
   auto weights = make_gradients(ready, kWeightGradients, tokens, dy.device());
   Call call(ready, dy.device(), tokens);
   add_backward_inputs(call, ready, in.tensors(), MOEJIT_USED_BY_BACKWARD);
+  add_state<State>(call, ready, in.tensors(), MOEJIT_USED_BY_BACKWARD);
   call.allocate_deferred();
   add_gradients(call, ready, kDataGradients, data);
   add_gradients(call, ready, kWeightGradients, weights);
@@ -144,9 +163,12 @@ void backward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count
   for (std::size_t i = 0; i < weights.size(); ++i) stack[data.size() + i] = weights[i].release();
 }
 
+template <typename State>
 void backward_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<14, 1> in(stack, {"dy", "saved", "x", "topk_probs", "w1", "w2", "b1", "b2", "quantized",
-                              "quantized_colwise", "main_dw1", "main_dw2", "main_db1", "main_db2"});
+  Arguments<14 + State::kNames.size(), 1> in(
+      stack, with_state<State>(std::array{"dy", "saved", "x", "topk_probs", "w1", "w2", "b1", "b2",
+                                          "quantized", "quantized_colwise", "main_dw1", "main_dw2",
+                                          "main_db1", "main_db2"}));
   const Tensor& dy = in.tensors()[0];
   const bool overwrite = in.flag(0);
   const ReadyLayer& ready = ready_layer(in.text(), dy.device());
@@ -154,6 +176,7 @@ void backward_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_c
   auto data = make_gradients(ready, kDataGradients, tokens, dy.device());
   Call call(ready, dy.device(), tokens);
   add_backward_inputs(call, ready, in.tensors(), MOEJIT_USED_BY_BACKWARD);
+  add_state<State>(call, ready, in.tensors(), MOEJIT_USED_BY_BACKWARD);
   call.allocate_deferred();
   add_gradients(call, ready, kDataGradients, data);
   for (std::size_t i = 0; i < kWeightGradients.size(); ++i)
@@ -165,18 +188,18 @@ void backward_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_c
 
 }  // namespace
 
-const std::array<Operator, 7> kOperators = {{
+const std::array<Operator, 12> kOperators = {{
     {"quantize",
      "quantize(Tensor w1, Tensor w2, str layer) -> (Tensor quantized, Tensor quantized_colwise)",
-     quantize},
+     quantize<NoState>},
     {"quantize_",
      "quantize_(Tensor w1, Tensor w2, Tensor(a!) quantized, Tensor(b!) quantized_colwise, "
      "Tensor skip_update, str layer) -> ()",
-     quantize_in_place},
+     quantize_in_place<NoState>},
     {"forward",
      "forward(Tensor x, Tensor topk_ids, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
      "Tensor b2, Tensor quantized, str layer) -> (Tensor y, Tensor saved, Tensor status)",
-     forward},
+     forward<NoState>},
     {"infer",
      "infer(Tensor x, Tensor topk_ids, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
      "Tensor b2, Tensor quantized, str layer) -> (Tensor y, Tensor status)",
@@ -190,13 +213,43 @@ const std::array<Operator, 7> kOperators = {{
      "backward(Tensor dy, Tensor saved, Tensor x, Tensor topk_probs, Tensor w1, Tensor w2, "
      "Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, str layer) -> (Tensor dx, "
      "Tensor dprobs, Tensor dw1, Tensor dw2, Tensor db1, Tensor db2)",
-     backward},
+     backward<NoState>},
     {"backward_add",
      "backward_add(Tensor dy, Tensor saved, Tensor x, Tensor topk_probs, Tensor w1, Tensor w2, "
      "Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, Tensor(a!) main_dw1, "
      "Tensor(b!) main_dw2, Tensor(c!) main_db1, Tensor(d!) main_db2, bool overwrite, str layer) "
      "-> (Tensor dx, Tensor dprobs)",
-     backward_add},
+     backward_add<NoState>},
+    {"quantize.with_state",
+     "quantize.with_state(Tensor w1, Tensor w2, Tensor(a!) fc1_amax_history, "
+     "Tensor(b!) fc2_amax_history, Tensor fc1_scale, Tensor fc2_scale, str layer) -> "
+     "(Tensor quantized, Tensor quantized_colwise)",
+     quantize<ForwardState>},
+    {"quantize_.with_state",
+     "quantize_.with_state(Tensor w1, Tensor w2, Tensor(a!) quantized, "
+     "Tensor(b!) quantized_colwise, Tensor skip_update, Tensor(c!) fc1_amax_history, "
+     "Tensor(d!) fc2_amax_history, Tensor fc1_scale, Tensor fc2_scale, str layer) -> ()",
+     quantize_in_place<ForwardState>},
+    {"forward.with_state",
+     "forward.with_state(Tensor x, Tensor topk_ids, Tensor topk_probs, Tensor w1, Tensor w2, "
+     "Tensor b1, Tensor b2, Tensor quantized, Tensor(a!) fc1_amax_history, "
+     "Tensor(b!) fc2_amax_history, Tensor fc1_scale, Tensor fc2_scale, str layer) -> (Tensor y, "
+     "Tensor saved, Tensor status)",
+     forward<ForwardState>},
+    {"backward.with_state",
+     "backward.with_state(Tensor dy, Tensor saved, Tensor x, Tensor topk_probs, Tensor w1, "
+     "Tensor w2, Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, "
+     "Tensor(a!) fc1_grad_amax_history, Tensor(b!) fc2_grad_amax_history, Tensor fc1_grad_scale, "
+     "Tensor fc2_grad_scale, str layer) -> (Tensor dx, Tensor dprobs, Tensor dw1, Tensor dw2, "
+     "Tensor db1, Tensor db2)",
+     backward<GradientState>},
+    {"backward_add.with_state",
+     "backward_add.with_state(Tensor dy, Tensor saved, Tensor x, Tensor topk_probs, Tensor w1, "
+     "Tensor w2, Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, "
+     "Tensor(a!) main_dw1, Tensor(b!) main_dw2, Tensor(c!) main_db1, Tensor(d!) main_db2, "
+     "Tensor(e!) fc1_grad_amax_history, Tensor(f!) fc2_grad_amax_history, Tensor fc1_grad_scale, "
+     "Tensor fc2_grad_scale, bool overwrite, str layer) -> (Tensor dx, Tensor dprobs)",
+     backward_add<GradientState>},
 }};
 
 }  // namespace moejit::torch

@@ -41,8 +41,9 @@ const char* register_operators() noexcept {
   LibraryOpaque* schemas = nullptr;
   if (aoti_torch_library_init_def("moejit", "", 0, &schemas) != 0) return kSecondCopy;
   const auto all = {
-      std::span<const Operator>(kOperators), std::span<const Operator>(kHalvesOperators),
-      std::span<const Operator>(kGroupOperators), std::span<const Operator>(kOperationOperators)};
+      std::span<const Operator>(kOperators), std::span<const Operator>(kScalesOperators),
+      std::span<const Operator>(kHalvesOperators), std::span<const Operator>(kGroupOperators),
+      std::span<const Operator>(kOperationOperators)};
   for (const std::span<const Operator> operators : all)
     if (!define(schemas, operators)) return kRefused;
   for (const char* key : {"CPU", "CUDA"}) {

@@ -15,7 +15,7 @@ from moejit.errors import Error
 from moejit.group import Group
 from moejit.handle import Handle, Owner
 from moejit.info import GroupLayerInfo, TensorInfo, info_of, tensor_info_of
-from moejit.layer import number_of_mode
+from moejit.layer import fill_first_scales, number_of_mode, number_of_pass
 from moejit.library import get_info, load
 from moejit.sources import read_source
 from moejit.streams import address_of
@@ -103,6 +103,8 @@ class GroupLayer(Owner):
     def allocate(self, tokens: int) -> dict[str, Tensor]:
         """Returns memory for all of the caller's tensors on the group's device, filled with zeros.
 
+        Scales of role "state" start as ones.
+
         Args:
             tokens: T of this rank in the calls that will use the memory.
 
@@ -113,12 +115,18 @@ class GroupLayer(Owner):
         self._check_prepared("allocate")
         if not 0 <= tokens <= self.info.max_tokens:
             raise Error("invalid_value", "launch", f"tokens is {tokens}, wanted 0 to {self.info.max_tokens}")
-        return {info.name: Tensor(self._group.device.allocate(info.bytes), info.dtype, info.shape_of(tokens))
-                for info in self.tensors.values()}
+        tensors = {info.name: Tensor(self._group.device.allocate(info.bytes), info.dtype, info.shape_of(tokens))
+                   for info in self.tensors.values()}
+        fill_first_scales(self.tensors, tensors)
+        return tensors
 
     def update_weights(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
         """Quantizes this rank's weights, as Layer.update_weights() does. Moves nothing between ranks."""
         self._run("update_weights", tensors, None, None, stream)
+
+    def update_scales(self, tensors: Mapping[str, Any], pass_: str = "forward", *, stream: object = None) -> None:
+        """Finds the scales of the next step, as Layer.update_scales() does. Moves nothing between ranks."""
+        self._run("update_scales", tensors, None, None, stream, number_of_pass(pass_))
 
     def forward(self, tensors: Mapping[str, Any], *, workspace: object = None, saved: object = None,
                 stream: object = None) -> Any:

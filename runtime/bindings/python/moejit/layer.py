@@ -114,9 +114,7 @@ class Layer(Planned):
         device = self._default_device()
         tensors = {tensor.name: Tensor(device.allocate(tensor.bytes), tensor.dtype, tensor.shape_of(tokens))
                    for tensor in self.tensors.values() if tensor.is_callers}
-        for info in self.tensors.values():
-            if info.is_first_one:
-                tensors[info.name].memory.write(array.array("f", [1.0]) * (info.bytes // 4))
+        fill_first_scales(self.tensors, tensors)
         return tensors
 
     def update_weights(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
@@ -148,7 +146,7 @@ class Layer(Planned):
         Raises:
             Error: As for forward(); "unsupported": "backward" of a layer without a backward pass.
         """
-        self._run("update_scales", tensors, None, None, stream, _number_in(records.PASSES, "pass_", pass_))
+        self._run("update_scales", tensors, None, None, stream, number_of_pass(pass_))
 
     def forward(self, tensors: Mapping[str, Any], *, workspace: object = None, saved: object = None,
                 stream: object = None) -> Any:
@@ -319,6 +317,22 @@ def number_of_mode(mode: str) -> int:
         Error: "invalid_value": it is neither.
     """
     return _number_in(records.GRADIENT_MODES, "mode", mode)
+
+
+def number_of_pass(pass_: str) -> int:
+    """Returns the number of a pass, "forward" or "backward".
+
+    Raises:
+        Error: "invalid_value": it is neither.
+    """
+    return _number_in(records.PASSES, "pass_", pass_)
+
+
+def fill_first_scales(infos: Mapping[str, TensorInfo], tensors: Mapping[str, Tensor]) -> None:
+    """Fills the scales of a first state with ones."""
+    for info in infos.values():
+        if info.is_first_one:
+            tensors[info.name].memory.write(array.array("f", [1.0]) * (info.bytes // 4))
 
 
 def _number_in(numbers: Mapping[str, int], what: str, name: str) -> int:

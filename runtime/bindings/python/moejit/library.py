@@ -84,6 +84,7 @@ FUNCTIONS = {
     "moejit_group_reset": (_Code, (_Handle,)),
     "moejit_group_layer_prepare": (_Code, (_Handle, _Handle, _Handle)),
     "moejit_group_layer_update_weights": (_Code, (_Handle, _Record(records.Call))),
+    "moejit_group_layer_update_scales": (_Code, (_Handle, ctypes.c_int, _Record(records.Call))),
     "moejit_group_layer_forward": (_Code, (_Handle, _Record(records.Call))),
     "moejit_group_layer_backward": (_Code, (_Handle, ctypes.c_int, _Record(records.Call))),
     "moejit_device_open_simulator_group": (_Code, (c_size_t, c_int64, c_uint64, _Result, _Result)),

@@ -13,7 +13,8 @@ from moejit.torch.hf import register_hf
 from moejit.torch.layers import layer_text
 from moejit.torch.operations import operation
 from moejit.torch.permute import Routing, permute_pad, route, unpermute
-from moejit.torch.update import update_weights
+from moejit.torch.update import update_scales, update_weights
 
 __all__ = ["Experts", "Routing", "activation", "convert", "experts", "explain", "grouped_gemm", "layer_text",
-           "operation", "operation_text", "permute_pad", "register_hf", "route", "unpermute", "update_weights"]
+           "operation", "operation_text", "permute_pad", "register_hf", "route", "unpermute",
+           "update_scales", "update_weights"]

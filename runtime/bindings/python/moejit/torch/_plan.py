@@ -8,7 +8,6 @@ import itertools
 import json
 from collections.abc import Callable
 
-from moejit.errors import Error
 from moejit.group_layer import GroupLayer
 from moejit.info import TensorInfo
 from moejit.layer import Layer
@@ -74,21 +73,17 @@ class Plan:
         """Whether backward reads x again, which it does if it quantizes values of x for the gradients of weights."""
         return "x" in self.tensors and bool(self.tensors["x"].used_by - {"forward"})
 
+    @property
+    def has_state(self) -> bool:
+        """Whether scales follow from the steps before, so that calls read and write a state."""
+        return any(tensor.role == "state" for tensor in self.tensors.values())
+
     def _block(self, is_inside: Callable[[TensorInfo], bool]) -> Block:
         fields = json.loads(self.json)
         recipe = json.dumps([self.target, fields["recipe"], fields["gate_up_layout"], fields.get("scale_sharing_k"),
                              fields.get("power_of_2_scales"), fields.get("gradient_format")])
         return Block(tuple(tensor for tensor in self.tensors.values()
                            if tensor.role == "quantized" and is_inside(tensor)), recipe)
-
-
-def _refuse_state(layer: Layer | GroupLayer) -> None:
-    """Refuses layers whose scales follow from the steps before: no operator and no module keeps a state for them."""
-    if any(tensor.role == "state" for tensor in layer.tensors.values()):
-        raise Error("unsupported", "plan",
-                    f'recipe "{layer.description["recipe"]}" has a state from step to step, which moejit.torch does not '
-                    "keep", 'use "fp8_current", whose scales are those of the step, or moejit.Layer, whose caller keeps '
-                    "the state")
 
 
 @functools.lru_cache(maxsize=None)
@@ -100,10 +95,9 @@ def plan(json_text: str, target: str) -> Plan:
         target: "sim" or "cuda:sm_90a".
 
     Raises:
-        moejit.Error: The description is wrong, the target cannot run it, or the layer has a state.
+        moejit.Error: The description is wrong, or the target cannot run it.
     """
     with Layer(json_text, target) as layer:
-        _refuse_state(layer)
         info = layer.info
         return Plan(target=target, digest=info.plan_digest, json=json.dumps(layer.description),
                     max_tokens=info.max_tokens, saved_bytes=info.saved_bytes, saved_fixed_bytes=info.saved_fixed_bytes,
@@ -113,12 +107,7 @@ def plan(json_text: str, target: str) -> Plan:
 
 
 def group_plan(layer: GroupLayer) -> Plan:
-    """Returns the same of a rank's layer of a group, whose saved block has one size for all tokens.
-
-    Raises:
-        moejit.Error: The layer has a state.
-    """
-    _refuse_state(layer)
+    """Returns the same of a rank's layer of a group, whose saved block has one size for all tokens."""
     info = layer.info
     return Plan(target=layer.target, digest=layer.plan_digest, json=json.dumps(layer.description),
                 max_tokens=info.max_tokens, saved_bytes=info.saved_bytes, saved_fixed_bytes=info.saved_bytes,

@@ -82,28 +82,30 @@ def wgrad_dtype(call: ExpertsCall, weight: torch.Tensor) -> str:
 
 
 def quantized_weights(call: ExpertsCall, weights: tuple, dense: tuple, layer: str, has_gradients: bool,
-               is_first_microbatch: bool | None, skip_update: torch.Tensor | None) -> Blocks:
+               is_first_microbatch: bool | None, skip_update: torch.Tensor | None,
+               state: tuple[torch.Tensor, ...] = ()) -> Blocks:
     """Returns the blocks of quantized weights; kept ones if they are known to be right."""
     if call.state is None:
-        return quantize(*dense, layer)
+        return quantize(*dense, layer, state)
     kept = call.state.weights
     if skip_update is not None:
         kept.forget()
-        return kept.renew(dense, layer, skip_update)
+        return kept.renew(dense, layer, skip_update, state)
     if is_first_microbatch is not None:
         kept.forget()
-        return kept.blocks if not is_first_microbatch and kept.fits(dense[0], layer) else kept.renew(dense, layer)
+        is_kept = not is_first_microbatch and kept.fits(dense[0], layer)
+        return kept.blocks if is_kept else kept.renew(dense, layer, state=state)
     if torch.compiler.is_compiling():
         # A graph cannot see the versions of weights.
         is_kept = not has_gradients and call.cache_weights is not False and kept.fits(dense[0], layer)
-        return kept.blocks if is_kept else quantize(*dense, layer)
+        return kept.blocks if is_kept else quantize(*dense, layer, state)
     keeps = call.cache_weights
     if keeps is None:
         keeps = not has_gradients and not _may_change_unseen()
     if keeps:
-        return kept.current(weights[:2], dense, layer)
+        return kept.current(weights[:2], dense, layer, state)
     kept.forget()
-    return quantize(*dense, layer)
+    return quantize(*dense, layer, state)
 
 
 def _may_change_unseen() -> bool:
@@ -114,4 +116,4 @@ def _may_change_unseen() -> bool:
 def may_be_repeated(call: ExpertsCall, given: tuple) -> bool:
     """Returns whether to record a call. The record checks the rest."""
     return (not torch.compiler.is_compiling() and call.state is not None and not call.is_transposed
-            and type(given[0]) is torch.Tensor)
+            and not call.keeps_state and type(given[0]) is torch.Tensor)

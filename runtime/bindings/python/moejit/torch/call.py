@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from moejit.torch import ops
+from moejit.torch import ops, scales
 from moejit.torch.arguments import (ID_DTYPES, PROB_DTYPES, as_rows, biases_of, cast_to_bf16, gradient_dtype,
                                     may_be_repeated, quantized_weights, routing_of, wgrad_dtype)
 from moejit.torch.devices import no_elements, target_of, tell_of_simulator
@@ -20,7 +20,7 @@ from moejit.torch.halves import DelayedGradients, call_with_delayed_gradients
 from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, call_text
 from moejit.torch.main_grads import take_main_grads
 from moejit.torch.repeat import Inference, Training
-from moejit.torch.weights import QuantizedWeights, made_of
+from moejit.torch.weights import QuantizedWeights, made_of, quantize
 
 
 @dataclasses.dataclass(eq=False)
@@ -34,6 +34,8 @@ class ExpertsCall:
     delayed: DelayedGradients | None = None  # takes the gradients of weights that backward leaves for later
     group: ProcessGroupLayers | None = None  # of modules whose experts the ranks of a process group share
     timeout_ms: int = 0  # how long a call of a group waits for another rank
+    keeps_state: bool = False  # whether calls bring the state of a recipe whose scales follow from the steps before
+    updates_scales: bool = False  # whether backward moves that state on by a step
     # Layer texts by the properties of calls, so that later calls look them up and plan nothing.
     layers: dict[tuple, str] = dataclasses.field(default_factory=dict)
     # Records of the last calls that later ones may repeat, without gradients and with them.
@@ -49,22 +51,24 @@ class ExpertsCall:
         """Returns the text of the layer that a call with these tensors runs."""
         if torch.compiler.is_compiling():
             return call_text(self.description, target_of(x.device), gradients, wgrad,
-                             ID_DTYPES[topk_ids.dtype], PROB_DTYPES[topk_probs.dtype], has_halves)
+                             ID_DTYPES[topk_ids.dtype], PROB_DTYPES[topk_probs.dtype], has_halves, self.keeps_state)
         key = (x.device, topk_ids.dtype, topk_probs.dtype, gradients, wgrad, has_halves)
         layer = self.layers.get(key)
         if layer is None:
             tell_of_simulator(x.device, 5)
             layer = self.layers[key] = call_text(self.description, target_of(x.device), gradients, wgrad,
-                                                 ID_DTYPES[topk_ids.dtype], PROB_DTYPES[topk_probs.dtype], has_halves)
+                                                 ID_DTYPES[topk_ids.dtype], PROB_DTYPES[topk_probs.dtype], has_halves,
+                                                 self.keeps_state)
         return layer
 
 
 class State:
-    """A module's state between calls besides its parameters: the quantized weights and the last status word."""
+    """What a module keeps between calls besides parameters and buffers: quantized weights, and facts of the last call."""
 
     def __init__(self) -> None:
         self.weights = QuantizedWeights()
         self.status: torch.Tensor | None = None
+        self.trained_layer: str | None = None  # the text of the last layer with gradients and a scaling state
         self.calls: dict[tuple, ExpertsCall] = {}
 
     def __deepcopy__(self, memo: dict) -> State:
@@ -77,26 +81,32 @@ class State:
         """Returns the last call's status word; 0 before the first call."""
         return 0 if self.status is None else int(self.status.item())
 
-    def keep_weights(self, call: ExpertsCall, gate_up_proj: torch.Tensor, down_proj: torch.Tensor) -> None:
+    def keep_weights(self, call: ExpertsCall, gate_up_proj: torch.Tensor, down_proj: torch.Tensor,
+                     state: tuple[torch.Tensor, ...] = ()) -> None:
         """Quantizes the weights for calls without gradients. Casts float32 first, as autocast does."""
-        device = gate_up_proj.device
-        if call.group is None:
-            layer = call_text(call.description, target_of(device), (), "f32")
-        else:
-            layer = group_call_text(call.group.number, call.description, str(device), call.timeout_ms, (), "f32", "i64",
-                                    "f32")
+        layer = usual_layer(call, gate_up_proj.device, ())
         cast = (weight.detach().to(torch.bfloat16) for weight in (gate_up_proj, down_proj))
-        self.weights.renew(dense(*cast, call.is_transposed), layer)
+        self.weights.renew(dense(*cast, call.is_transposed), layer, state=state[:4])
         self.weights.made_of = made_of(gate_up_proj, down_proj)
+
+
+def usual_layer(call: ExpertsCall, device: torch.device, gradients: tuple[str, ...]) -> str:
+    """Returns the text of a layer of the module for calls that take no tokens."""
+    if call.group is None:
+        return call_text(call.description, target_of(device), gradients, "f32", keeps_state=call.keeps_state)
+    return group_call_text(call.group.number, call.description, str(device), call.timeout_ms, gradients, "f32", "i64",
+                           "f32")
 
 
 def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
                  gate_up_proj: torch.Tensor, down_proj: torch.Tensor, gate_up_proj_bias: torch.Tensor | None = None,
                  down_proj_bias: torch.Tensor | None = None, *, is_first_microbatch: bool | None = None,
-                 skip_update: torch.Tensor | None = None, is_sharded: bool = False) -> torch.Tensor:
+                 skip_update: torch.Tensor | None = None, is_sharded: bool = False,
+                 state: tuple[torch.Tensor, ...] = ()) -> torch.Tensor:
     """Computes the experts of chosen tokens; moejit.torch.experts() describes the arguments.
 
     `is_sharded` says that the weights' memory is freed after the call and refilled before backward, as FSDP does.
+    `state` is the tensors of FORWARD_STATE and GRADIENT_STATE if the layer has a state.
     """
     if (not torch.compiler.is_compiling() and is_first_microbatch is None and skip_update is None and not is_sharded):
         record = call.training if torch.is_grad_enabled() else call.inference
@@ -120,15 +130,15 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
     x = x if x.is_contiguous() else x.contiguous()
     if call.group is not None:
         y = call_on_group(call, (x, topk_ids, topk_probs), parameters, cast, is_first_microbatch, skip_update,
-                          is_sharded)
+                          is_sharded, state)
         return y if hidden_states.dim() == 2 else y.view(hidden_states.shape)
     gradients = _gradients(x, topk_probs, *cast) if torch.is_grad_enabled() else ()
     if not gradients and not is_sharded and not isinstance(gate_up_proj, GatheredWeight):
         y, status = _without_gradients(call, (x, topk_ids, topk_probs), parameters, cast, is_first_microbatch,
-                                       skip_update)
+                                       skip_update, state)
     else:
         y, status = _with_gradients(call, (x, topk_ids, topk_probs), parameters, cast, gradients, is_first_microbatch,
-                                    skip_update, is_sharded)
+                                    skip_update, is_sharded, state)
     if call.state is not None and not _is_exporting():
         call.state.status = status
     return y if hidden_states.dim() == 2 else y.view(hidden_states.shape)
@@ -136,12 +146,14 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
 
 def _without_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Sequence,
                        is_first_microbatch: bool | None,
-                       skip_update: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+                       skip_update: torch.Tensor | None,
+                       state: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     layer = call.layer(*given, (), "f32", False)
     w1, w2 = dense(*cast[:2], call.is_transposed)
-    quantized, _ = quantized_weights(call, parameters, (w1, w2), layer, False, is_first_microbatch, skip_update)
+    quantized, _ = quantized_weights(call, parameters, (w1, w2), layer, False, is_first_microbatch, skip_update,
+                                     state[:4])
     b1, b2 = biases_of(given[0], cast)
-    y, _, status = ops.forward(*given, w1, w2, b1, b2, quantized, layer)
+    y, _, status = scales.forward((*given, w1, w2, b1, b2, quantized), state, layer)
     if may_be_repeated(call, given) and call.state.weights.made_of is not None:
         call.inference = Inference(given, no_elements(given[0].device), call.state, call.cache_weights is True, layer)
     return y, status
@@ -149,29 +161,48 @@ def _without_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast:
 
 def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Sequence, gradients: tuple[str, ...],
                     is_first_microbatch: bool | None, skip_update: torch.Tensor | None,
-                    is_sharded: bool) -> tuple[torch.Tensor, torch.Tensor]:
+                    is_sharded: bool, state: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     has_halves = call.delayed is not None and _has_halves(gradients, is_sharded)
     layer = call.layer(*given, gradients, wgrad_dtype(call, parameters[0]), has_halves)
     dtypes = tuple(torch.float32 if weight is None else gradient_dtype(weight) for weight in cast)
     b1, b2 = biases_of(given[0], cast)
     keeps_none = is_sharded and is_first_microbatch is None and skip_update is None and not call.fuse_wgrad_accumulation
-    if isinstance(parameters[0], GatheredWeight) or keeps_none:
+    if gradients and state:
+        call.state.trained_layer = layer
+    if isinstance(parameters[0], GatheredWeight) or keeps_none and not state:
         return _with_gathered(call, (*given, *cast[:2], b1, b2), bool(gradients), dtypes, skip_update, layer)
     w1, w2 = dense(*cast[:2], call.is_transposed)
-    blocks = quantized_weights(call, parameters, (w1, w2), layer, bool(gradients), is_first_microbatch, skip_update)
+    if keeps_none:  # a function with a state quantizes
+        blocks = (w1.new_empty(0), w1.new_empty(0)) if gradients else quantize(w1, w2, layer, state[:4])
+    else:
+        blocks = quantized_weights(call, parameters, (w1, w2), layer, bool(gradients), is_first_microbatch, skip_update,
+                                   state[:4])
     tensors = (*given, w1, w2, b1, b2, *blocks)
     if not gradients:
-        y, _, status = ops.forward(*tensors[:8], layer)
+        y, _, status = scales.forward(tensors[:8], state, layer)
         return y, status
     if has_halves:
         return call_with_delayed_gradients(call.delayed, tensors, cast, dtypes,
-                                           parameters if call.fuse_wgrad_accumulation else None, layer)
+                                           parameters if call.fuse_wgrad_accumulation else None, layer, state,
+                                           call.updates_scales)
+    if state:
+        return scales.StateFunction.apply(
+            *tensors, *_state_arguments(call, parameters, dtypes, given[0], keeps_none, layer, state))
     if call.fuse_wgrad_accumulation:
         return _with_main_grads(parameters, tensors, layer)
     if (may_be_repeated(call, given) and call.cache_weights is not True and not is_sharded
             and type(cast[0]) is torch.nn.Parameter and type(cast[1]) is torch.nn.Parameter):
         call.training = Training(given, tuple(cast), no_elements(given[0].device), call.state, dtypes, layer)
     return ExpertsFunction.apply(*tensors, dtypes, layer)
+
+
+def _state_arguments(call: ExpertsCall, parameters: tuple, dtypes: tuple[torch.dtype, ...], like: torch.Tensor,
+                     quantizes_again: bool, layer: str, state: tuple[torch.Tensor, ...]) -> tuple:
+    """Returns what functions with a state take behind an operator's tensors."""
+    main, dummies, overwrites = [], None, False
+    if call.fuse_wgrad_accumulation:
+        main, dummies, overwrites = take_main_grads(parameters, like)
+    return scales.Options(dtypes, dummies, overwrites, call.updates_scales, quantizes_again), layer, *state, *main
 
 
 def _is_exporting() -> bool:

@@ -8,13 +8,13 @@ from typing import Any, Callable
 import torch
 
 from moejit.layer import Layer
-from moejit.torch import _plan
-from moejit.torch.call import ExpertsCall, State, call_experts
+from moejit.torch import _plan, scales
+from moejit.torch.call import ExpertsCall, State, call_experts, usual_layer
 from moejit.torch.devices import target_of
 from moejit.torch.gathered import is_sharded
 from moejit.torch.groups import layers_of, plan_of_rank
 from moejit.torch.halves import DelayedGradients
-from moejit.torch.layers import as_json
+from moejit.torch.layers import FORWARD_STATE, GRADIENT_STATE, GRADIENTS, as_json
 
 
 def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
@@ -66,7 +66,8 @@ def splits_alignment_of(recipe: str) -> int:
 class Experts(torch.nn.Module):
     """Experts with the parameters of transformers' modules: `gate_up_proj`, `down_proj`, and biases.
 
-    The state dict has these parameters and nothing else.
+    The state dict has these parameters and, with recipe "fp8_delayed", the state that its scales follow from:
+    `fc1_amax_history`, `fc1_scale`, `fc1_grad_amax_history`, ..., float32 buffers.
 
     Args:
         num_experts: All experts. Without `process_group` they are all on this rank: E.
@@ -89,6 +90,12 @@ class Experts(torch.nn.Module):
             order of ranks, and its own tokens. All ranks make the same calls, each with a T of its own, and the same
             backward passes. docs/expert-parallelism.md says more.
         timeout_ms: How long a call with `process_group` waits for another rank.
+        margin: Powers of two that scales leave as headroom; this and the next four only with recipe "fp8_delayed".
+        amax_history_len: Steps whose largest magnitudes count for scales; 1024 by default.
+        amax_compute_algo: "max", the largest of these steps, or "most_recent".
+        gradient_format: "e5m2" or "e4m3"; also with recipe "fp8_current".
+        update_scales_in_backward: Whether the scales move on by a step behind each backward pass of the module, as
+            Transformer Engine's do. False: only update_scales() moves them.
         splits_alignment: Number of rows; by default the smallest that the recipe accepts.
         device: Device of the parameters.
         dtype: Dtype of the parameters; the library takes bf16.
@@ -102,6 +109,8 @@ class Experts(torch.nn.Module):
                  gate_up_layout: str = "concat", recompute: str = "none", fuse_wgrad_accumulation: bool = False,
                  delay_wgrad_compute: bool = False, cache_weights: bool | None = None,
                  process_group: torch.distributed.ProcessGroup | None = None, timeout_ms: int = 600_000,
+                 margin: int | None = None, amax_history_len: int | None = None, amax_compute_algo: str | None = None,
+                 gradient_format: str | None = None, update_scales_in_backward: bool = True,
                  splits_alignment: int | None = None, device: torch.device | str | None = None,
                  dtype: torch.dtype = torch.bfloat16) -> None:
         super().__init__()
@@ -111,6 +120,9 @@ class Experts(torch.nn.Module):
             "recipe": recipe, "activation": activation, "biases": bias, "gate_up_layout": gate_up_layout,
             "recompute": recompute, "max_tokens": max_tokens, "passes": ["forward", "backward"],
             "splits_alignment": splits_alignment or splits_alignment_of(recipe)}
+        of_recipe = {"margin": margin, "amax_history_len": amax_history_len, "amax_compute_algo": amax_compute_algo,
+                     "gradient_format": gradient_format}
+        fields.update((name, value) for name, value in of_recipe.items() if value is not None)
         if group is not None:
             if delay_wgrad_compute:
                 raise RuntimeError("moejit: unsupported: delay_wgrad_compute with process_group\nhint: leave one of them "
@@ -130,16 +142,22 @@ class Experts(torch.nn.Module):
         else:
             self.register_parameter("gate_up_proj_bias", None)
             self.register_parameter("down_proj_bias", None)
+        self._state_names = FORWARD_STATE + GRADIENT_STATE if planned.has_state else ()
+        for name in self._state_names:
+            self.register_buffer(name, torch.empty(planned.tensors[name].shape, dtype=torch.float32, device=device))
         self._state = State()
         self._call = ExpertsCall(description=self.description, state=self._state, cache_weights=cache_weights,
                                  fuse_wgrad_accumulation=fuse_wgrad_accumulation,
                                  delayed=DelayedGradients() if delay_wgrad_compute else None, group=group,
-                                 timeout_ms=timeout_ms)
+                                 timeout_ms=timeout_ms, keeps_state=planned.has_state,
+                                 updates_scales=planned.has_state and update_scales_in_backward)
         self._mark_parameters()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draws weights from a normal distribution that gives results the inputs' scale, and sets biases to 0.
+
+        Scales of recipe "fp8_delayed" become 1, and their histories 0.
 
         With `process_group` each rank draws those of all experts and keeps its own, so that experts differ if all ranks
         have one seed.
@@ -153,6 +171,8 @@ class Experts(torch.nn.Module):
         for bias in (self.gate_up_proj_bias, self.down_proj_bias):
             if bias is not None:
                 torch.nn.init.zeros_(bias)
+        for name, tensor in zip(self._state_names, self._scaling_state()):
+            torch.nn.init.constant_(tensor, 1.0 if name.endswith("_scale") else 0.0)
 
     def forward(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor, *,
                 is_first_microbatch: bool | None = None, skip_update: torch.Tensor | None = None) -> torch.Tensor:
@@ -183,11 +203,42 @@ class Experts(torch.nn.Module):
                     return y
         run = call_experts if self._call.delayed is None else _call_of_delayed()
         return run(self._call, hidden_states, top_k_index, top_k_weights, *self._weights(),
-                   is_first_microbatch=is_first_microbatch, skip_update=skip_update, is_sharded=is_sharded(self))
+                   is_first_microbatch=is_first_microbatch, skip_update=skip_update, is_sharded=is_sharded(self),
+                   state=self._scaling_state())
 
     def _weights(self) -> tuple[torch.Tensor | None, ...]:
         """Returns weights and biases, which may be parametrized."""
         return self.gate_up_proj, self.down_proj, self.gate_up_proj_bias, self.down_proj_bias
+
+    def _scaling_state(self) -> tuple[torch.Tensor, ...]:
+        """Returns the tensors of FORWARD_STATE and GRADIENT_STATE; none if the recipe has no state."""
+        return tuple([getattr(self, name) for name in self._state_names])
+
+    def update_scales(self, amax_reduction_group: torch.distributed.ProcessGroup | None = None) -> None:
+        """Moves the scales of recipe "fp8_delayed" on by a step: those of forward and of gradients.
+
+        Call it once a step, when the backward passes of all microbatches are done, of a module with
+        `update_scales_in_backward=False`. Scales follow from what calls have recorded since the last update. Expert by
+        expert, where nothing was recorded nothing changes. It runs on the current stream, and may be captured.
+
+        Args:
+            amax_reduction_group: Ranks with copies of these experts, whose scales then stay equal: they reduce what
+                they have recorded, with max. All of them call this. docs/pytorch.md says when.
+
+        Raises:
+            RuntimeError: The recipe has no such scales.
+        """
+        if not self._state_names:
+            raise RuntimeError(f'moejit: unsupported: update_scales() of recipe "{json.loads(self.description)["recipe"]}", '
+                               'whose scales do not follow from the steps before\nhint: only "fp8_delayed" has such '
+                               "scales: leave update_scales() out")
+        state = self._scaling_state()
+        if amax_reduction_group is not None:
+            scales.reduce_amaxes([state], amax_reduction_group)
+        layer = self._state.trained_layer
+        if layer is None:
+            layer = usual_layer(self._call, self.gate_up_proj.device, GRADIENTS[:4])
+        scales.update(state, layer)
 
     def need_backward_dw(self) -> bool:
         """Returns whether backward leaves the gradients of weights and biases to backward_dw()."""
@@ -230,7 +281,13 @@ class Experts(torch.nn.Module):
         self._mark_parameters()
 
     def _apply(self, fn: Callable, recurse: bool = True) -> Experts:
+        of_float32 = [getattr(self, name) for name in self._state_names]
         super()._apply(fn, recurse)
+        for name, tensor in zip(self._state_names, of_float32):
+            if getattr(self, name).dtype != torch.float32:  # `to(bfloat16)` means weights: scales keep all bits
+                setattr(self, name, tensor.to(getattr(self, name).device))
+        if self._state_names:
+            self._state.trained_layer = None  # the module may be on another device
         self._mark_parameters()
         return self
 
@@ -251,7 +308,7 @@ class Experts(torch.nn.Module):
 
         Call it after each change of the weights that a compiled or captured call must see.
         """
-        self._state.keep_weights(self._call, self.gate_up_proj, self.down_proj)
+        self._state.keep_weights(self._call, self.gate_up_proj, self.down_proj, self._scaling_state())
 
     def status(self) -> int:
         """Returns the status word of the last call, 0 if all was well. Waits for the device.

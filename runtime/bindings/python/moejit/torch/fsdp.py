@@ -150,7 +150,11 @@ def _check(name: str, module: torch.nn.Module) -> None:
                                "enable_fp8_all_gather() before fully_shard()")
     description, _ = description_of(module)
     target = target_of(module.down_proj.device)
-    planned = plan_of(call_text(description, target, (), "f32"))
+    planned = plan_of(call_text(description, target, (), "f32", keeps_state=True))
+    if planned.has_state:
+        raise RuntimeError(f"moejit: unsupported: {name} has the recipe {json.loads(description)['recipe']}, whose scales "
+                           "belong to whole experts and follow from the steps before\nhint: leave "
+                           "enable_fp8_all_gather() out: fully_shard() gathers bf16 then")
     if "w1_q" not in planned.tensors:
         raise RuntimeError(f"moejit: unsupported: {name} has the recipe {json.loads(description)['recipe']}, which "
                            "quantizes no weights\nhint: gather these in bf16; fp8_flow has FP8 weights")

@@ -17,13 +17,14 @@ from moejit.torch.group_repeat import GroupTraining
 from moejit.torch.groups import group_call_text
 from moejit.torch.layers import WEIGHT_GRADIENTS
 from moejit.torch.main_grads import take_main_grads
+from moejit.torch.scales import GroupStateFunction, Options
 
 if TYPE_CHECKING:
     from moejit.torch.call import ExpertsCall
 
 
 def call_on_group(call: ExpertsCall, given: tuple, parameters: tuple, cast: Sequence, is_first_microbatch: bool | None,
-                  skip_update: torch.Tensor | None, is_sharded: bool) -> torch.Tensor:
+                  skip_update: torch.Tensor | None, is_sharded: bool, state: tuple[torch.Tensor, ...]) -> torch.Tensor:
     """Computes the experts of this rank's tokens on all ranks. All of them make the same call.
 
     Args:
@@ -31,7 +32,7 @@ def call_on_group(call: ExpertsCall, given: tuple, parameters: tuple, cast: Sequ
         given: x [T, H], topk_ids and topk_probs [T, K], as the operators take them.
         parameters: gate_up_proj, down_proj and their biases; None: absent.
         cast: The same in bf16.
-        is_first_microbatch, skip_update, is_sharded: As for call_experts().
+        is_first_microbatch, skip_update, is_sharded, state: As for call_experts().
     """
     if is_sharded or isinstance(parameters[0], GatheredWeight):
         raise RuntimeError("moejit: unsupported: fully_shard() of experts with process_group, whose ranks have experts "
@@ -44,19 +45,27 @@ def call_on_group(call: ExpertsCall, given: tuple, parameters: tuple, cast: Sequ
     order = call.group.order
     w1, w2 = cast[:2]
     quantized, colwise = quantized_weights(call, parameters, (w1, w2), layer, bool(gradients), is_first_microbatch,
-                                           skip_update)
+                                           skip_update, state[:4])
     b1, b2 = biases_of(given[0], cast)
+    if not gradients and state:
+        return group_ops.group_forward_with_state(*given, w1, w2, b1, b2, quantized, order, *state[:4], layer)[0]
     if not gradients:
         return group_ops.group_forward(*given, w1, w2, b1, b2, quantized, order, layer)[0]
-    tensors = (*given, w1, w2, b1, b2, quantized, colwise, order)
+    tensors = (*given, w1, w2, b1, b2, quantized, colwise)
+    dtypes = tuple(torch.float32 if weight is None else gradient_dtype(weight) for weight in cast)
+    main, dummies, overwrites = [], None, False
     if call.fuse_wgrad_accumulation:
         main, dummies, overwrites = take_main_grads(parameters, given[0])
-        return GroupMainGradFunction.apply(*tensors, *main, dummies, overwrites, layer)
-    dtypes = tuple(torch.float32 if weight is None else gradient_dtype(weight) for weight in cast)
+    if state:
+        call.state.trained_layer = layer
+        options = Options(dtypes, dummies, overwrites, call.updates_scales, False)
+        return GroupStateFunction.apply(*tensors, options, layer, *state, order, *main)
+    if call.fuse_wgrad_accumulation:
+        return GroupMainGradFunction.apply(*tensors, order, *main, dummies, overwrites, layer)
     if (may_be_repeated(call, given) and call.cache_weights is not True
             and type(w1) is torch.nn.Parameter and type(w2) is torch.nn.Parameter):
         call.training = GroupTraining(given, tuple(cast), no_elements(given[0].device), call.state, dtypes, order, layer)
-    return GroupFunction.apply(*tensors, dtypes, layer)
+    return GroupFunction.apply(*tensors, order, dtypes, layer)
 
 
 def _gradients(x: torch.Tensor, topk_probs: torch.Tensor, cast: Sequence) -> tuple[str, ...]:

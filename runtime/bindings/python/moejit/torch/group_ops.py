@@ -7,8 +7,8 @@ from ctypes import c_char_p, c_int32, c_int64, c_void_p
 
 import torch
 
-from moejit.torch.layers import plan_of
-from moejit.torch.ops import check, library, output
+from moejit.torch.layers import FORWARD_STATE, GRADIENT_STATE, plan_of
+from moejit.torch.ops import check, library, output, with_state
 
 
 def _forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, order, layer):
@@ -37,12 +37,18 @@ def _backward_add(dy, saved, topk_ids, w1, w2, b1, b2, quantized, quantized_colw
 
 
 for _name, _fake in (("group_forward", _forward), ("group_backward", _backward),
-                     ("group_backward_add", _backward_add)):
+                     ("group_backward_add", _backward_add),
+                     ("group_forward.with_state", with_state(_forward, FORWARD_STATE)),
+                     ("group_backward.with_state", with_state(_backward, GRADIENT_STATE)),
+                     ("group_backward_add.with_state", with_state(_backward_add, GRADIENT_STATE))):
     torch.library.register_fake(f"moejit::{_name}", _fake)
 
 group_forward = torch.ops.moejit.group_forward.default
 group_backward = torch.ops.moejit.group_backward.default
 group_backward_add = torch.ops.moejit.group_backward_add.default
+group_forward_with_state = torch.ops.moejit.group_forward.with_state
+group_backward_with_state = torch.ops.moejit.group_backward.with_state
+group_backward_add_with_state = torch.ops.moejit.group_backward_add.with_state
 
 library.moejit_torch_open_meeting.restype = c_void_p
 library.moejit_torch_open_meeting.argtypes = (c_int32,)

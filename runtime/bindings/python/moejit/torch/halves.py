@@ -8,7 +8,7 @@ from typing import Callable, Sequence
 
 import torch
 
-from moejit.torch import ops
+from moejit.torch import ops, scales
 from moejit.torch.function import as_dummy, as_gradient, gradients, keep, of_backward, rows_of, x_of_backward
 from moejit.torch.main_grads import take_main_grads
 
@@ -83,8 +83,8 @@ class _WeightsHalfFunction(torch.autograd.Function):
 
 def call_with_delayed_gradients(delayed: DelayedGradients, tensors: tuple[torch.Tensor, ...],
                                 weights: Sequence[torch.Tensor | None], gradient_dtypes: tuple[torch.dtype, ...],
-                                parameters: Sequence[torch.Tensor | None] | None,
-                                layer: str) -> tuple[torch.Tensor, torch.Tensor]:
+                                parameters: Sequence[torch.Tensor | None] | None, layer: str,
+                                state: tuple[torch.Tensor, ...] = (), updates_scales: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     """Runs the call whose backward computes dx and dprobs, and leaves the gradients of the weights to `delayed`.
 
     Args:
@@ -95,6 +95,8 @@ def call_with_delayed_gradients(delayed: DelayedGradients, tensors: tuple[torch.
         gradient_dtypes: Dtypes of their gradients.
         parameters: Parameters whose main gradients are added to; None: autograd gets the gradients.
         layer: The text of the layer, which has halves.
+        state: The tensors of FORWARD_STATE and GRADIENT_STATE if the layer has a state.
+        updates_scales: Whether backward moves that state on by a step.
 
     Returns:
         y and the status word.
@@ -104,7 +106,7 @@ def call_with_delayed_gradients(delayed: DelayedGradients, tensors: tuple[torch.
     # anchor wants a gradient, so that there always is a backward call.
     anchor = x.new_empty(0, dtype=torch.float32).requires_grad_()
     return _DataHalfFunction.apply(anchor, x, topk_ids, topk_probs, tuple(operands), tuple(weights),
-                                   (delayed, gradient_dtypes, parameters), layer)
+                                   (delayed, gradient_dtypes, parameters, state, updates_scales), layer)
 
 
 class _DataHalfFunction(torch.autograd.Function):
@@ -112,7 +114,7 @@ class _DataHalfFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, anchor, x, topk_ids, topk_probs, operands, weights, others, layer):
         *of_layer, quantized, quantized_colwise = operands
-        y, saved, status = ops.forward(x, topk_ids, topk_probs, *of_layer, quantized, layer)
+        y, saved, status = scales.forward((x, topk_ids, topk_probs, *of_layer, quantized), others[3], layer)
         # A leaf that went through hooks of saved tensors, such as those of checkpoints, could no longer reach its
         # `.grad`.
         ctx.leaves = [weight if weight is not None and weight.is_leaf else None for weight in weights]
@@ -127,8 +129,10 @@ class _DataHalfFunction(torch.autograd.Function):
         *kept, w1, w2, b1, b2 = ctx.saved_tensors
         weights = [made if leaf is None else leaf for made, leaf in zip((w1, w2, b1, b2), ctx.leaves)]
         dy = rows_of(dy)
-        dx, dprobs, deferred = ops.backward_data(dy, *kept, ctx.layer)
-        delayed, gradient_dtypes, parameters = ctx.others
+        delayed, gradient_dtypes, parameters, state, updates_scales = ctx.others
+        dx, dprobs, deferred = scales.backward_data((dy, *kept), state, ctx.layer)
+        if updates_scales:
+            scales.update(state, ctx.layer)
         arguments = (dy, *kept)
         if dx.dim() == 2 or dprobs.dim() == 2:  # the data half has read the inputs
             none = dy.new_empty(0)

@@ -8,10 +8,15 @@ from typing import Any
 
 import torch
 
+from moejit.errors import Error
 from moejit.torch import _plan, texts
 
 WEIGHT_GRADIENTS = ("dw1", "dw2", "db1", "db2")
 GRADIENTS = ("dx", "dprobs", *WEIGHT_GRADIENTS)
+# The state of layers whose scales follow from the steps before, in the order of operators: the tensors that forward and
+# quantize take, and those that backward takes.
+FORWARD_STATE = ("fc1_amax_history", "fc2_amax_history", "fc1_scale", "fc2_scale")
+GRADIENT_STATE = ("fc1_grad_amax_history", "fc2_grad_amax_history", "fc1_grad_scale", "fc2_grad_scale")
 
 
 @torch.compiler.assume_constant_result
@@ -92,14 +97,26 @@ def call_fields(description: str, gradients: tuple[str, ...], wgrad_dtype: str, 
 
 @functools.lru_cache(maxsize=None)
 def _call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
-               topk_probs_dtype: str, has_halves: bool) -> str:
-    return layer_text(call_fields(description, gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype, has_halves),
+               topk_probs_dtype: str, has_halves: bool, keeps_state: bool) -> str:
+    text = layer_text(call_fields(description, gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype, has_halves),
                       target)
+    if not keeps_state:
+        _refuse_state(plan_of(text))
+    return text
+
+
+def _refuse_state(planned: _plan.Plan) -> None:
+    """Refuses layers whose scales follow from the steps before where nobody keeps a state for them."""
+    if planned.has_state:
+        raise Error("unsupported", "plan",
+                    f'recipe "{json.loads(planned.json)["recipe"]}" has a state from step to step, which only modules of '
+                    "moejit.torch.Experts keep", 'use "fp8_current", whose scales are those of the step, or Experts')
 
 
 @torch.compiler.assume_constant_result
 def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str,
-              topk_ids_dtype: str = "i64", topk_probs_dtype: str = "f32", has_halves: bool = False) -> str:
+              topk_ids_dtype: str = "i64", topk_probs_dtype: str = "f32", has_halves: bool = False,
+              keeps_state: bool = False) -> str:
     """Returns the text of a layer for one call.
 
     Args:
@@ -110,8 +127,13 @@ def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_d
         topk_ids_dtype: "i32" or "i64".
         topk_probs_dtype: "f32" or "bf16".
         has_halves: Whether backward is called in two halves; then there are gradients.
+        keeps_state: Whether the caller keeps the state of recipes that have one.
+
+    Raises:
+        moejit.Error: As layer_text(); "unsupported": the recipe has a state and the caller keeps none.
     """
-    return _call_text(description, target, gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype, has_halves)
+    return _call_text(description, target, gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype, has_halves,
+                      keeps_state)
 
 
 @torch.compiler.assume_constant_result

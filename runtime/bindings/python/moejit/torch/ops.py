@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 
 import torch
 
@@ -12,7 +13,7 @@ from moejit.info import TensorInfo
 from moejit.library import load
 from moejit.torch import _plan
 from moejit.torch._operation import plan_of as operation_plan_of
-from moejit.torch.layers import plan_of
+from moejit.torch.layers import FORWARD_STATE, GRADIENT_STATE, plan_of
 
 DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32, "I64": torch.int64, "U32": torch.int32,
           "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "F8_E8M0": torch.float8_e8m0fnu,
@@ -163,6 +164,21 @@ def _backward_weights_add(dy, saved, x, topk_probs, w1, w2, b1, b2, quantized, q
     check(plan_of(layer), 0, "backward_weights", saved=saved, deferred=deferred, dw1=main_dw1, dw2=main_dw2)
 
 
+def with_state(fake: Callable, names: tuple[str, ...]) -> Callable:
+    """Returns the fake of an operator's overload with a state, whose tensors are the last ones."""
+    def fake_with_state(*arguments):
+        first = sum(isinstance(argument, torch.Tensor) for argument in arguments) - len(names)
+        end = first + len(names)
+        check(plan_of(arguments[-1]), 0, "update_scales", **dict(zip(names, arguments[first:end])))
+        return fake(*arguments[:first], *arguments[end:])
+    return fake_with_state
+
+
+def _update_scales(fc1_amax_history, fc2_amax_history, fc1_scale, fc2_scale, is_backward, layer):
+    state = fc1_amax_history, fc2_amax_history, fc1_scale, fc2_scale
+    check(plan_of(layer), 0, "update_scales", **dict(zip(GRADIENT_STATE if is_backward else FORWARD_STATE, state)))
+
+
 def _operation(in0, in1, in2, in3, in4, in5, in6, in7, operation):
     planned = operation_plan_of(operation)
     given = dict(zip([info.name for info in planned.inputs], (in0, in1, in2, in3, in4, in5, in6, in7)))
@@ -179,6 +195,11 @@ for _name, _fake in (("quantize", _quantize), ("quantize_", _quantize_in_place),
                      ("infer", _infer), ("quantize_forward", _quantize_forward),
                      ("backward", _backward), ("backward_add", _backward_add), ("backward_data", _backward_data),
                      ("backward_weights", _backward_weights), ("backward_weights_add", _backward_weights_add),
+                     ("update_scales", _update_scales),
+                     *((f"{name}.with_state", with_state(fake, FORWARD_STATE)) for name, fake in
+                       (("quantize", _quantize), ("quantize_", _quantize_in_place), ("forward", _forward))),
+                     *((f"{name}.with_state", with_state(fake, GRADIENT_STATE)) for name, fake in
+                       (("backward", _backward), ("backward_add", _backward_add), ("backward_data", _backward_data))),
                      *((f"operation.outputs{count}", _operation) for count in _OUTPUTS)):
     torch.library.register_fake(f"moejit::{_name}", _fake)
 
@@ -193,4 +214,11 @@ backward_add = torch.ops.moejit.backward_add.default
 backward_data = torch.ops.moejit.backward_data.default
 backward_weights = torch.ops.moejit.backward_weights.default
 backward_weights_add = torch.ops.moejit.backward_weights_add.default
+quantize_with_state = torch.ops.moejit.quantize.with_state
+quantize_with_state_ = torch.ops.moejit.quantize_.with_state
+forward_with_state = torch.ops.moejit.forward.with_state
+backward_with_state = torch.ops.moejit.backward.with_state
+backward_add_with_state = torch.ops.moejit.backward_add.with_state
+backward_data_with_state = torch.ops.moejit.backward_data.with_state
+update_scales = torch.ops.moejit.update_scales.default
 operation = {count: getattr(torch.ops.moejit.operation, f"outputs{count}") for count in _OUTPUTS}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Updates the kept weights of whole models, for compiled and captured inference."""
+"""Updates of whole models: kept weights, for compiled and captured inference, and scales."""
 from __future__ import annotations
 
 import torch
 
-from moejit.torch import hf
+from moejit.torch import hf, scales
 from moejit.torch.experts import Experts
 from moejit.torch.gathered import is_sharded
 
@@ -45,3 +45,24 @@ def update_weights(model: torch.nn.Module) -> None:
             hf.keep_weights(module)
         elif module._call.cache_weights is not False:
             module.update_weights()
+
+
+def update_scales(model: torch.nn.Module, amax_reduction_group: torch.distributed.ProcessGroup | None = None) -> None:
+    """Calls update_scales() of all Experts of a model whose recipe is "fp8_delayed".
+
+    Args:
+        model: A model with such modules, made with `update_scales_in_backward=False`.
+        amax_reduction_group: Ranks with copies of the model. They reduce what all modules have recorded, with max, in
+            one collective.
+
+    Raises:
+        RuntimeError: There are no such modules.
+    """
+    found = [module for module in model.modules() if isinstance(module, Experts) and module._scaling_state()]
+    if not found:
+        raise RuntimeError(f'moejit: unsupported: {type(model).__name__} has no experts of recipe "fp8_delayed"\nhint: '
+                           "other recipes have no scales that follow from the steps before: leave update_scales() out")
+    if amax_reduction_group is not None:
+        scales.reduce_amaxes([module._scaling_state() for module in found], amax_reduction_group)
+    for module in found:
+        module.update_scales()
