@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch.utils.checkpoint import checkpoint
 
 from group_case import Case
+from scales_case import STATE
 from moejit.torch import Experts
 from moejit.torch.groups import layers_of
 
@@ -60,6 +61,19 @@ class Checks:
         case = self.case("fp8_flow", (700, 1024), sizes=(16, 1024, 512, 4), max_tokens=1024)
         self.compare("fp8_flow, 16 experts 1024 x 512", case.step(case.module(dist.group.WORLD), self.rank),
                      case.expected()[self.rank])
+
+    def scales(self):
+        """Steps of delayed scaling, and the state behind each."""
+        case = self.case("fp8_delayed", (48, 31), update_scales_in_backward=False, amax_history_len=4)
+        module = case.module(dist.group.WORLD)
+        for seed in range(4):
+            got = case.step(module, self.rank, seed)
+            self.compare(f"fp8_delayed, step {seed}", got, case.expected(seed)[self.rank])
+            module.update_scales()
+            case.whole.update_scales()
+            part = case.part_of_rank(self.rank)
+            self.tell(f"fp8_delayed, state behind step {seed}",
+                      [name for name in STATE if not torch.equal(getattr(module, name), part[name])])
 
     def graph(self):
         """Replays of a captured step with other tokens, routing and weights are what eager calls give."""
@@ -180,7 +194,7 @@ def main():
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)
     checks = Checks(rank, ranks, device)
-    for check in (checks.bits, checks.graph, checks.steps, checks.memory, checks.silent):
+    for check in (checks.bits, checks.scales, checks.graph, checks.steps, checks.memory, checks.silent):
         check()
     if options.time:
         checks.times()

@@ -148,3 +148,30 @@ def casts():
         made[f"fp8_delayed {algorithm}"] = (module.fc1_amax_history, module.fc1_scale, module.fc1_grad_amax_history,
                                             module.fc1_grad_scale)
     return made
+
+
+def layer_inputs():
+    """x, ids, probs, dy, w1 and w2 of experts; magnitudes that leave the activation its curve."""
+    x, dy = values(TOKENS, HIDDEN, seed=4) / 16, values(TOKENS, HIDDEN, seed=5) / 16
+    w1, w2 = values(EXPERTS, 2 * INNER, HIDDEN, seed=6) / 64, values(EXPERTS, HIDDEN, INNER, seed=7) / 64
+    ids = torch.stack([torch.arange(TOKENS) % 3 != 0, torch.arange(TOKENS) % 3 == 0], 1).long()
+    ids[::7, 1] = -1
+    probs = ((_words(2 * TOKENS, 8) & 0xff).float() + 1).view(TOKENS, 2) / 256
+    return x, ids.to(DEVICE), probs.to(DEVICE), dy, w1, w2
+
+
+def layers():
+    """{name: (y, dx, dw1, dw2)} of Experts."""
+    made = {}
+    for recipe, alignment in (("fp8_rowwise", 16), ("mxfp8", 64)):
+        x, ids, probs, dy, w1, w2 = layer_inputs()
+        module = Experts(EXPERTS, HIDDEN, INNER, 2, max_tokens=TOKENS, recipe=recipe, splits_alignment=alignment,
+                         device=DEVICE)
+        with torch.no_grad():
+            module.gate_up_proj.copy_(w1)
+            module.down_proj.copy_(w2)
+        x.requires_grad_()
+        y = module(x, ids, probs)
+        y.backward(dy)
+        made[f"{recipe} layer"] = y, x.grad, module.gate_up_proj.grad, module.down_proj.grad
+    return made

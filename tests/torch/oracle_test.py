@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Casts beside those of other libraries, which were run once: the CRC-32 of what they gave for the same inputs.
+"""Casts and whole layers beside other libraries, which were run once: the CRC-32 of what they gave for the same inputs.
 
 The numbers are those of functions in plain PyTorch: of torchao (36027d82d) tensor_to_scale() and to_fp8_saturated() for
 fp8_rowwise, to_mx() with RCEIL for mxfp8; of Transformer Engine (d0067d0da) BlockwiseQuantizerReference,
 CurrentScalingQuantizerRef and NVFP4QuantizerRef, and for fp8_delayed _amax_and_scale_update() with its division written
 as one operation, which its kernel has too: in torch, number / tensor is number * (1 / tensor).
+
+Layers have torchao's autograd functions for grouped Linears, _to_fp8_rowwise_then_scaled_grouped_mm() and the emulated
+mode of _to_mxfp8_then_scaled_grouped_mm(), between moejit's steps of bf16. Their GEMMs were computed as docs/recipes.md
+says that tensor cores add; y and the gradients of x and of both weights are bf16.
 """
 import unittest
 
@@ -35,7 +39,12 @@ ORACLES = {
     "fp8_delayed max": 0x6f39d95d,
     "fp8_delayed most_recent": 0xab2ff9cf,
 }
+LAYERS = {
+    "fp8_rowwise layer": 0x18b7e1ad,
+    "mxfp8 layer": 0x33d0bcb5,
+}
 INPUTS = 0x0d5e054b
+LAYER_INPUTS = 0x2741453c
 
 
 class Oracles(unittest.TestCase):
@@ -47,10 +56,19 @@ class Oracles(unittest.TestCase):
             with self.subTest(name):
                 self.assertEqual(f"0x{oracle_case.crc(*tensors):08x}", f"0x{ORACLES[name]:08x}")
 
+    def test_layers_have_the_bits_of_torchaos_grouped_linears(self):
+        made = oracle_case.layers()
+        self.assertEqual(set(made), set(LAYERS))
+        for name, tensors in made.items():
+            with self.subTest(name):
+                self.assertTrue(all(each.isfinite().all() and each.any() for each in tensors))
+                self.assertEqual(f"0x{oracle_case.crc(*tensors):08x}", f"0x{LAYERS[name]:08x}")
+
     def test_the_inputs_are_what_the_oracles_got(self):
         x, w1, w2, rows, routing = oracle_case.inputs()
         end = oracle_case.groups(routing)[-1][2]
         self.assertEqual(oracle_case.crc(x, w1, w2, rows[:end]), INPUTS)
+        self.assertEqual(oracle_case.crc(*oracle_case.layer_inputs()), LAYER_INPUTS)
 
 
 if __name__ == "__main__":
