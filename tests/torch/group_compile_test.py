@@ -30,7 +30,8 @@ class Module(torch.nn.Module):
         return x + 1
 
 
-class Compile(unittest.TestCase):
+class OneRank(unittest.TestCase):
+    """A process group of this process alone."""
 
     @classmethod
     def setUpClass(cls):
@@ -56,6 +57,9 @@ class Compile(unittest.TestCase):
         y = (module if function is None else function)(x, ids, probs)
         y.float().square().sum().backward()
         return [y.detach(), x.grad, probs.grad, *(each.grad for each in module.parameters())]
+
+
+class Compile(OneRank):
 
     def test_one_graph_has_the_bits_of_eager_with_every_backend(self):
         for backend, options in (("eager", {}), ("aot_eager", {"recipe": "bf16", "bias": True}), ("inductor", {})):
@@ -111,7 +115,7 @@ class Compile(unittest.TestCase):
         quantized, colwise = ops.quantize(w1, w2, layer)
         forward = (x, ids, probs, w1, w2, b1, b2, quantized, order, layer)
         _, saved = group_ops.group_forward(*forward)
-        kept = (torch.randn_like(x), saved, ids, w1, w2, b1, b2, quantized, colwise, order)
+        kept = (torch.randn_like(x), saved, x.new_empty(0), ids, w1, w2, b1, b2, quantized, colwise, order)
         main = [torch.zeros_like(each, dtype=torch.float32) for each in (w1, w2, b1, b2)]
         for operator, given in ((ops.quantize, (w1, w2, layer)), (group_ops.group_forward, forward),
                                 (group_ops.group_backward, (*kept, layer)),

@@ -42,25 +42,27 @@ void group_forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_
   stack[1] = saved.release();
 }
 
-// Adds what operators of backward begin with: dy, saved, topk_ids, w1, w2, b1, b2, quantized,
-// quantized_colwise.
+// Adds what operators of backward begin with: dy, saved, x, topk_ids, w1, w2, b1, b2, quantized,
+// quantized_colwise. A tensor of one dimension in place of x stands for none, for layers whose
+// backward does not read it: of groups, only layers of one rank do.
 template <std::size_t kCount>
 void add_inputs(Call& call, const ReadyLayer& ready, const std::array<Tensor, kCount>& in) {
   call.add("dy", in[0]);
   call.set_saved(in[1]);
-  call.add("topk_ids", in[2]);
-  call.add("w1", in[3]);
-  call.add("w2", in[4]);
-  call.add_unless_empty("b1", in[5]);
-  call.add_unless_empty("b2", in[6]);
-  add_quantized(call, ready, {in[7], in[8]}, MOEJIT_USED_BY_BACKWARD);
+  if (in[2].dl().ndim == 2) call.add("x", in[2]);
+  call.add("topk_ids", in[3]);
+  call.add("w1", in[4]);
+  call.add("w2", in[5]);
+  call.add_unless_empty("b1", in[6]);
+  call.add_unless_empty("b2", in[7]);
+  add_quantized(call, ready, {in[8], in[9]}, MOEJIT_USED_BY_BACKWARD);
   call.allocate_workspace();
 }
 
 template <typename State>
 void group_backward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<10 + State::kNames.size()> in(
-      stack, with_state<State>(std::array{"dy", "saved", "topk_ids", "w1", "w2", "b1", "b2",
+  Arguments<11 + State::kNames.size()> in(
+      stack, with_state<State>(std::array{"dy", "saved", "x", "topk_ids", "w1", "w2", "b1", "b2",
                                           "quantized", "quantized_colwise", "order"}));
   const Tensor& dy = in.tensors()[0];
   const ReadyGroupLayer& of_group = ready_group_layer(in.text(), dy.device());
@@ -81,8 +83,8 @@ void group_backward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result
 
 template <typename State>
 void group_backward_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
-  Arguments<14 + State::kNames.size(), 1> in(
-      stack, with_state<State>(std::array{"dy", "saved", "topk_ids", "w1", "w2", "b1", "b2",
+  Arguments<15 + State::kNames.size(), 1> in(
+      stack, with_state<State>(std::array{"dy", "saved", "x", "topk_ids", "w1", "w2", "b1", "b2",
                                           "quantized", "quantized_colwise", "order", "main_dw1",
                                           "main_dw2", "main_db1", "main_db2"}));
   const Tensor& dy = in.tensors()[0];
@@ -96,7 +98,7 @@ void group_backward_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*re
   add_state<State>(call, ready, in.tensors(), MOEJIT_USED_BY_BACKWARD);
   add_gradients(call, ready, kDataGradients, data);
   for (std::size_t i = 0; i < kWeightGradients.size(); ++i)
-    call.add_unless_empty(kWeightGradients[i], in.tensors()[10 + i]);
+    call.add_unless_empty(kWeightGradients[i], in.tensors()[11 + i]);
   check(moejit_group_layer_backward(of_group.layer, mode, call.get()));
   of_group.run_call_in_simulator();
   for (std::size_t i = 0; i < data.size(); ++i) stack[i] = data[i].release();
@@ -110,12 +112,14 @@ const std::array<Operator, 6> kGroupOperators = {{
      "Tensor b2, Tensor quantized, Tensor(a!) order, str layer) -> (Tensor y, Tensor saved)",
      group_forward<NoState>},
     {"group_backward",
-     "group_backward(Tensor dy, Tensor saved, Tensor topk_ids, Tensor w1, Tensor w2, Tensor b1, "
+     "group_backward(Tensor dy, Tensor saved, Tensor x, Tensor topk_ids, Tensor w1, Tensor w2, "
+     "Tensor b1, "
      "Tensor b2, Tensor quantized, Tensor quantized_colwise, Tensor(a!) order, str layer) -> "
      "(Tensor dx, Tensor dprobs, Tensor dw1, Tensor dw2, Tensor db1, Tensor db2)",
      group_backward<NoState>},
     {"group_backward_add",
-     "group_backward_add(Tensor dy, Tensor saved, Tensor topk_ids, Tensor w1, Tensor w2, Tensor "
+     "group_backward_add(Tensor dy, Tensor saved, Tensor x, Tensor topk_ids, Tensor w1, Tensor w2, "
+     "Tensor "
      "b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, Tensor(a!) order, Tensor(b!) "
      "main_dw1, Tensor(c!) main_dw2, Tensor(d!) main_db1, Tensor(e!) main_db2, bool overwrite, "
      "str layer) -> (Tensor dx, Tensor dprobs)",
@@ -127,14 +131,16 @@ const std::array<Operator, 6> kGroupOperators = {{
      "Tensor saved)",
      group_forward<ForwardState>},
     {"group_backward.with_state",
-     "group_backward.with_state(Tensor dy, Tensor saved, Tensor topk_ids, Tensor w1, Tensor w2, "
+     "group_backward.with_state(Tensor dy, Tensor saved, Tensor x, Tensor topk_ids, Tensor w1, "
+     "Tensor w2, "
      "Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, Tensor(a!) order, "
      "Tensor(b!) fc1_grad_amax_history, Tensor(c!) fc2_grad_amax_history, Tensor fc1_grad_scale, "
      "Tensor fc2_grad_scale, str layer) -> (Tensor dx, Tensor dprobs, Tensor dw1, Tensor dw2, "
      "Tensor db1, Tensor db2)",
      group_backward<GradientState>},
     {"group_backward_add.with_state",
-     "group_backward_add.with_state(Tensor dy, Tensor saved, Tensor topk_ids, Tensor w1, Tensor "
+     "group_backward_add.with_state(Tensor dy, Tensor saved, Tensor x, Tensor topk_ids, Tensor w1, "
+     "Tensor "
      "w2, Tensor b1, Tensor b2, Tensor quantized, Tensor quantized_colwise, Tensor(a!) order, "
      "Tensor(b!) main_dw1, Tensor(c!) main_dw2, Tensor(d!) main_db1, Tensor(e!) main_db2, "
      "Tensor(f!) fc1_grad_amax_history, Tensor(g!) fc2_grad_amax_history, Tensor fc1_grad_scale, "

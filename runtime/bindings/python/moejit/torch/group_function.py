@@ -57,5 +57,4 @@ def _kept(ctx, others: int) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tenso
     """Returns the arguments of an operator of backward from `saved` to the blocks, and the `others` tensors."""
     kept = ctx.saved_tensors
     none = kept[others].new_empty(0, dtype=torch.bfloat16)
-    saved, _, *rest = unpack(read_by_backward(ctx.layer), none, kept[others:])
-    return (saved, *rest), kept[:others]
+    return unpack(read_by_backward(ctx.layer), none, kept[others:]), kept[:others]

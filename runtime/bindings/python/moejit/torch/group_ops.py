@@ -19,19 +19,19 @@ def _forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, order, layer):
     return output(planned, "y", tokens, x), x.new_empty(planned.saved_bytes, dtype=torch.uint8)
 
 
-def _backward(dy, saved, topk_ids, w1, w2, b1, b2, quantized, quantized_colwise, order, layer):
+def _backward(dy, saved, x, topk_ids, w1, w2, b1, b2, quantized, quantized_colwise, order, layer):
     planned = plan_of(layer)
     tokens = dy.shape[0]
-    check(planned, tokens, "backward", dy=dy, saved=saved, topk_ids=topk_ids, w1=w1, w2=w2, quantized=quantized,
+    check(planned, tokens, "backward", dy=dy, saved=saved, x=x, topk_ids=topk_ids, w1=w1, w2=w2, quantized=quantized,
           quantized_colwise=quantized_colwise, order=order)
     return tuple(output(planned, name, tokens, dy) for name in ("dx", "dprobs", "dw1", "dw2", "db1", "db2"))
 
 
-def _backward_add(dy, saved, topk_ids, w1, w2, b1, b2, quantized, quantized_colwise, order, main_dw1, main_dw2,
-                        main_db1, main_db2, overwrite, layer):
+def _backward_add(dy, saved, x, topk_ids, w1, w2, b1, b2, quantized, quantized_colwise, order, main_dw1, main_dw2,
+                  main_db1, main_db2, overwrite, layer):
     planned = plan_of(layer)
     tokens = dy.shape[0]
-    check(planned, tokens, "backward", dy=dy, saved=saved, topk_ids=topk_ids, w1=w1, w2=w2, quantized=quantized,
+    check(planned, tokens, "backward", dy=dy, saved=saved, x=x, topk_ids=topk_ids, w1=w1, w2=w2, quantized=quantized,
           quantized_colwise=quantized_colwise, order=order, dw1=main_dw1, dw2=main_dw2)
     return output(planned, "dx", tokens, dy), output(planned, "dprobs", tokens, dy)
 

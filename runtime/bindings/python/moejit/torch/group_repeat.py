@@ -48,8 +48,8 @@ class _GroupTrainingFunction(torch.autograd.Function):
     def backward(ctx, dy):
         record = ctx.record
         order, *kept = ctx.saved_tensors
-        saved, _, *rest = unpack(record.is_read, record.none, kept)
-        dx, dprobs, *of_weights = group_ops.group_backward(rows_of(dy), saved, *rest, order, record.layer)
+        given = unpack(record.is_read, record.none, kept)
+        dx, dprobs, *of_weights = group_ops.group_backward(rows_of(dy), *given, order, record.layer)
         return *gradients(ctx.needs_input_grad, dx, dprobs, of_weights, record.gradient_dtypes), None
 
 

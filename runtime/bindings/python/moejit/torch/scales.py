@@ -104,14 +104,14 @@ class GroupStateFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dy):
-        (saved, _, *kept), others = _kept(ctx)
+        kept, others = _kept(ctx)
         dy, order, state, layer = rows_of(dy), others[8], others[4:8], ctx.layer
         if ctx.options.dummies is None:
-            made = group_ops.group_backward_with_state(dy, saved, *kept, order, *state, layer)
+            made = group_ops.group_backward_with_state(dy, *kept, order, *state, layer)
         else:
-            made = group_ops.group_backward_add_with_state(dy, saved, *kept, order, *others[9:], *state,
+            made = group_ops.group_backward_add_with_state(dy, *kept, order, *others[9:], *state,
                                                            ctx.options.overwrites, layer)
-        return *_results(ctx, made, kept[1:5], others), *[None] * len(others)
+        return *_results(ctx, made, kept[3:7], others), *[None] * len(others)
 
 
 def _is_read(ctx) -> tuple[bool, bool, bool, bool]:
