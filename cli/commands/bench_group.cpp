@@ -167,7 +167,8 @@ Result<void> bench_group(const BenchCommand& command, const Layer& described, Te
   for (const char* const weights : {"w1", "w2"}) repeat_experts(inputs.at(weights), one);
   const std::vector<int64_t> tokens(static_cast<std::size_t>(command.ranks), bench.tokens);
   const std::vector<TensorMap> of_ranks = split_inputs(layer, inputs, tokens);
-  MOEJIT_TRY_ASSIGN(const auto session, GroupSession::create(layer, *devices, *engine, of_ranks));
+  MOEJIT_TRY_ASSIGN(const auto session,
+                    open_session(layer, *devices, *engine, of_ranks, command.tuning));
   MOEJIT_TRY(session->update_weights());
   MOEJIT_TRY_ASSIGN(const GroupTimes measured,
                     measure_group(*session, *devices,

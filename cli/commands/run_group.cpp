@@ -82,9 +82,9 @@ Result<TensorMap> run_one_rank(const Layer& layer, runtime::Device& device, runt
 
 Result<std::vector<TensorMap>> run_ranks(const Layer& layer, GroupDevices& devices,
                                          runtime::Engine& engine, const TensorMap& inputs,
-                                         GroupReport& report) {
+                                         const TuningOptions& records, GroupReport& report) {
   const std::vector<TensorMap> of_ranks = split_inputs(layer, inputs, report.tokens);
-  MOEJIT_TRY_ASSIGN(const auto session, GroupSession::create(layer, devices, engine, of_ranks));
+  MOEJIT_TRY_ASSIGN(const auto session, open_session(layer, devices, engine, of_ranks, records));
   MOEJIT_TRY(session->update_weights());
   MOEJIT_TRY(session->forward());
   if (has_backward(layer)) MOEJIT_TRY(session->backward(compiler::GradientMode::kOverwrite));
@@ -192,7 +192,7 @@ Result<void> run_group(const RunCommand& command, const Layer& described, Termin
   inputs.merge(random_weights_of(one, one.local_experts, command.inputs.seed));
   if (has_backward(layer)) inputs.merge(random_gradient(one, all, command.inputs.seed));
   MOEJIT_TRY_ASSIGN(const std::vector<TensorMap> results,
-                    run_ranks(layer, *devices, *engine, inputs, report));
+                    run_ranks(layer, *devices, *engine, inputs, command.tuning, report));
   if (command.check) {
     const bool is_simulated = devices->device(0).target().kind == compiler::TargetKind::kSim;
     MOEJIT_TRY_ASSIGN(const OpenedTarget target,

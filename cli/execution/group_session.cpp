@@ -13,18 +13,17 @@ using compiler::TensorPlan;
 using runtime::DeviceMemory;
 using runtime::GroupMember;
 
-Result<std::unique_ptr<GroupSession>> GroupSession::create(const compiler::Layer& layer,
-                                                           GroupDevices& devices,
-                                                           runtime::Engine& engine,
-                                                           std::span<const TensorMap> inputs,
-                                                           int64_t timeout_ms) {
+Result<std::unique_ptr<GroupSession>> GroupSession::create(
+    const compiler::Layer& layer, GroupDevices& devices, runtime::Engine& engine,
+    std::span<const TensorMap> inputs, int64_t timeout_ms, const compiler::Tuning* tuning) {
   std::unique_ptr<GroupSession> session(new GroupSession(devices));
   std::vector<GroupPlan> plans;
   std::vector<GroupMember> members;
   for (int32_t rank = 0; rank < devices.ranks(); ++rank) {
-    MOEJIT_TRY_ASSIGN(GroupPlan plan,
-                      compiler::plan_group_layer(layer, devices.device(rank).target(),
-                                                 {.rank = rank, .timeout_ms = timeout_ms}));
+    MOEJIT_TRY_ASSIGN(
+        GroupPlan plan,
+        compiler::plan_group_layer(layer, devices.device(rank).target(),
+                                   {.tuning = tuning, .rank = rank, .timeout_ms = timeout_ms}));
     members.push_back({.base = devices.memory(rank),
                        .bytes = plan.memory.bytes,
                        .identity = compiler::group_identity(plan)});

@@ -17,12 +17,14 @@ namespace moejit::cli {
 // must live longer. Calls of one function are made on rank 0, 1, ... and do not wait.
 class GroupSession {
  public:
-  // Plans, adopts, compiles, allocates and uploads. `inputs` are those of split_inputs().
+  // Plans, adopts, compiles, allocates and uploads. `inputs` are those of split_inputs(). The ranks
+  // are planned with `tuning`, null for none, which need not live longer than the call.
   static Result<std::unique_ptr<GroupSession>> create(const compiler::Layer& layer,
                                                       GroupDevices& devices,
                                                       runtime::Engine& engine,
                                                       std::span<const TensorMap> inputs,
-                                                      int64_t timeout_ms = 10000);
+                                                      int64_t timeout_ms = 10000,
+                                                      const compiler::Tuning* tuning = nullptr);
 
   const compiler::GroupPlan& plan(int32_t rank) const { return at(rank).layer->plan(); }
   const runtime::CallMemory& memory(int32_t rank) const { return at(rank).memory; }

@@ -70,6 +70,15 @@ class Tuning(tool.ToolTest):
         self.assertIn("tuned: band_tiles=4 ", explained)
         self.assertIn("kBandTiles = 4;", self.succeed("emit", operation, "--tuning", record).stdout)
 
+    def test_ranks_of_a_group_run_what_the_records_say(self):
+        group = TINY.parent / "tiny-ep2.json"
+        record, _ = self.tuned(group, "gemm_fc2", band_tiles=4)
+        run = ["run", group, "--ranks", "2", "--target", "sim", "--tokens", "5"]
+        self.assertTrue(self.succeed_json(*run, "--check", "--tuning", record)["check"]["passed"])
+        absent = self.run_tool(*run, "--tuning", self.folder / "absent.json")
+        self.assertNotEqual(absent.returncode, 0)
+        self.assertIn("absent.json", absent.stderr)
+
     def test_the_records_that_come_with_the_examples_have_their_problems(self):
         for gpu, layers in (("h100-sxm", ("deepseek-v3-ep8", "gpt-oss-20b", "mixtral-8x7b", "qwen3-30b-a3b")),
                             ("h200-sxm", ("deepseek-v3-ep8", "qwen3-235b-a22b-ep8"))):
