@@ -4,6 +4,7 @@
 #include "cli/commands/bench_run.h"
 #include "cli/commands/run_group.h"
 #include "cli/commands/run_report.h"
+#include "cli/commands/tuning_records.h"
 #include "cli/execution/group_times.h"
 #include "cli/execution/open_engine.h"
 #include "cli/inputs/random_layer_inputs.h"

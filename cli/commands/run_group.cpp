@@ -4,6 +4,7 @@
 #include "cli/check/check_group.h"
 #include "cli/check/check_plan.h"
 #include "cli/commands/run_report.h"
+#include "cli/commands/tuning_records.h"
 #include "cli/execution/group_session.h"
 #include "cli/execution/layer_session.h"
 #include "cli/execution/open_engine.h"
