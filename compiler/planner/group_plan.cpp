@@ -5,6 +5,7 @@
 #include "compiler/memory_layout.h"
 
 #include <algorithm>
+#include <array>
 #include <fmt/core.h>
 
 namespace moejit::compiler {
@@ -14,20 +15,37 @@ bool has_place(const GroupMemory& memory, std::string_view name) {
   return std::ranges::find(memory.tensors, name, &PlacedTensor::name) != memory.tensors.end();
 }
 
-// Places what peers reach: of tensors that each rank has, those of `rank`; and the epoch.
+// Places a tensor of that name, if it has no place yet.
+void place(GroupMemory& memory, std::string name, int64_t bytes) {
+  if (has_place(memory, name)) return;
+  memory.tensors.push_back({.name = std::move(name), .bytes = bytes, .offset = memory.bytes});
+  memory.bytes = align_offset(memory.bytes + bytes);
+}
+
+// Places what peers reach: of tensors that each rank has, those of `rank`; and the epoch. Layers
+// with other kernels share the memory, so that the order is always the same, and the flags of
+// routes have a place in every group that exchanges choices.
 GroupMemory memory_of(const Plan& plan, int64_t rank) {
-  GroupMemory memory;
+  constexpr std::array kFirst = std::to_array<std::string_view>(
+      {"group_status", "epoch", "choice_ids", "choice_probs", "choice_flags", "route_flags",
+       "slots", "slot_scales", "row_flags", "tickets"});
   const std::string own = fmt::format("_{}", rank);
+  std::vector<PlacedTensor> found;
   for (const TensorPlan& tensor : plan.tensors) {
     if (tensor.role != TensorRole::kGroup) continue;
     const bool is_of_rank = tensor.name.ends_with(own);
     if (!is_of_rank && tensor.name != "epoch") continue;
-    const std::string name =
-        tensor.name.substr(0, tensor.name.size() - (is_of_rank ? own.size() : 0));
-    if (has_place(memory, name)) continue;
-    memory.tensors.push_back({.name = name, .bytes = tensor.bytes, .offset = memory.bytes});
-    memory.bytes = align_offset(memory.bytes + tensor.bytes);
+    const std::size_t end = tensor.name.size() - (is_of_rank ? own.size() : 0);
+    found.push_back({.name = tensor.name.substr(0, end), .bytes = tensor.bytes});
+    if (found.back().name == "choice_flags")  // for counts and for rows of each piece
+      found.push_back({.name = "route_flags", .bytes = 2 * tensor.bytes});
   }
+  GroupMemory memory;
+  for (const std::string_view name : kFirst)
+    if (const auto first = std::ranges::find(found, name, &PlacedTensor::name);
+        first != found.end())
+      place(memory, first->name, first->bytes);
+  for (const PlacedTensor& tensor : found) place(memory, tensor.name, tensor.bytes);
   return memory;
 }
 

@@ -3,6 +3,7 @@
 
 #include "runtime/driver/driver_api.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <fmt/core.h>
@@ -17,12 +18,7 @@ Communicator::Communicator(const NcclApi& api, int64_t deadline_ms)
 Result<void> Communicator::settle(NcclComm comm, const char* call, NcclResult result) const {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms_);
   while (result == kNcclInProgress) {
-    if (std::chrono::steady_clock::now() > deadline)
-      return fail(Stage::kLoad, ErrorCode::kInterrupted,
-                  fmt::format("{} was not done within {} ms, wanted all {} ranks", call,
-                              deadline_ms_, ranks_),
-                  "start all ranks, with the id that one of them made, and let their hosts reach "
-                  "each other: NCCL_SOCKET_IFNAME names the interface");
+    if (std::chrono::steady_clock::now() > deadline) return not_done(call);
     std::this_thread::sleep_for(std::chrono::microseconds(200));
     if (const NcclResult asked = api_.comm_get_async_error(comm, &result); asked != kNcclSuccess)
       result = asked;
@@ -44,8 +40,33 @@ Result<void> Communicator::join(const NcclPlace& place) {
   MOEJIT_TRY(settle(parent_, "ncclCommInitRankConfig", result));
   result = api_.comm_split(parent_, 0, rank_, &split_, &steps);
   MOEJIT_TRY(settle(parent_, "ncclCommSplit", result));
-  comm_ = split_;
+  MOEJIT_TRY(await_split());
   return settle(comm_, "ncclCommSplit", kNcclInProgress);
+}
+
+// The parent may tell of success while the communicator is still being made: it is null until then
+// (NCCL 2.28, ncclCommInitChildComm in src/init.cc).
+Result<void> Communicator::await_split() {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms_);
+  const std::atomic_ref<NcclComm> made(split_);
+  while ((comm_ = made.load(std::memory_order_acquire)) == nullptr) {
+    NcclResult state = kNcclSuccess;
+    const NcclResult asked = api_.comm_get_async_error(parent_, &state);
+    const NcclResult result = asked == kNcclSuccess ? state : asked;
+    if (result != kNcclSuccess && result != kNcclInProgress)
+      return tl::make_unexpected(nccl_error(api_, Stage::kLoad, "ncclCommSplit", result));
+    if (std::chrono::steady_clock::now() > deadline) return not_done("ncclCommSplit");
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return {};
+}
+
+tl::unexpected<Error> Communicator::not_done(const char* call) const {
+  return fail(
+      Stage::kLoad, ErrorCode::kInterrupted,
+      fmt::format("{} was not done within {} ms, wanted all {} ranks", call, deadline_ms_, ranks_),
+      "start all ranks, with the id that one of them made, and let their hosts reach each "
+      "other: NCCL_SOCKET_IFNAME names the interface");
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::open(const NcclApi& api,

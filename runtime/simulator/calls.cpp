@@ -66,6 +66,8 @@ constexpr sim::Calls kCalls{
                     Site site) { return cta_of(m).wait_flag(flag, wanted, deadline, site); },
     .store_flag = [](Machine* m, void* flag, uint32_t value, bool is_release,
                      Site site) { cta_of(m).store_flag(flag, value, is_release, site); },
+    .add_to_flag = [](Machine* m, void* flag, uint32_t value,
+                      Site site) { return cta_of(m).add_to_flag(flag, value, site); },
     .fence_system = [](Machine* m) { cta_of(m).fence_system(); },
     .global_nanoseconds = [](Machine* m, Site site) { return cta_of(m).global_nanoseconds(site); },
     .issue_wgmma = [](Machine* m, const sim::WgmmaLane* lane,

@@ -108,6 +108,7 @@ class Cta {
   uint32_t load_flag(const void* flag, sim::Site site);
   uint32_t wait_flag(const void* flag, uint32_t wanted, uint64_t deadline, sim::Site site);
   void store_flag(void* flag, uint32_t value, bool is_release, sim::Site site);
+  uint32_t add_to_flag(void* flag, uint32_t value, sim::Site site);
   void fence_system();
   uint64_t global_nanoseconds(sim::Site site);
 
@@ -255,6 +256,7 @@ class Cta {
   std::string describe(const Trouble& trouble, const char* verb, uint64_t bytes) const;
   std::string describe_flag_wait(int32_t thread) const;
   // group/system_calls.cpp
+  void put_flag(uintptr_t flag, uint32_t value, bool is_release, sim::Site site);
   uintptr_t flag_at(const void* flag, bool is_write, sim::Site site);
   uint32_t read_flag(uintptr_t flag, sim::Site site);
   void wait_for_change(uintptr_t flag, uint32_t wanted, uint32_t seen, uint64_t deadline,

@@ -14,7 +14,7 @@
 
 namespace moejit::sim {
 
-inline constexpr uint32_t kMachineVersion = 6;
+inline constexpr uint32_t kMachineVersion = 7;
 inline constexpr uintptr_t kSlabBytes = uintptr_t{1} << 27;
 // Shared addresses do not start at 0, as on the hardware, where the system keeps the first KiB.
 inline constexpr uint32_t kSharedBase = 1024;
@@ -157,6 +157,8 @@ struct Calls {
   uint32_t (*load_flag)(Machine*, const void* flag, Site);
   uint32_t (*wait_flag)(Machine*, const void* flag, uint32_t wanted, uint64_t deadline, Site);
   void (*store_flag)(Machine*, void* flag, uint32_t value, bool is_release, Site);
+  // Adds to a flag, acquires and releases. Returns what it was.
+  uint32_t (*add_to_flag)(Machine*, void* flag, uint32_t value, Site);
   void (*fence_system)(Machine*);
   uint64_t (*global_nanoseconds)(Machine*, Site);
 

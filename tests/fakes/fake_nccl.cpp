@@ -5,6 +5,7 @@
 // communicator is aborted. It orders nothing on streams.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -14,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -26,12 +28,14 @@ enum Result {
   kInProgress = 7
 };
 
+struct Comm;
+
 // All communicators of one id, or of one split.
 struct World {
   int ranks = 0;
   int come = 0;
   std::shared_ptr<World> split;
-  int in_split = 0;
+  std::vector<std::pair<Comm**, int>> in_split;  // where to put a communicator, and its rank
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> mail;  // by sender and receiver
 };
 
@@ -39,7 +43,6 @@ struct Comm {
   std::shared_ptr<World> world;
   int rank = 0;
   bool is_aborted = false;
-  bool is_split = false;  // whether its rank has asked for a split
 };
 
 struct Config {
@@ -134,7 +137,8 @@ int ncclCommInitRankConfig(Comm** made, int ranks, UniqueId id, int rank, const 
   return kInProgress;
 }
 
-// A rank's communicator of the split is there when all have asked for it.
+// A rank's communicator of the split is there some time after all have asked for it. Until then it
+// is null, and its parent tells of success, as NCCL's does.
 int ncclCommSplit(Comm* comm, int, int key, Comm** made, const Config* config) {
   if (!is_valid(config) || config->blocking != 1) return kInvalidArgument;
   const std::lock_guard lock(mutex());
@@ -144,19 +148,24 @@ int ncclCommSplit(Comm* comm, int, int key, Comm** made, const Config* config) {
     world.split = std::make_shared<World>();
     world.split->ranks = world.ranks;
   }
-  ++world.in_split;
-  comm->is_split = true;
-  *made = add(world.split, key);
+  *made = nullptr;
+  world.in_split.emplace_back(made, key);
+  if (std::ssize(world.in_split) < world.ranks) return kInProgress;
+  std::thread([of = comm->world] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const std::lock_guard in_time(mutex());
+    for (const auto& [place, rank] : of->in_split)
+      std::atomic_ref(*place).store(add(of->split, rank), std::memory_order_release);
+  }).detach();
   return kInProgress;
 }
 
 int ncclCommGetAsyncError(Comm* comm, int* error) {
+  if (comm == nullptr) return kInvalidArgument;
   const std::lock_guard lock(mutex());
   const World& world = *comm->world;
   // That of a split is made by its parent, whose ranks came one by one.
-  const bool is_whole = comm->is_split   ? world.in_split == world.ranks
-                        : world.come > 0 ? world.come == world.ranks
-                                         : true;
+  const bool is_whole = world.come == 0 || world.come == world.ranks;
   *error = comm->is_aborted ? kRemoteError : is_whole ? kSuccess : kInProgress;
   return kSuccess;
 }

@@ -70,6 +70,7 @@ NcclCase nccl_case(const std::string& name) {
   if (name == "bf16") {
     of.layer.recipe = compiler::Recipe::kBf16;
     of.layer.dispatch = compiler::Dispatch::kNone;
+    of.layer.splits_alignment = 64;  // as backward wants it on a GPU
     of.layer.hidden = 160;
     of.layer.max_tokens = 2048;
     of.tokens = {2048, 1500};

@@ -112,6 +112,19 @@ void Cta::order_peer_stores() {
                         [&](const PeerStore& store) { rank_->group.land(store); });
 }
 
+uint32_t Cta::add_to_flag(void* flag, uint32_t value, sim::Site site) {
+  if (rank_ == nullptr) {
+    return __atomic_fetch_add(
+        static_cast<uint32_t*>(access_global(flag, 4, sim::Access::kAtomic, site)), value,
+        __ATOMIC_ACQ_REL);
+  }
+  set_aside_now_and_then();
+  const uint32_t old = read_flag(flag_at(flag, true, site), site);
+  // What this thread has just learned from those before it is part of what it tells.
+  put_flag(flag_at(flag, true, site), old + value, true, site);
+  return old;
+}
+
 void Cta::store_flag(void* flag, uint32_t value, bool is_release, sim::Site site) {
   if (rank_ == nullptr) {
     __atomic_store_n(static_cast<uint32_t*>(access_global(flag, 4, sim::Access::kAtomic, site)),
@@ -119,7 +132,10 @@ void Cta::store_flag(void* flag, uint32_t value, bool is_release, sim::Site site
     return;
   }
   set_aside_now_and_then();
-  const uintptr_t address = flag_at(flag, true, site);
+  put_flag(flag_at(flag, true, site), value, is_release, site);
+}
+
+void Cta::put_flag(uintptr_t address, uint32_t value, bool is_release, sim::Site site) {
   GroupState& group = rank_->group;
   if (is_release) fence_system();
   const Accessor who{rank_->knowledge, actor(), site};

@@ -17,6 +17,7 @@
 #include "moejit_device/core/integer.cuh"
 #include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/memory.cuh"
+#include "moejit_device/ptx/system_memory.cuh"
 #include "moejit_device/ptx/thread.cuh"
 
 namespace moejit::device {
@@ -45,7 +46,7 @@ class UnitWalk {
     ptx::sync_cta();
     if (ptx::thread_index() != 0) return;
     const uint32_t others = static_cast<uint32_t>(ptx::cta_count()) - 1;
-    if (ptx::fetch_add(tickets_ + 2, 1u) != others) return;
+    if (ptx::fetch_add_ordered(tickets_ + 2, 1u) != others) return;
     for (int32_t i = 0; i < 3; ++i) ptx::store(tickets_ + i, 0u);
     at_end();
   }

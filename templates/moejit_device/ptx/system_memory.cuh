@@ -36,6 +36,17 @@ MOEJIT_DEVICE void store_relaxed_system(GlobalPtr<uint32_t> flag, uint32_t value
   asm volatile("st.relaxed.sys.global.b32 [%0], %1;" ::"l"(flag.address), "r"(value) : "memory");
 }
 
+// Adds `value` to a word of this rank and returns what it was. Whoever adds later has what this
+// thread did before, and others before a barrier with it, behind itself.
+MOEJIT_DEVICE uint32_t fetch_add_ordered(GlobalPtr<uint32_t> flag, uint32_t value) {
+  uint32_t old;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(old)
+               : "l"(flag.address), "r"(value)
+               : "memory");
+  return old;
+}
+
 // Orders this thread's accesses so far, and what barriers ordered before them, before its later
 // ones, as all ranks see them.
 MOEJIT_DEVICE void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }

@@ -27,6 +27,12 @@ MOEJIT_DEVICE void store_relaxed_system(GlobalPtr<uint32_t> flag, uint32_t value
   m->calls->store_flag(m, flag.address, value, false, site);
 }
 
+MOEJIT_DEVICE uint32_t fetch_add_ordered(GlobalPtr<uint32_t> flag, uint32_t value,
+                                         Site site = Site::here()) {
+  Machine* m = machine();
+  return m->calls->add_to_flag(m, flag.address, value, site);
+}
+
 MOEJIT_DEVICE void fence_system() {
   Machine* m = machine();
   m->calls->fence_system(m);

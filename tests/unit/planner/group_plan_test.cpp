@@ -4,6 +4,7 @@
 #include "compiler/compiler.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <string>
 
@@ -239,6 +240,23 @@ TEST(GroupPlanner, CountsTheGroupsMemory) {
             256 + 256 + 1024 + 1024 + 256 + 32768 + 1024 + 512 + 256 + 256 + 65536 + 768);
   for (std::size_t i = 0; i < plan.memory.tensors.size(); ++i)
     EXPECT_EQ(plan.memory.tensors[i].offset % 256, 0);
+}
+
+// Modules of one model take the memory once, whatever kernels their recipes have.
+TEST(GroupPlanner, GivesRecipesTheSameMemory) {
+  std::vector<GroupMemory> memories;
+  for (const char* const recipe : {"bf16", "fp8_rowwise", "fp8_flow"})
+    for (const char* const passes : {R"(["forward"])", R"(["forward", "backward"])"})
+      memories.push_back(
+          planned(
+              parsed(with(fmt::format(
+                  R"("recipe": "{}", "dispatch": "none", "splits_alignment": 64, "passes": {}, )",
+                  recipe, passes))))
+              .memory);
+  for (std::size_t i = 0; i < memories.size(); ++i) {
+    EXPECT_TRUE(contains(memories[1], memories[i])) << i;
+    EXPECT_TRUE(contains(memories[i | 1], memories[0])) << i;
+  }
 }
 
 TEST(GroupPlanner, GivesAllRanksTheSameMemoryAndIdentity) {
