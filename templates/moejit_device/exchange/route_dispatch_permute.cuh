@@ -9,7 +9,7 @@
 // exchange the choices: each routes the piece that it received. They tell each other how many rows
 // each expert has in each piece, and from these counts each knows where its rows begin. The others
 // wait for the routes of all pieces before they receive rows. So all CTAs have to run at the same
-// time, and there are at least as many as pieces.
+// time. Where there are fewer CTAs than pieces, each ranks its pieces twice.
 //
 // route_flags [2, pieces] are of this rank: for a piece's counts, and for its route.
 //
@@ -47,7 +47,7 @@ struct RouteDispatchPermute {
   MOEJIT_DEVICE static void run(const RouteDispatchPermuteParams& params) {
     const ExchangeGroup group = ExchangeGroup::before_arrival(params.dispatch.group);
     Choices::save_tokens(params.choices);
-    if (ptx::cta_index() < kPieces) route_piece(params, group, ptx::cta_index());
+    route_pieces(params, group);
     bool is_routed = false;
     Dispatch::move(params.dispatch, group, [&] {
       if (!is_routed) await_pieces(group, params.route_flags + kPieces);
@@ -56,19 +56,33 @@ struct RouteDispatchPermute {
   }
 
  private:
-  MOEJIT_DEVICE static void route_piece(const RouteDispatchPermuteParams& params,
-                                        const ExchangeGroup& group, int32_t piece) {
-    Choices::send(params.choices, group, piece);
-    Choices::receive(params.choices, group, piece);
-    ptx::sync_cta();  // the choices of the piece are in their slots
-    const Routing route(params.route, Choices::begin_of(piece), Choices::end_of(piece), piece == 0);
-    route.place_part([&] {
+  // Calls visit(piece) for the pieces of this CTA. Every thread calls.
+  template <typename Visit>
+  MOEJIT_DEVICE static void for_each_piece(Visit visit) {
+    for (int32_t piece = ptx::cta_index(); piece < kPieces; piece += ptx::cta_count()) visit(piece);
+  }
+  MOEJIT_DEVICE static Routing route_of(const RouteDispatchPermuteParams& params, int32_t piece) {
+    return Routing(params.route, Choices::begin_of(piece), Choices::end_of(piece), piece == 0);
+  }
+
+  MOEJIT_DEVICE static void route_pieces(const RouteDispatchPermuteParams& params,
+                                         const ExchangeGroup& group) {
+    for_each_piece([&](int32_t piece) { Choices::send(params.choices, group, piece); });
+    for_each_piece([&](int32_t piece) {
+      Choices::receive(params.choices, group, piece);
+      ptx::sync_cta();  // the choices of the piece are in their slots
+      route_of(params, piece).rank_part();
       ptx::sync_cta();  // the warps' histograms are complete
       tell_counts(params, group, piece);
-      await_pieces(group, params.route_flags);
-      sum_counts(params, piece);
     });
-    group.raise(params.route_flags + kPieces, piece);
+    for_each_piece([&](int32_t piece) {
+      const Routing route = route_of(params, piece);
+      await_pieces(group, params.route_flags);
+      if (ptx::cta_count() < kPieces) route.rank_part();
+      sum_counts(params, piece);
+      route.place_ranked();
+      group.raise(params.route_flags + kPieces, piece);
+    });
   }
 
   // Tells the other CTAs how many rows each expert has in a piece.

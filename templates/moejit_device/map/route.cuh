@@ -89,10 +89,17 @@ struct Route {
   // from_part_on(). Every thread calls.
   template <typename CountAll>
   MOEJIT_DEVICE void place_part(CountAll count_all) const {
+    rank_part();
+    count_all();
+    place_ranked();
+  }
+  // Both halves of it. The warps' histograms are complete behind a barrier.
+  MOEJIT_DEVICE void rank_part() const {
     clear();
     ptx::sync_cta();  // all histograms are zero
     rank();
-    count_all();
+  }
+  MOEJIT_DEVICE void place_ranked() const {
     ptx::sync_cta();  // all histograms are complete
     if (ptx::warp_index() == 0) place_experts();
     ptx::sync_cta();  // the first histogram holds where this CTA's rows of an expert begin
