@@ -2,33 +2,14 @@
 #include "compiler/group_plan.h"
 
 #include "compiler/compiler.h"
+#include "tests/unit/planner/group_layers.h"
 
 #include <algorithm>
-#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <string>
 
 namespace moejit::compiler {
 namespace {
-
-// A description on two ranks, with `more` before the field.
-std::string with(std::string_view more,
-                 std::string_view group = R"({"ranks": 2, "combine": "partial"})") {
-  return R"({"experts": 8, "top_k": 2, "hidden": 256, "intermediate": 128, "max_tokens": 64, )" +
-         std::string(more) + R"("expert_parallel": )" + std::string(group) + "}";
-}
-
-Layer parsed(const std::string& text) {
-  const Result<Layer> layer = parse_layer(text, "layer.json");
-  EXPECT_TRUE(layer) << layer.error().message;
-  return layer.value_or(Layer{});
-}
-
-GroupPlan planned(const Layer& layer, int64_t rank = 0) {
-  auto plan = plan_group_layer(layer, {}, {.rank = rank});
-  EXPECT_TRUE(plan) << plan.error().message;
-  return plan ? std::move(*plan) : GroupPlan{};
-}
 
 TEST(ExpertParallel, IsReadAndWritten) {
   const Layer layer = parsed(with(""));
@@ -216,49 +197,6 @@ TEST(GroupPlanner, ExchangesNothingWithOneRank) {
 }
 
 // By hand: 64 tokens of a rank are chunks of one token, S = 128 slots.
-TEST(GroupPlanner, CountsTheGroupsMemory) {
-  const GroupPlan plan = planned(parsed(with("")));
-  const auto bytes_of = [&](std::string_view name) {
-    const auto found = std::ranges::find(plan.memory.tensors, name, &PlacedTensor::name);
-    return found == plan.memory.tensors.end() ? -1 : found->bytes;
-  };
-  EXPECT_EQ(bytes_of("epoch"), 4);
-  EXPECT_EQ(bytes_of("group_status"), 4);
-  EXPECT_EQ(bytes_of("choice_ids"), 128 * 2 * 4);
-  EXPECT_EQ(bytes_of("choice_probs"), 128 * 2 * 4);
-  EXPECT_EQ(bytes_of("choice_flags"), 2 * 1 * 4);
-  EXPECT_EQ(bytes_of("slots"), 128 * 256);
-  EXPECT_EQ(bytes_of("slot_scales"), 128 * 2 * 4);
-  EXPECT_EQ(bytes_of("row_flags"), 2 * 64 * 4);
-  EXPECT_EQ(bytes_of("tickets"), 3 * 4);
-  EXPECT_EQ(bytes_of("route_flags"), 2 * 2 * 4);
-  EXPECT_EQ(bytes_of("results"), 128 * 256 * 2);
-  EXPECT_EQ(bytes_of("result_flags"), 2 * 65 * 4);
-  EXPECT_EQ(bytes_of("dprobs_home"), -1);
-  // Each at a multiple of 256.
-  EXPECT_EQ(plan.memory.bytes,
-            256 + 256 + 1024 + 1024 + 256 + 32768 + 1024 + 512 + 256 + 256 + 65536 + 768);
-  for (std::size_t i = 0; i < plan.memory.tensors.size(); ++i)
-    EXPECT_EQ(plan.memory.tensors[i].offset % 256, 0);
-}
-
-// Modules of one model take the memory once, whatever kernels their recipes have.
-TEST(GroupPlanner, GivesRecipesTheSameMemory) {
-  std::vector<GroupMemory> memories;
-  for (const char* const recipe : {"bf16", "fp8_rowwise", "fp8_flow"})
-    for (const char* const passes : {R"(["forward"])", R"(["forward", "backward"])"})
-      memories.push_back(
-          planned(
-              parsed(with(fmt::format(
-                  R"("recipe": "{}", "dispatch": "none", "splits_alignment": 64, "passes": {}, )",
-                  recipe, passes))))
-              .memory);
-  for (std::size_t i = 0; i < memories.size(); ++i) {
-    EXPECT_TRUE(contains(memories[1], memories[i])) << i;
-    EXPECT_TRUE(contains(memories[i | 1], memories[0])) << i;
-  }
-}
-
 TEST(GroupPlanner, GivesAllRanksTheSameMemoryAndIdentity) {
   const Layer layer = parsed(with(R"("passes": ["forward", "backward"], )"));
   const GroupPlan first = planned(layer), second = planned(layer, 1);

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a plan places what the ranks of a group reach.
+#include "tests/unit/planner/group_layers.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <vector>
+
+namespace moejit::compiler {
+namespace {
+
+TEST(GroupPlanner, CountsTheGroupsMemory) {
+  const GroupPlan plan = planned(parsed(with("")));
+  const auto bytes_of = [&](std::string_view name) {
+    const auto found = std::ranges::find(plan.memory.tensors, name, &PlacedTensor::name);
+    return found == plan.memory.tensors.end() ? -1 : found->bytes;
+  };
+  EXPECT_EQ(bytes_of("epoch"), 4);
+  EXPECT_EQ(bytes_of("group_status"), 4);
+  EXPECT_EQ(bytes_of("choice_ids"), 128 * 2 * 4);
+  EXPECT_EQ(bytes_of("choice_probs"), 128 * 2 * 4);
+  EXPECT_EQ(bytes_of("choice_flags"), 2 * 1 * 4);
+  EXPECT_EQ(bytes_of("slots"), 128 * 256);
+  EXPECT_EQ(bytes_of("slot_scales"), 128 * 2 * 4);
+  EXPECT_EQ(bytes_of("row_flags"), 2 * 64 * 4);
+  EXPECT_EQ(bytes_of("tickets"), 3 * 4);
+  EXPECT_EQ(bytes_of("route_flags"), 2 * 2 * 4);
+  EXPECT_EQ(bytes_of("results"), 128 * 256 * 2);
+  EXPECT_EQ(bytes_of("result_flags"), 2 * 65 * 4);
+  EXPECT_EQ(bytes_of("dprobs_home"), -1);
+  // Each at a multiple of 256.
+  EXPECT_EQ(plan.memory.bytes,
+            256 + 256 + 1024 + 1024 + 256 + 32768 + 1024 + 512 + 256 + 256 + 65536 + 768);
+  for (std::size_t i = 0; i < plan.memory.tensors.size(); ++i)
+    EXPECT_EQ(plan.memory.tensors[i].offset % 256, 0);
+}
+
+// Modules of one model take the memory once, whatever kernels their recipes have.
+TEST(GroupPlanner, GivesRecipesTheSameMemory) {
+  std::vector<GroupMemory> memories;
+  for (const char* const recipe : {"bf16", "fp8_rowwise", "fp8_flow"})
+    for (const char* const passes : {R"(["forward"])", R"(["forward", "backward"])"})
+      memories.push_back(
+          planned(
+              parsed(with(fmt::format(
+                  R"("recipe": "{}", "dispatch": "none", "splits_alignment": 64, "passes": {}, )",
+                  recipe, passes))))
+              .memory);
+  for (std::size_t i = 0; i < memories.size(); ++i) {
+    EXPECT_TRUE(contains(memories[1], memories[i])) << i;
+    EXPECT_TRUE(contains(memories[i | 1], memories[0])) << i;
+  }
+}
+
+}  // namespace
+}  // namespace moejit::compiler
