@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/core.h>
+#include <memory>
 
 namespace moejit::runtime {
 namespace {
@@ -131,24 +132,26 @@ Result<void> KernelCall::launch(Device& device, const BoundTensors& tensors, Str
   alignas(kRecordAlignment) Record record;  // only its first bytes are used
   std::memcpy(record.data(), record_.data(), record_bytes_);
   for (const Number& number : numbers_) put(record, number.offset, tensors.dims.size(number.dim));
-  std::array<MemoryRegion, kMostArguments> regions;
+  // Every launch comes by here: only the regions that the kernel has are made.
+  alignas(MemoryRegion) std::array<std::byte, kMostArguments * sizeof(MemoryRegion)> storage;
+  auto* const regions = reinterpret_cast<MemoryRegion*>(storage.data());
   for (std::size_t i = 0; i < arguments_.size(); ++i) {
     const Argument& argument = arguments_[i];
     MOEJIT_TRY(put_argument(argument, device, tensors, record));
     const BoundMemory memory = memory_of(argument, tensors);
-    regions[i] = {.name = argument.name,
-                  .address = memory.address,
-                  .bytes = memory.bytes,
-                  .writable = argument.is_written};
+    std::construct_at(regions + i, MemoryRegion{.name = argument.name,
+                                                .address = memory.address,
+                                                .bytes = memory.bytes,
+                                                .writable = argument.is_written});
   }
   LaunchRequest request{.kernel = loaded_.get(),
                         .ctas = cta_count,
                         .threads = kernel_->launch.threads,
                         .shared_bytes = kernel_->launch.shared_bytes,
                         .params = std::span(record).first(record_bytes_),
-                        .regions = std::span(regions).first(arguments_.size())};
+                        .regions = std::span(regions, arguments_.size())};
   if (!reads_list_ || !device.is_host_memory()) return device.launch(request, stream);
-  std::vector<MemoryRegion> all = listed_memory(*kernel_, regions.front().address);
+  std::vector<MemoryRegion> all = listed_memory(*kernel_, regions->address);
   all.insert(all.end(), request.regions.begin(), request.regions.end());
   request.regions = all;
   return device.launch(request, stream);

@@ -164,7 +164,6 @@ int ncclCommGetAsyncError(Comm* comm, int* error) {
   if (comm == nullptr) return kInvalidArgument;
   const std::lock_guard lock(mutex());
   const World& world = *comm->world;
-  // That of a split is made by its parent, whose ranks came one by one.
   const bool is_whole = world.come == 0 || world.come == world.ranks;
   *error = comm->is_aborted ? kRemoteError : is_whole ? kSuccess : kInProgress;
   return kSuccess;

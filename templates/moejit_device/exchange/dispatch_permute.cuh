@@ -43,8 +43,7 @@ template <typename Store, typename Exchange, int32_t kThreads, int32_t kSlotChun
 struct PermuteOwnRows {
   MOEJIT_DEVICE static bool needs_slots(int64_t chunk) { return chunk < kSlotChunks; }
   template <typename Rows>
-  using Permute =
-      PermuteFromShared<Rows, Store, Exchange::kTopK, kThreads, (Rows::kEnd > Rows::kScales)>;
+  using Permute = PermuteFromShared<Rows, Store, Exchange::kTopK, kThreads>;
 
   const RowChainParams& params;
   AwaitRouting& await_routing;

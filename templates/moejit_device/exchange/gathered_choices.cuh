@@ -5,7 +5,7 @@
 // the packed choices of every rank to all, and each rank takes those of its experts out of them.
 // Nothing here waits, and no kernel reaches a peer's memory.
 //
-// What is sent has places for T_max tokens in every call, so that all ranks know its bytes, and no
+// Each rank sends places for T_max tokens in every call, so that all ranks know the bytes, and no
 // host has to.
 //
 // Emitted kernels look like this:

@@ -48,7 +48,7 @@ template <typename Stored, typename Store, typename Exchange, int32_t kThreads, 
           int32_t kFirstByte>
 class ReceiveThroughShared {
   using Rows = SharedRows<Stored, Store::kColumns, Exchange::kTopK, kRows, kFirstByte>;
-  using Permute = PermuteFromShared<Rows, Store, Exchange::kTopK, kThreads, kHasScales<Stored>>;
+  using Permute = PermuteFromShared<Rows, Store, Exchange::kTopK, kThreads>;
   static constexpr int32_t kBarrier = kFirstByte - 16;
   static_assert(kRows <= kThreads / kSegmentLanes && kBarrier >= 16, "each row has a segment");
 

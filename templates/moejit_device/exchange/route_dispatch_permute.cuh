@@ -4,12 +4,12 @@
 // The whole dispatch of a forward call in one kernel: choices go to all ranks and are routed, while
 // rows are sent, and rows are permuted as they come.
 //
-// What a rank sends follows from its own choices, so that rows set out at once; the first own rows
-// go to their slots meanwhile. The first CTAs
-// exchange the choices: each routes the piece that it received. They tell each other how many rows
-// each expert has in each piece, and from these counts each knows where its rows begin. The others
-// wait for the routes of all pieces before they receive rows. So all CTAs have to run at the same
-// time. Where there are fewer CTAs than pieces, each ranks its pieces twice.
+// The rows that a rank sends follow from its own choices, so that they set out at once; the first
+// own rows go to their slots meanwhile. The first CTAs exchange the choices: each routes the piece
+// that it received. They tell each other how many rows each expert has in each piece, and from
+// these counts each knows where its rows begin. The others wait for the routes of all pieces before
+// they receive rows. So all CTAs have to run at the same time. Where there are fewer CTAs than
+// pieces, each ranks its pieces twice.
 //
 // route_flags [2, pieces] are of this rank: for a piece's counts, and for its route.
 //

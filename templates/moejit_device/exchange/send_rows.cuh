@@ -147,7 +147,7 @@ class SendThroughShared {
     copy_rows(params, group, first, slot, half, tokens, own_to_slots);
     if (!own_to_slots) own.template find<Rows>(slot, half, tokens);
     ptx::sync_cta();  // everybody knows the ranks
-    if constexpr (kHasScales<Stored>) store_scales(params, slot, half, tokens);
+    if constexpr (Rows::kAreScaled) store_scales(params, slot, half, tokens);
     if (!own_to_slots) own.template take<Rows>(slot, half, tokens);
     ptx::commit_bulk_stores();
   }

@@ -19,12 +19,13 @@ inline constexpr bool kHasScales<QuantizedSegment> = true;
 template <typename Stored, int32_t kColumns, int32_t kTopK, int32_t kRows, int32_t kFirstByte>
 struct SharedRows {
   static_assert(kRows > 0 && kFirstByte % 16 == 0, "rows are copied as a whole");
+  static constexpr bool kAreScaled = kHasScales<Stored>;
   static constexpr int32_t kPerRow = SegmentPosition<kColumns>::kPerRow;
-  static constexpr int32_t kRowBytes = kHasScales<Stored> ? kColumns : 2 * kColumns;
+  static constexpr int32_t kRowBytes = kAreScaled ? kColumns : 2 * kColumns;
   static constexpr int32_t kRanks = kFirstByte + kRows * kRowBytes;
   static constexpr int32_t kPlaces = kRanks + 4 * kRows;
   static constexpr int32_t kScales = kPlaces + 4 * kRows * kTopK;
-  static constexpr int32_t kEnd = kScales + (kHasScales<Stored> ? 4 * kRows * kPerRow : 0);
+  static constexpr int32_t kEnd = kScales + (kAreScaled ? 4 * kRows * kPerRow : 0);
 
   MOEJIT_DEVICE static ptx::SharedPtr<Bytes16> row(int32_t row) {
     return ptx::shared<Bytes16>(kFirstByte + row * kRowBytes);
@@ -36,7 +37,7 @@ struct SharedRows {
   MOEJIT_DEVICE static ptx::SharedPtr<uint32_t> ranks(int32_t row) {
     return ptx::shared<uint32_t>(kRanks) + row;
   }
-  // The permuted row of each choice, -1: none. ~place - 1 stands for one that gets zeros.
+  // The permuted row of each choice, -1: none. with_zeros() of a row: it gets zeros.
   MOEJIT_DEVICE static ptx::SharedPtr<int32_t> places(int32_t row) {
     return ptx::shared<int32_t>(kPlaces) + row * kTopK;
   }
@@ -68,7 +69,7 @@ struct SharedRows {
 
 // Takes rows from shared memory to their permuted rows, as Store does it from registers:
 // StorePermuted, or StoreRowsAndPermuted.
-template <typename Rows, typename Store, int32_t kTopK, int32_t kThreads, bool kScaled>
+template <typename Rows, typename Store, int32_t kTopK, int32_t kThreads>
 struct PermuteFromShared {
   static constexpr int32_t kPerRow = Rows::kPerRow, kRowBytes = Rows::kRowBytes;
 
@@ -99,7 +100,7 @@ struct PermuteFromShared {
   template <typename ScaleOf>
   MOEJIT_DEVICE static void store_scales(const RowChainParams& params, int64_t slot, int32_t row,
                                          int32_t count, ScaleOf scale_of) {
-    if constexpr (!kScaled) return;
+    if constexpr (!Rows::kAreScaled) return;
     for (int32_t i = ptx::thread_index(); i < count * kPerRow; i += kThreads) {
       const auto places = Rows::places(row + i / kPerRow);
       int32_t place[kTopK];

@@ -183,7 +183,7 @@ TEST(RecipeRows, FindNoScalesOfGradientsThatAreNotCast) {
   EXPECT_EQ(find_kernel(plan, "scale_dh1"), nullptr);
 }
 
-// What is recomputed has the scales that the forward pass found.
+// Rows that are computed again have the scales that the forward pass found.
 TEST(RecipeRows, FindScalesAgainWhereBackwardRecomputes) {
   Layer layer = layer_of(Recipe::kFp8Current);
   layer.recompute = Recompute::kMoeExpert;
