@@ -37,8 +37,9 @@ cli::TensorMap inputs_of(const ProcessLayer& of, int32_t rank) {
 
 }  // namespace
 
-ProcessLayer process_layer(bool is_large) {
-  ProcessLayer of{.layer = group_layer(2), .tokens = {12, 5}};
+ProcessLayer process_layer(int32_t ranks, bool is_large) {
+  ProcessLayer of{.layer = group_layer(ranks)};
+  for (int64_t rank = 0; rank < ranks; ++rank) of.tokens.push_back(12 - rank * 7 % 12);
   if (is_large) {
     of.layer.top_k = 8;
     of.layer.experts = 16;
@@ -46,7 +47,7 @@ ProcessLayer process_layer(bool is_large) {
     of.layer.intermediate = 128;
     of.layer.max_tokens = 4096;
     of.layer.passes = {compiler::Pass::kForward};
-    of.tokens = {4096, 4096};
+    of.tokens.assign(of.tokens.size(), 4096);
   }
   of.layer = completed(of.layer);
   return of;

@@ -12,13 +12,13 @@
 
 namespace moejit::testing {
 
-// A layer of two ranks, and the tokens of each: small, with both passes, or large enough that rows
-// are on the wire for most of a call.
+// A layer of several ranks, and the tokens of each: small, with both passes, or large enough that
+// rows are on the wire for most of a call.
 struct ProcessLayer {
   compiler::Layer layer;
   std::vector<int64_t> tokens;
 };
-ProcessLayer process_layer(bool is_large);
+ProcessLayer process_layer(int32_t ranks, bool is_large);
 
 // A rank that is the whole of a process, on the GPU of its number. Its inputs are those of
 // GroupCase with seed 1.
@@ -30,12 +30,13 @@ class ProcessRank {
   Result<void> open_group(const ProcessLayer& of, const std::string& path, int64_t timeout_ms);
 
   // Does what a line says, and returns what to say to it:
-  //   run         "status WORD MS": forward, and backward if the layer has it, until the GPU is
-  //   idle loop        the same, of the first run whose status is not 0 flood       launches runs
-  //   for ever, 16 at a time: says nothing more save        "saved": the results, in files
-  //   FOLDER/RANK.TENSOR of save_to() alive       "alive" if the context works: memory, copies, a
-  //   kernel of the layer reset, reopen   "done"
-  // or "failed CODE SENTENCE".
+  // - run: "status WORD MS", of forward, and backward if the layer has it, until the GPU is idle;
+  // - loop: the same, of the first run whose status is not 0;
+  // - flood: nothing more; launches runs for ever, 16 at a time;
+  // - save: "saved", with the results in files FOLDER/RANK.TENSOR of save_to();
+  // - alive: "alive" if the context works: memory, copies, a kernel of the layer;
+  // - reset, reopen: "done".
+  // All may say "failed CODE SENTENCE" instead.
   std::string obey(const std::string& line);
   void save_to(const std::string& folder) { folder_ = folder; }
   double open_ms() const { return open_ms_; }
