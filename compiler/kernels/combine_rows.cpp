@@ -40,8 +40,12 @@ std::string to_string(const CombineRowsSpec& s) {
 // CTAs wait for peers, so that all have to be resident: they are as many as an SM holds of them.
 template <>
 LaunchShape KernelKind<CombineRowsSpec>::shape(const CombineRowsSpec& spec) {
-  const int32_t threads = spec.exchange.top_k <= 8 && !spec.sends_rows ? 1024 : 768;  // of an SM
-  return {.threads = spec.threads, .ctas_per_sm = threads / spec.threads, .shared_bytes = 16};
+  if (spec.sends_rows)
+    return {.threads = spec.threads, .ctas_per_sm = 768 / spec.threads, .shared_bytes = 16};
+  const int32_t listed = 4 * (spec.exchange.top_k + 1) * spec.exchange.chunk_tokens;
+  return {.threads = spec.threads,
+          .ctas_per_sm = 1024 / spec.threads,
+          .shared_bytes = 16 + listed};
 }
 
 template <>

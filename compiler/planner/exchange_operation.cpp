@@ -14,8 +14,9 @@ namespace {
 // steps, so that kernels planned apart agree.
 ExchangeShape shape_of(const Exchange& exchange) {
   // A chunk is sent by one CTA, and what waits for it waits for all of it: few tokens are cut into
-  // small chunks so that all SMs send, many into chunks that make a flag cheap.
-  constexpr int64_t kWantedChunks = 1024, kMostTokens = 16;
+  // small chunks so that all SMs send. A flag takes a CTA some microseconds, so many tokens are cut
+  // into chunks that last longer; larger ones would all arrive at the end.
+  constexpr int64_t kWantedChunks = 256, kMostTokens = 4;
   const int64_t chunk = std::clamp<int64_t>(exchange.max_tokens / kWantedChunks, 1, kMostTokens);
   return {.ranks = static_cast<int32_t>(exchange.ranks),
           .rank_experts = static_cast<int32_t>(exchange.experts / exchange.ranks),

@@ -19,9 +19,9 @@
 //   using Exchange = TokenExchange<kRanks, kRankExperts, kTopK, kMaxTokens, kChunkTokens>;
 //   using Kernel = CombineRows<Exchange, kColumns, kHasDprobs, float, kSenderSms, kThreads>;
 
+#include "moejit_device/exchange/listed_rows.cuh"
 #include "moejit_device/exchange/result_rows.cuh"
 #include "moejit_device/exchange/unit_walk.cuh"
-#include "moejit_device/stage/load_combined.cuh"
 
 namespace moejit::device {
 
@@ -32,11 +32,12 @@ struct CombineRows {
 
   static constexpr int32_t kThreads = kThreads_;
   using Walk = UnitWalk<kSenderSms>;
-  static constexpr int32_t kSharedBytes = Walk::kSharedBytes;
   static constexpr int32_t kTopK = Exchange::kTopK, kRanks = Exchange::kRanks;
-  using Load = LoadCombinedRows<kColumns, kTopK>;
+  using Rows =
+      ListedRows<kColumns, kTopK, Exchange::kChunkTokens, kThreads, Walk::kSharedBytes>;
+  static constexpr int32_t kSharedBytes = Rows::kEnd;
   using Position = SegmentPosition<kColumns>;
-  static constexpr int32_t kCtasPerSm = smaller(Load::kThreadsPerSm / kThreads, int32_t{32});
+  static constexpr int32_t kCtasPerSm = 1024 / kThreads;
 
   MOEJIT_DEVICE static void run(const CombineRowsParams& params) {
     const ExchangeGroup group = ExchangeGroup::after_arrival(params.group);
@@ -51,26 +52,17 @@ struct CombineRows {
   }
 
  private:
-  // Returns the sum of what this rank's experts made of the token of a slot.
-  MOEJIT_DEVICE static Bf16Segment sum_of_rows(const CombineRowsParams& params, Position at,
-                                               int64_t slots) {
-    at.row += slots;
-    const RowChainParams rows{.input = params.expert_rows, .row_map = params.row_map};
-    return pack_bf16(Load::unpack(Load::fetch(rows, at)));
-  }
-
   MOEJIT_DEVICE static void send_chunk(const CombineRowsParams& params, const ExchangeGroup& group,
                                        int32_t home, int64_t chunk) {
     const int64_t first = chunk * Exchange::kChunkTokens;
     const int32_t count = Exchange::tokens_in_chunk(chunk, Exchange::kMaxTokens);
     const int64_t slots = home * int64_t{Exchange::kMaxTokens};
-    for_each_segment<kColumns, kThreads, 1>(first, count, [&](const Position(&at)[1]) {
-      const bool is_here =
-          has_expert<kTopK>(ptx::global(params.slot_ids), slots + at[0].row, at[0].is_real());
+    Rows::list(params.row_map, params.slot_ids, slots + first, count);
+    for_each_segment<kColumns, kThreads, 1>(0, count, [&](const Position(&at)[1]) {
+      const Bf16Segment sum = Rows::sum(params.expert_rows, at[0]);
       Position to = at[0];
-      to.row += group.rank() * int64_t{Exchange::kMaxTokens};
-      const Bf16Segment sum = sum_of_rows(params, at[0], slots);
-      if (!is_here) to.kind = RowKind::kAbsent;
+      to.row += group.rank() * int64_t{Exchange::kMaxTokens} + first;
+      if (!Rows::has_expert(at[0])) to.kind = RowKind::kAbsent;
       store_runs(ptx::global(static_cast<Bf16*>(params.results[home])), to, sum);
     });
     if constexpr (kHasDprobs) {
@@ -84,11 +76,14 @@ struct CombineRows {
     const int64_t first = chunk * Exchange::kChunkTokens;
     const int32_t count = Exchange::tokens_in_chunk(chunk, params.tokens);
     const int64_t slots = group.rank() * int64_t{Exchange::kMaxTokens};
+    Rows::list(params.row_map, params.slot_ids, slots + first, count);
     await_results<Exchange>(params.result_flags[group.rank()], group, chunk);
-    for_each_segment<kColumns, kThreads, 1>(first, count, [&](const Position(&at)[1]) {
-      const uint32_t ranks = Exchange::ranks_of(params.topk_ids, at[0].row, at[0].is_real());
-      const Bf16Segment own = sum_of_rows(params, at[0], slots);
-      store_sum<Exchange>(params, params.results[group.rank()], group.rank(), at[0], ranks, own);
+    for_each_segment<kColumns, kThreads, 1>(0, count, [&](const Position(&at)[1]) {
+      Position token = at[0];
+      token.row += first;
+      const uint32_t ranks = Exchange::ranks_of(params.topk_ids, token.row, token.is_real());
+      const Bf16Segment own = Rows::sum(params.expert_rows, at[0]);
+      store_sum<Exchange>(params, params.results[group.rank()], group.rank(), token, ranks, own);
     });
     if constexpr (kHasDprobs) {
       take_dprobs<Exchange, kThreads, Prob>(params, params.dprobs_home[group.rank()], group.rank(),

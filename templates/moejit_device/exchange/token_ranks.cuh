@@ -36,20 +36,6 @@ MOEJIT_DEVICE uint32_t ranks_of_token(ptx::GlobalPtr<const Id> topk_ids, int64_t
   return or_of_segment(ranks);
 }
 
-// Returns whether token `token` has a choice among ids [tokens, K] that are no -1, in all lanes of
-// a segment. Every lane of a warp calls; false if `exists` is false.
-template <int32_t kTopK>
-MOEJIT_DEVICE bool has_expert(ptx::GlobalPtr<const int32_t> ids, int64_t token, bool exists) {
-  uint32_t found = 0;
-#pragma unroll
-  for (int32_t first = 0; first < kTopK; first += kSegmentLanes) {
-    const int32_t k = first + segment_lane();
-    if (!exists || k >= kTopK) continue;
-    found |= ptx::load(ids + (token * kTopK + k)) >= 0 ? 1u : 0u;
-  }
-  return or_of_segment(found) != 0;
-}
-
 // The numbers of an exchange: R ranks with so many experts each, K choices of a token, T_max tokens
 // of a rank, and how many neighboring tokens share a flag.
 template <int32_t kRanks_, int32_t kRankExperts_, int32_t kTopK_, int32_t kMaxTokens_,
