@@ -178,6 +178,7 @@ struct KernelPlan {
   std::vector<KernelNumber> numbers;
   int64_t min_bytes = 0;             // least traffic, with every bound reached; design section 9
   int64_t multiply_adds = 0;         // with every bound reached
+  int64_t sent_bytes = 0;            // to other ranks of a group, in the mean; as of Work
   std::vector<std::string> reasons;  // a sentence for each choice
   // Name of what the kernel computes, under which tuning records keep what is fastest, and what was
   // chosen for it. Empty for kernels that are not tuned.

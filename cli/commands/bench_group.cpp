@@ -10,6 +10,7 @@
 #include "cli/inputs/random_layer_inputs.h"
 #include "cli/inputs/split_inputs.h"
 #include "compiler/support/table.h"
+#include "compiler/work.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -19,7 +20,6 @@ namespace moejit::cli {
 namespace {
 
 using compiler::GroupPlan;
-using compiler::GroupTraffic;
 using compiler::KernelPlan;
 using compiler::Layer;
 using compiler::Phase;
@@ -53,22 +53,8 @@ Result<void> check_options(const BenchCommand& command, const Layer& layer) {
 struct Line {
   const KernelPlan* kernel = nullptr;
   double slowest_us = 0.0, fastest_us = 0.0;
-  double wire_bytes = 0.0;  // that a rank sends, in the mean
+  int64_t wire_bytes = 0;  // that a rank sends, in the mean
 };
-
-// Returns the bytes that a kernel sends to other ranks for T tokens of its own.
-double wire_bytes(const KernelPlan& kernel, const GroupTraffic& traffic, const Layer& layer,
-                  int64_t tokens) {
-  const auto count = static_cast<double>(tokens);
-  const auto is = [&](std::string_view name) { return kernel.operation.starts_with(name); };
-  const int64_t others = layer.expert_parallel.ranks - 1;
-  const double choices = count * static_cast<double>(others * traffic.choice_bytes);
-  const double rows = count * traffic.remote_ranks * static_cast<double>(traffic.row_bytes);
-  if (is("exchange_choices")) return choices;
-  if (is("route_dispatch_")) return choices + rows;
-  if (is("dispatch_")) return rows;
-  return is("combine_") ? count * traffic.combine_bytes : 0.0;
-}
 
 // What a bench of a group tells.
 struct GroupBench {
@@ -87,7 +73,6 @@ bool exchanges(const KernelPlan& kernel) {
 }
 
 void evaluate(const GroupTimes& measured, const GroupPlan& plan, GroupBench& bench) {
-  const GroupTraffic traffic = group_traffic(plan.layer);
   std::size_t of_forward = 0;
   for (std::size_t i = 0; i < measured.kernels.size(); ++i) {
     const KernelPlan& kernel = plan.kernels[measured.kernels[i]];
@@ -95,7 +80,7 @@ void evaluate(const GroupTimes& measured, const GroupPlan& plan, GroupBench& ben
     bench.lines.push_back({.kernel = &kernel,
                            .slowest_us = measured.slowest(i, i + 1),
                            .fastest_us = measured.fastest(i, i + 1),
-                           .wire_bytes = wire_bytes(kernel, traffic, plan.layer, bench.tokens)});
+                           .wire_bytes = count_work(kernel, {.tokens = bench.tokens}).sent_bytes});
     if (exchanges(kernel)) bench.exchange_us += bench.lines.back().fastest_us;
   }
   bench.forward_us = measured.slowest(0, of_forward);
@@ -108,12 +93,15 @@ std::string text_of(const Layer& layer, const GroupBench& bench, int32_t width) 
                {"slowest rank", kRight},
                {"fastest", kRight},
                {"on the wire", kRight},
+               {"no less than", kRight},
                {"GB/s", kRight}});
   for (const Line& line : bench.lines) {
-    const bool sends = line.wire_bytes > 0.0;
+    const bool sends = line.wire_bytes > 0;
+    const auto bytes = static_cast<double>(line.wire_bytes);
     table.add({line.kernel->operation, time_text(line.slowest_us), time_text(line.fastest_us),
-               sends ? bytes_text(static_cast<int64_t>(line.wire_bytes)) : "",
-               sends ? fmt::format("{:.0f}", line.wire_bytes / line.fastest_us * 1e-3) : ""});
+               sends ? bytes_text(line.wire_bytes) : "",
+               sends ? fmt::format("{:.1f} us", bytes / compiler::kLinkBytesPerMicrosecond) : "",
+               sends ? fmt::format("{:.0f}", bytes / line.fastest_us * 1e-3) : ""});
   }
   const double step = bench.forward_us + bench.backward_us;
   std::string text = fmt::format("layer \"{}\" on {}, {} tokens each\n\n{}\n", layer.name,
@@ -133,7 +121,9 @@ std::string json_of(const Layer& layer, const GroupBench& bench) {
                      {"phase", to_string(line.kernel->phase)},
                      {"slowest_us", line.slowest_us},
                      {"fastest_us", line.fastest_us},
-                     {"wire_bytes", line.wire_bytes}});
+                     {"wire_bytes", line.wire_bytes},
+                     {"wire_floor_us", static_cast<double>(line.wire_bytes) /
+                                           compiler::kLinkBytesPerMicrosecond}});
   const nlohmann::ordered_json json = {{"layer", layer.name},
                                        {"device", bench.target},
                                        {"ranks", layer.expert_parallel.ranks},

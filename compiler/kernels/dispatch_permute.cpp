@@ -79,7 +79,9 @@ Work KernelKind<DispatchPermuteSpec>::work(const DispatchPermuteSpec& spec, cons
   const double slots = ranks_of_token(spec.exchange);
   const auto moved = static_cast<int64_t>(tokens * slots * (spec.keeps_rows ? 3.0 : 2.0));
   return {.min_bytes = rows.tokens * exchanged_row_bytes(spec.input, spec.columns) +
-                       (moved + rows.padded) * exchanged_row_bytes(spec.output, spec.columns)};
+                       (moved + rows.padded) * exchanged_row_bytes(spec.output, spec.columns),
+          .sent_bytes = sent_row_bytes(spec.exchange, rows.tokens,
+                                       exchanged_row_bytes(spec.output, spec.columns))};
 }
 
 template <>

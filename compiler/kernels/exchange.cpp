@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace moejit::compiler {
 
@@ -30,13 +31,20 @@ int64_t slots_of(const ExchangeShape& exchange) {
 }
 
 double ranks_of_token(const ExchangeShape& exchange) {
-  double others = 1.0;
-  for (int32_t k = 0; k < exchange.top_k; ++k) others *= 1.0 - 1.0 / exchange.ranks;
-  return exchange.ranks * (1.0 - others);
+  const int32_t experts = exchange.ranks * exchange.rank_experts;
+  const int32_t elsewhere = experts - exchange.rank_experts;
+  double share_without = 1.0;  // of all ways to draw K experts, those without one of a given rank
+  for (int32_t k = 0; k < std::min(exchange.top_k, experts); ++k)
+    share_without *= static_cast<double>(std::max(elsewhere - k, 0)) / (experts - k);
+  return exchange.ranks * (1.0 - share_without);
 }
 
 double others_of_token(const ExchangeShape& exchange) {
   return ranks_of_token(exchange) * (exchange.ranks - 1) / exchange.ranks;
+}
+
+int64_t sent_row_bytes(const ExchangeShape& exchange, int64_t tokens, int64_t row_bytes) {
+  return std::llround(static_cast<double>(tokens * row_bytes) * others_of_token(exchange));
 }
 
 int32_t shared_rows_bytes(int32_t rows, DType dtype, int32_t columns, int32_t top_k) {
@@ -154,8 +162,11 @@ Work KernelKind<ExchangeChoicesSpec>::work(const ExchangeChoicesSpec& spec, cons
   const ExchangeShape& exchange = spec.exchange;
   const int64_t own = rows.tokens * exchange.top_k;
   // Ids and probabilities are read once and written to each rank; what came is read and written.
+  // A peer gets places for the most tokens, whatever T is.
+  const int64_t most = int64_t{exchange.max_tokens} * exchange.top_k;
   return {.min_bytes = own * (size_bytes(exchange.topk_ids) + size_bytes(spec.probs)) +
-                       8 * exchange.ranks * own + 16 * slots_of(exchange) * exchange.top_k};
+                       8 * exchange.ranks * own + 16 * slots_of(exchange) * exchange.top_k,
+          .sent_bytes = 8 * (exchange.ranks - 1) * most};
 }
 template <>
 Work KernelKind<DispatchRowsSpec>::work(const DispatchRowsSpec& spec, const CallBounds&,
@@ -163,7 +174,9 @@ Work KernelKind<DispatchRowsSpec>::work(const DispatchRowsSpec& spec, const Call
   const auto sent =
       static_cast<int64_t>(static_cast<double>(rows.tokens) * ranks_of_token(spec.exchange));
   return {.min_bytes = rows.tokens * exchanged_row_bytes(spec.input, spec.columns) +
-                       sent * exchanged_row_bytes(spec.output, spec.columns)};
+                       sent * exchanged_row_bytes(spec.output, spec.columns),
+          .sent_bytes = sent_row_bytes(spec.exchange, rows.tokens,
+                                       exchanged_row_bytes(spec.output, spec.columns))};
 }
 template <>
 Work KernelKind<AwaitRowsSpec>::work(const AwaitRowsSpec& spec, const CallBounds&,

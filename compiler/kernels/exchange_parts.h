@@ -31,10 +31,12 @@ inline const KernelNumber kTokensNumber{.role = "tokens", .dim = CallDim::kToken
 
 // Returns R * T_max.
 int64_t slots_of(const ExchangeShape& exchange);
-// Returns how many ranks a token's row goes to if its experts are drawn at random, and how many of
-// these are others than its own.
+// Returns how many ranks a token's row goes to if its experts differ and are drawn alike, and how
+// many of these are others than its own.
 double ranks_of_token(const ExchangeShape& exchange);
 double others_of_token(const ExchangeShape& exchange);
+// Returns the bytes of the rows that so many tokens send to other ranks, a row to each of them.
+int64_t sent_row_bytes(const ExchangeShape& exchange, int64_t tokens, int64_t row_bytes);
 // Returns the bytes of a row with its compact scales, which bf16 rows have none of.
 int64_t exchanged_row_bytes(DType dtype, int64_t columns);
 

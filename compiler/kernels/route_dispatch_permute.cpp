@@ -107,11 +107,11 @@ Work KernelKind<RouteDispatchPermuteSpec>::work(const RouteDispatchPermuteSpec& 
                                                 const CallBounds& bounds, const CallRows& rows) {
   const ExchangeShape& exchange = spec.dispatch.exchange;
   Work work = KernelKind<DispatchPermuteSpec>::work(spec.dispatch, bounds, rows);
-  work.min_bytes += KernelKind<ExchangeChoicesSpec>::work(
-                        {.exchange = exchange, .probs = spec.probs, .parts = spec.parts}, bounds,
-                        rows)
-                        .min_bytes +
-                    8 * slots_of(exchange) * exchange.top_k;  // ids again, and their rows
+  const Work choices = KernelKind<ExchangeChoicesSpec>::work(
+      {.exchange = exchange, .probs = spec.probs, .parts = spec.parts}, bounds, rows);
+  // Ids are read again, and their rows written.
+  work.min_bytes += choices.min_bytes + 8 * slots_of(exchange) * exchange.top_k;
+  work.sent_bytes += choices.sent_bytes;
   return work;
 }
 

@@ -155,6 +155,7 @@ float epsilon_of(const Exchange& exchange) {
 }
 
 std::string chunk_reason(const Step& step) {
+  if (step.shape.chunk_tokens == 1) return "each token has a flag";
   return fmt::format("{} neighboring tokens share a flag", step.shape.chunk_tokens);
 }
 
@@ -177,7 +178,8 @@ ExchangeOperation dispatch(const Exchange& exchange) {
                               .epsilon = epsilon_of(exchange),
                               .rows_in_shared = rows_in_shared_of(step, exchange)};
   std::vector<std::string> reasons = {kSentOnce, chunk_reason(step),
-                                      send_reason(spec.rows_in_shared)};
+                                      send_reason(spec.rows_in_shared),
+                                      "all SMs send: a kernel behind it waits for what comes"};
   return std::move(step).make(ExchangeStep::kDispatch, {spec, std::move(reasons)});
 }
 
@@ -241,13 +243,14 @@ ExchangeOperation combine_rows(const Exchange& exchange) {
                              .probs = exchange.topk_probs};
   std::vector<std::string> reasons = {
       "a rank sends one row of a token, the sum of what its experts made",
-      "ranks are added in ascending order, so that no timing changes a bit",
-      fmt::format("{} SMs send, the others add rows that have come meanwhile", spec.sender_sms)};
+      "ranks are added in ascending order, so that no timing changes a bit"};
   if (exchange.sends_rows)
     reasons = {
         "every row goes home as it is, and is added in the order of one rank with all "
         "experts: the bits of that rank, for as many rows on the wire as a token has experts "
         "elsewhere"};
+  reasons.push_back(
+      fmt::format("{} SMs send, the others add rows that have come meanwhile", spec.sender_sms));
   return std::move(step).make(ExchangeStep::kCombineRows, {spec, std::move(reasons)});
 }
 

@@ -5,16 +5,13 @@
 #include "compiler/support/integer.h"
 #include "compiler/support/json_text.h"
 #include "compiler/support/table.h"
+#include "compiler/work.h"
 
 #include <fmt/format.h>
 #include <sstream>
 
 namespace moejit::compiler {
 namespace {
-
-// What NVLink of an H100 or H200 carries each way: 18 links of 25 GB/s (NVIDIA H100 Tensor Core GPU
-// data sheet: 900 GB/s, both ways together). Payload comes with headers, so no exchange gets there.
-constexpr double kLinkBytesPerUs = 450e3;
 
 // Returns the share of tokens that have no expert on a given rank: of all ways to draw K experts,
 // those that leave out the rank's.
@@ -58,18 +55,36 @@ std::string fixed_traffic_text(const GroupPlan& plan) {
   return text + "\n\n";
 }
 
+// Returns how long the wire is busy at least with what a rank sends in a call of a phase.
+double floor_us_of(const Plan& plan, Phase phase) {
+  int64_t bytes = 0;
+  for (const KernelPlan& kernel : plan.kernels)
+    if (kernel.phase == phase) bytes += kernel.sent_bytes;
+  return static_cast<double>(bytes) / kLinkBytesPerMicrosecond;
+}
+
+// Says how long the wire is busy with a whole call.
+std::string floor_text(const GroupPlan& plan) {
+  std::string text = fmt::format("on the wire a forward call takes no less than {:.1f} us",
+                                 floor_us_of(plan, Phase::kForward));
+  if (has_backward(plan.layer))
+    text += fmt::format(", a backward call {:.1f} us", floor_us_of(plan, Phase::kBackward));
+  return text + "; where some ranks' experts are chosen more often, the busiest link decides\n\n";
+}
+
 std::string traffic_text(const GroupPlan& plan) {
   if (uses_collectives(plan.layer)) return fixed_traffic_text(plan);
   const GroupTraffic traffic = group_traffic(plan.layer);
-  return fmt::format(
+  const std::string of_token = fmt::format(
       "\non the wire for a token: {} bytes of choices to each other rank; a row of {} bytes to "
       "each "
       "of {:.2f} other ranks in the mean, and {:.2f} rows of {} bytes back\n"
       "that is {:.0f} bytes out and {:.0f} back; for {} tokens no less than {:.1f} us and {:.1f} "
-      "us\n\n",
+      "us\n",
       traffic.choice_bytes, traffic.row_bytes, traffic.remote_ranks, traffic.results,
       traffic.result_bytes, traffic.dispatch_bytes, traffic.combine_bytes, plan.layer.max_tokens,
       traffic.dispatch_floor_us, traffic.combine_floor_us);
+  return of_token + floor_text(plan);
 }
 
 }  // namespace
@@ -91,8 +106,8 @@ GroupTraffic group_traffic(const Layer& layer) {
                         : traffic.remote_ranks;
   traffic.combine_bytes = traffic.results * static_cast<double>(traffic.result_bytes);
   const auto tokens = static_cast<double>(layer.max_tokens);
-  traffic.dispatch_floor_us = tokens * traffic.dispatch_bytes / kLinkBytesPerUs;
-  traffic.combine_floor_us = tokens * traffic.combine_bytes / kLinkBytesPerUs;
+  traffic.dispatch_floor_us = tokens * traffic.dispatch_bytes / kLinkBytesPerMicrosecond;
+  traffic.combine_floor_us = tokens * traffic.combine_bytes / kLinkBytesPerMicrosecond;
   return traffic;
 }
 
@@ -138,7 +153,7 @@ std::string plan_to_json(const GroupPlan& plan) {
     tensors.push_back({{"name", tensor.name}, {"bytes", tensor.bytes}, {"offset", tensor.offset}});
   const std::string text = plan_to_json(static_cast<const LayerPlan&>(plan));
   Json json = Json(parse_json(text, {.source_name = "plan"}).value().root);
-  json["group"] = {{"ranks", plan.layer.expert_parallel.ranks},
+  Json group = {{"ranks", plan.layer.expert_parallel.ranks},
                    {"combine", to_string(plan.layer.expert_parallel.combine)},
                    {"transport", to_string(plan.layer.expert_parallel.transport)},
                    {"memory_bytes", plan.memory.bytes},
@@ -152,6 +167,11 @@ std::string plan_to_json(const GroupPlan& plan) {
                    {"combine_bytes_of_token", json_number(traffic.combine_bytes)},
                    {"dispatch_floor_us", json_number(traffic.dispatch_floor_us)},
                    {"combine_floor_us", json_number(traffic.combine_floor_us)}};
+  if (!uses_collectives(plan.layer)) {
+    group["forward_floor_us"] = json_number(floor_us_of(plan, Phase::kForward));
+    group["backward_floor_us"] = json_number(floor_us_of(plan, Phase::kBackward));
+  }
+  json["group"] = group;
   return json.dump(2) + "\n";
 }
 

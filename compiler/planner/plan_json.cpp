@@ -52,6 +52,7 @@ Json kernel_json(const KernelPlan& kernel) {
                {"min_bytes", kernel.min_bytes},
                {"multiply_adds", kernel.multiply_adds},
                {"reasons", kernel.reasons}};
+  if (kernel.sent_bytes > 0) json["sent_bytes"] = kernel.sent_bytes;
   if (kernel.launch.cluster_ctas > 1) json["cluster_ctas"] = kernel.launch.cluster_ctas;
   if (!kernel.problem.empty()) {
     json["problem"] = kernel.problem;

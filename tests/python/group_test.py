@@ -71,6 +71,18 @@ class Groups(PackageTest):
             layer.group.device.synchronize()
         return ranks
 
+    def test_a_plan_is_explained(self):
+        for rank, layer in enumerate(self.planned()):
+            told = layer.explain()
+            self.assertIn("layer \"small\" on a group of 2 ranks", told)
+            self.assertRegex(told, r"64 SMs send(?s:.)*6 tokens send \d+ bytes to the other rank in the mean")
+            plan = layer.plan()
+            self.assertEqual((plan["group"]["ranks"], plan["plan_digest"]), (RANKS, layer.plan_digest))
+            sent = {kernel["operation"]: kernel["sent_bytes"] for kernel in plan["kernels"] if "sent_bytes" in kernel}
+            self.assertEqual(set(sent), {"route_dispatch_permute", "combine_rows", "dispatch_permute_grad",
+                                         "combine_rows_grad"})
+            self.assertIn(f"group_status_{rank}", told)
+
     def test_ranks_have_the_bits_of_one_rank_with_all_tokens(self):
         layers = self.planned()
         groups = self.opened(layers)

@@ -42,6 +42,26 @@ class TuningTest(PackageTest):
         self.assertEqual(set(choices_of(usual)) - set(choices_of(moejit.Layer(SMALL, "cuda", tuning=record))), set())
         self.assertNotEqual(choices_of(usual), choices_of(moejit.Layer(SMALL, "cuda", tuning=record)))
 
+    def test_ranks_of_a_group_take_them_and_explain_them(self):
+        group = {**SMALL, "expert_parallel": {"ranks": 2}}
+        ranks = [moejit.GroupLayer(group, "cuda", rank=rank) for rank in range(2)]
+        record = self.record(ranks[0], stages=6)
+        tuned = [moejit.GroupLayer(group, "cuda", rank=rank, tuning=record) for rank in range(2)]
+        self.assertEqual(tuned[0].identity, tuned[1].identity)
+        for usual, rank in zip(ranks, tuned):
+            self.assertNotEqual(choices_of(rank), choices_of(usual))
+            self.assertNotEqual(rank.plan_digest, usual.plan_digest)
+            told = " ".join(rank.explain().split())
+            self.assertRegex(told, r"tuned: .*stages=6.*; 10.0 % less time than the usual choices take")
+            self.assertIn("usual choices: no tuning record has this problem", told)
+            self.assertNotIn("tuning record", usual.explain())
+        os.environ["MOEJIT_TUNING"] = str(record)
+        try:
+            self.assertEqual(moejit.GroupLayer(group, "cuda", rank=0).plan_digest, tuned[0].plan_digest)
+            self.assertEqual(moejit.GroupLayer(group, "cuda", rank=0, tuning=[]).plan_digest, ranks[0].plan_digest)
+        finally:
+            del os.environ["MOEJIT_TUNING"]
+
     def test_the_environment_holds_for_all_that_name_none(self):
         usual = moejit.Operation(GEMM, "cuda")
         os.environ["MOEJIT_TUNING"] = str(self.record(usual, band_tiles=8))

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from group_case import K_OF_GROUP, Case
 from support import DEVICE, E, H, I, K, MAX_TOKENS, assert_same_bits
 from thread_ranks import run_on_threads
-from moejit.torch import Experts
+from moejit.torch import Experts, explain
 from moejit.torch.group_memory import Memories
 
 
@@ -51,6 +51,17 @@ class Steps(unittest.TestCase):
     def on_ranks(self, function, tokens=(7, 4), **options):
         case = Case("fp8_flow", tokens, **options)
         return case, run_on_threads(lambda group, rank: function(case, group, rank), len(tokens))
+
+    def test_a_rank_explains_its_plan_alone(self):
+        def run(case, group, rank):
+            module = case.module(group)
+            return module.explain(), explain(module, plans=True)
+        _, ranks = self.on_ranks(run)
+        for rank, (told, of_model) in enumerate(ranks):
+            self.assertIn("on a group of 2 ranks", told)
+            self.assertRegex(told, r"64 SMs send(?s:.)*tokens send \d+ bytes to the other rank")
+            self.assertIn(f"group_status_{rank}", told)
+            self.assertIn(told, of_model)
 
     def test_several_forward_calls_come_before_their_backward_calls(self):
         def run(case, group, rank):

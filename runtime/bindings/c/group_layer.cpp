@@ -19,6 +19,7 @@ using moejit::fail;
 using moejit::Result;
 using moejit::Stage;
 using moejit::bindings::guarded;
+using moejit::bindings::hand_out;
 using moejit::bindings::null_argument;
 using moejit::compiler::GradientMode;
 using moejit::compiler::GroupPlan;
@@ -44,6 +45,14 @@ std::string text_of(const std::vector<std::string>& identity) {
   std::string text;
   for (const std::string& field : identity) text += field + "\n";
   return text;
+}
+
+// Checks both arguments of a function that hands out a text, and sets the text to NULL.
+Result<void> check_text(const moejit_group_layer* layer, const char** text, const char* function) {
+  if (text != nullptr) *text = nullptr;
+  if (layer == nullptr) return null_argument(Stage::kPlan, "layer", function);
+  if (text == nullptr) return null_argument(Stage::kPlan, "the result", function);
+  return {};
 }
 
 // Checks the caller's record and tensors, and calls `body` with them in the runtime's form.
@@ -84,11 +93,13 @@ moejit_error_code moejit_group_layer_create(const char* json, size_t json_bytes,
     MOEJIT_TRY_ASSIGN(const auto described,
                       moejit::compiler::parse_layer({json, json_bytes}, "layer"));
     MOEJIT_TRY_ASSIGN(const auto parsed, moejit::compiler::parse_target(target));
+    MOEJIT_TRY_ASSIGN(const auto tuning, moejit::bindings::read_tuning(given.tuning));
     constexpr int64_t kDefaultTimeout = 10000;
     auto handle = std::make_unique<moejit_group_layer>();
     MOEJIT_TRY_ASSIGN(handle->plan,
                       plan_group_layer(described, parsed,
-                                       {.rank = rank,
+                                       {.tuning = tuning.get(),
+                                        .rank = rank,
                                         .timeout_ms = given.timeout_ms == 0 ? kDefaultTimeout
                                                                             : given.timeout_ms}));
     handle->callers.subject = named_layer(described);
@@ -135,6 +146,23 @@ moejit_error_code moejit_group_layer_get_tensor(const moejit_group_layer* layer,
     if (layer == nullptr) return null_argument(Stage::kPlan, "layer", kFunction);
     if (info == nullptr) return null_argument(Stage::kPlan, "info", kFunction);
     return moejit::bindings::describe_tensor(layer->callers, *layer, index, info);
+  });
+}
+
+moejit_error_code moejit_group_layer_get_plan_json(const moejit_group_layer* layer,
+                                                   const char** json) {
+  return guarded(Stage::kPlan, [&]() -> Result<void> {
+    MOEJIT_TRY(check_text(layer, json, "moejit_group_layer_get_plan_json"));
+    return hand_out(layer->plan_json, json, [&] { return plan_to_json(layer->plan); });
+  });
+}
+
+moejit_error_code moejit_group_layer_get_plan_text(const moejit_group_layer* layer, int32_t explain,
+                                                   const char** text) {
+  return guarded(Stage::kPlan, [&]() -> Result<void> {
+    MOEJIT_TRY(check_text(layer, text, "moejit_group_layer_get_plan_text"));
+    return hand_out(layer->plan_text[explain != 0 ? 1 : 0], text,
+                    [&] { return print_plan(layer->plan, explain != 0); });
   });
 }
 

@@ -20,6 +20,7 @@ typedef struct moejit_group moejit_group;
 typedef struct moejit_group_layer_options {
   size_t struct_size;
   int64_t timeout_ms;  // of each wait for a peer; 0: 10000
+  const char* tuning;  // as that of moejit_layer_options; the same records on all ranks
 } moejit_group_layer_options;
 
 // Plans rank `rank` of the layer that `json` [json_bytes] describes, which has "expert_parallel",
@@ -52,6 +53,13 @@ MOEJIT_API moejit_error_code moejit_group_layer_get_info(const moejit_group_laye
 // weights and gradients of this rank's experts.
 MOEJIT_API moejit_error_code moejit_group_layer_get_tensor(const moejit_group_layer* layer,
                                                            size_t index, moejit_tensor_info* info);
+
+// Return the plan of this rank, as moejit_layer_get_plan_json() and moejit_layer_get_plan_text() do,
+// with what the group moves. The texts are valid as long as the layer.
+MOEJIT_API moejit_error_code moejit_group_layer_get_plan_json(const moejit_group_layer* layer,
+                                                              const char** json);
+MOEJIT_API moejit_error_code moejit_group_layer_get_plan_text(const moejit_group_layer* layer,
+                                                              int32_t explain, const char** text);
 
 // The memory of one rank, as this process reaches it: peer pointers of torch's symmetric memory, of
 // NCCL windows, of NVSHMEM, or of another GPU of this process.

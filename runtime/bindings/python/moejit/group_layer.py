@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from ctypes import byref, c_void_p
+import threading
+from ctypes import byref, c_char_p, c_void_p
 from typing import Any, Mapping
 
 from moejit import records
@@ -17,7 +18,7 @@ from moejit.handle import Handle, Owner
 from moejit.info import GroupLayerInfo, TensorInfo, info_of, tensor_info_of
 from moejit.layer import fill_first_scales, number_of_mode, number_of_pass
 from moejit.library import get_info, load
-from moejit.sources import read_source
+from moejit.sources import Paths, join_paths, read_source
 from moejit.streams import address_of
 from moejit.tensors import Tensor
 
@@ -42,7 +43,7 @@ class GroupLayer(Owner):
     """
 
     def __init__(self, description: Mapping[str, Any] | str | os.PathLike, target: str, *, rank: int,
-                 timeout_ms: int = 10000) -> None:
+                 timeout_ms: int = 10000, tuning: Paths = None) -> None:
         """Reads a layer description and plans a rank of it. Compiles nothing, and needs no device.
 
         Args:
@@ -50,15 +51,17 @@ class GroupLayer(Owner):
             target: "cuda:sm_90a" or "sim".
             rank: The number of this rank, from 0.
             timeout_ms: How long a call waits for another rank.
+            tuning: Tuning records to plan with, as for Layer; the same on all ranks.
 
         Raises:
             Error: As Layer(); "unsupported": also for a layer without "expert_parallel", or a rank that it lacks.
         """
         text, _ = read_source(description, "layer")
-        options = records.GroupLayerOptions(timeout_ms=timeout_ms)
+        options = records.GroupLayerOptions(timeout_ms=timeout_ms, tuning=join_paths(tuning))
         pointer = c_void_p()
         load().moejit_group_layer_create(text, len(text), target.encode(), rank, byref(options), byref(pointer))
         self._own(Handle(pointer.value, load().moejit_group_layer_destroy, "the layer"))
+        self._exclusive = threading.Lock()  # held while the object hands out a text
         record = get_info(records.GroupLayerInfo, "moejit_group_layer_get_info", pointer)
         self.info: GroupLayerInfo = info_of(GroupLayerInfo, record)
         self.identity: str = self.info.identity
@@ -72,6 +75,20 @@ class GroupLayer(Owner):
         self._group: Group | None = None
         self._engine: Engine | None = None
         self._blocks: Blocks | None = None
+
+    def plan(self) -> dict[str, Any]:
+        """Returns the plan of this rank, as `moejit plan --json` prints that of rank 0."""
+        return json.loads(self._text("get_plan_json"))
+
+    def explain(self) -> str:
+        """Returns the plan of this rank as text for people, with the reason for each choice."""
+        return self._text("get_plan_text", 1)
+
+    def _text(self, function: str, *arguments: int) -> str:
+        text = c_char_p()
+        with self._handle.use() as layer, self._exclusive:
+            getattr(load(), f"moejit_group_layer_{function}")(layer, *arguments, byref(text))
+            return text.value.decode()
 
     @property
     def group(self) -> Group | None:

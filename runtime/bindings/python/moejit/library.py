@@ -70,6 +70,8 @@ FUNCTIONS = {
                                           _Result)),
     "moejit_group_layer_destroy": (None, (_Handle,)),
     "moejit_group_layer_get_info": (_Code, (_Handle, _Record(records.GroupLayerInfo))),
+    "moejit_group_layer_get_plan_json": (_Code, (_Handle, POINTER(c_char_p))),
+    "moejit_group_layer_get_plan_text": (_Code, (_Handle, c_int32, POINTER(c_char_p))),
     "moejit_group_layer_get_tensor": (_Code, (_Handle, c_size_t, _Record(records.TensorInfo))),
     "moejit_group_adopt": (_Code, (_Handle, _Handle, _Record(records.GroupMember), c_size_t, _Result)),
     "moejit_group_open": (_Code, (_Handle, _Handle, _Record(records.RendezvousPlace), _Result)),

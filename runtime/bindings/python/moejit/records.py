@@ -237,7 +237,7 @@ class Call(Record):
 
 
 class GroupLayerOptions(Record):
-    _fields_ = [("struct_size", c_size_t), ("timeout_ms", c_int64)]
+    _fields_ = [("struct_size", c_size_t), ("timeout_ms", c_int64), ("tuning", c_char_p)]
 
 
 class GroupLayerInfo(Record):

@@ -92,9 +92,10 @@ def explain(model: torch.nn.Module, plans: bool = False) -> str:
         experts = fields.get("local_experts", fields["experts"])
         lines.append(f"{name or '(model)'}: {type(module).__name__}, {experts} experts, hidden {fields['hidden']}, "
                      f"intermediate {fields['intermediate']}, recipe {fields['recipe']}")
-        layers[found[0], target_of(module.down_proj.device)] = None
+        layers.setdefault((found[0], target_of(module.down_proj.device)), module)
     if plans:
-        lines += [Layer(description, target).explain() for description, target in layers]
+        lines += [module.explain() if isinstance(module, Experts) else Layer(description, target).explain()
+                  for (description, target), module in layers.items()]
     return "\n".join(lines) + "\n" if lines else "no module runs on moejit\n"
 
 

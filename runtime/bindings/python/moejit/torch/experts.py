@@ -7,6 +7,7 @@ from typing import Any, Callable
 
 import torch
 
+from moejit.group_layer import GroupLayer
 from moejit.layer import Layer
 from moejit.torch import _plan, scales
 from moejit.torch.call import ExpertsCall, State, call_experts, usual_layer
@@ -334,11 +335,15 @@ class Experts(torch.nn.Module):
         self._call.group.reset()
 
     def explain(self) -> str:
-        """Returns the plan on the parameters' device as text, with a reason for each choice."""
-        if self._call.group is not None:
-            raise RuntimeError("moejit: unsupported: explain() of experts with process_group\nhint: write "
-                               "`module.description` to a file: `moejit plan --explain` prints the plan of a rank")
-        return Layer(self.description, target_of(self.gate_up_proj.device)).explain()
+        """Returns the plan on the parameters' device as text, with a reason for each choice.
+
+        With `process_group` it is that of this rank; no other rank has to call it.
+        """
+        target = target_of(self.gate_up_proj.device)
+        if self._call.group is None:
+            return Layer(self.description, target).explain()
+        with GroupLayer(self.description, target, rank=self._call.group.ranks.rank) as layer:
+            return layer.explain()
 
     def extra_repr(self) -> str:
         """Returns the text that print(module) shows."""
