@@ -69,7 +69,9 @@ Result<void> bench_layer(const BenchCommand& command, compiler::Layer layer, Ter
                     LayerSession::create(plan, *engine, device, inputs));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
   BenchReport report{.run = describe_run(command, target, monitor.get()),
-                     .rows = count_call_rows(layer, inputs)};
+                     .rows = count_call_rows(layer, inputs),
+                     .tuning = tuning_use(plan, tuning.get())};
+  tell_tuning(report.tuning, terminal);
   MOEJIT_TRY(measure_all(command, session->call(), *engine, monitor.get(), report));
   report.run.counters = engine->counters();
   terminal.print(command.is_json ? bench_json(plan, report) : bench_table(plan, report));

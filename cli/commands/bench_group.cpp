@@ -5,6 +5,7 @@
 #include "cli/commands/run_group.h"
 #include "cli/commands/run_report.h"
 #include "cli/commands/tuning_records.h"
+#include "cli/commands/tuning_use.h"
 #include "cli/execution/group_times.h"
 #include "cli/execution/open_engine.h"
 #include "cli/inputs/random_layer_inputs.h"
@@ -64,6 +65,7 @@ struct GroupBench {
   double forward_us = 0.0, backward_us = 0.0;
   double exchange_us = 0.0;  // of the kernels that exchange, each on the rank that waits least
   runtime::EngineCounters counters;
+  std::optional<TuningUse> tuning;  // of each rank, if there were records
 };
 
 bool exchanges(const KernelPlan& kernel) {
@@ -104,8 +106,9 @@ std::string text_of(const Layer& layer, const GroupBench& bench, int32_t width) 
                sends ? fmt::format("{:.0f}", bytes / line.fastest_us * 1e-3) : ""});
   }
   const double step = bench.forward_us + bench.backward_us;
-  std::string text = fmt::format("layer \"{}\" on {}, {} tokens each\n\n{}\n", layer.name,
-                                 bench.target, bench.tokens, table.text(width));
+  std::string text = fmt::format(
+      "layer \"{}\" on {}, {} tokens each\n{}\n{}\n", layer.name, bench.target, bench.tokens,
+      bench.tuning ? tuning_text(*bench.tuning) + "\n" : "", table.text(width));
   text += fmt::format("forward {}", time_text(bench.forward_us));
   if (bench.backward_us > 0.0)
     text += fmt::format(", backward {}, step {}", time_text(bench.backward_us), time_text(step));
@@ -122,16 +125,17 @@ std::string json_of(const Layer& layer, const GroupBench& bench) {
                      {"slowest_us", line.slowest_us},
                      {"fastest_us", line.fastest_us},
                      {"wire_bytes", line.wire_bytes},
-                     {"wire_floor_us", static_cast<double>(line.wire_bytes) /
-                                           compiler::kLinkBytesPerMicrosecond}});
-  const nlohmann::ordered_json json = {{"layer", layer.name},
-                                       {"device", bench.target},
-                                       {"ranks", layer.expert_parallel.ranks},
-                                       {"tokens", bench.tokens},
-                                       {"kernels", lines},
-                                       {"forward_us", bench.forward_us},
-                                       {"backward_us", bench.backward_us},
-                                       {"exchange_us", bench.exchange_us}};
+                     {"wire_floor_us",
+                      static_cast<double>(line.wire_bytes) / compiler::kLinkBytesPerMicrosecond}});
+  nlohmann::ordered_json json = {{"layer", layer.name},
+                                 {"device", bench.target},
+                                 {"ranks", layer.expert_parallel.ranks},
+                                 {"tokens", bench.tokens},
+                                 {"kernels", lines},
+                                 {"forward_us", bench.forward_us},
+                                 {"backward_us", bench.backward_us},
+                                 {"exchange_us", bench.exchange_us}};
+  add_tuning(json, bench.tuning);
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -158,8 +162,12 @@ Result<void> bench_group(const BenchCommand& command, const Layer& described, Te
   for (const char* const weights : {"w1", "w2"}) repeat_experts(inputs.at(weights), one);
   const std::vector<int64_t> tokens(static_cast<std::size_t>(command.ranks), bench.tokens);
   const std::vector<TensorMap> of_ranks = split_inputs(layer, inputs, tokens);
-  MOEJIT_TRY_ASSIGN(const auto session,
-                    open_session(layer, *devices, *engine, of_ranks, command.tuning));
+  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, &devices->device(0)));
+  constexpr int64_t kTimeoutMs = 10000;
+  MOEJIT_TRY_ASSIGN(const auto session, GroupSession::create(layer, *devices, *engine, of_ranks,
+                                                             kTimeoutMs, tuning.get()));
+  bench.tuning = tuning_use(session->plan(0), tuning.get());
+  tell_tuning(bench.tuning, terminal);
   MOEJIT_TRY(session->update_weights());
   MOEJIT_TRY_ASSIGN(const GroupTimes measured,
                     measure_group(*session, *devices,

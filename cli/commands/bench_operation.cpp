@@ -82,7 +82,10 @@ Result<void> bench_operation(const BenchCommand& command,
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<OperationSession> session,
                     OperationSession::create(plan, *engine, device, call, true));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
-  BenchReport report{.run = describe_run(command, target, monitor.get()), .rows = call.rows};
+  BenchReport report{.run = describe_run(command, target, monitor.get()),
+                     .rows = call.rows,
+                     .tuning = tuning_use(plan, tuning.get())};
+  tell_tuning(report.tuning, terminal);
   MOEJIT_TRY(measure_all(command, *session, *engine, device, monitor.get(), report));
   report.run.counters = engine->counters();
   terminal.print(command.is_json ? bench_json(plan, report) : bench_table(plan, report));

@@ -80,9 +80,10 @@ std::string bench_table(const DescribedPlan& plan, const BenchReport& report) {
   }
   return fmt::format(
              "{} \"{}\", target {}{}\n"
-             "copy bandwidth {:.0f} GB/s, bytes read plus bytes written\n\n",
+             "copy bandwidth {:.0f} GB/s, bytes read plus bytes written\n{}\n",
              kind_of(plan), name_of(plan), report.run.target, rows_text(report.rows),
-             report.copy_bytes_per_second * 1e-9) +
+             report.copy_bytes_per_second * 1e-9,
+             report.tuning ? tuning_text(*report.tuning) + "\n" : "") +
          table.text() + "\n" +
          (report.forward ? fmt::format("forward pass, hot: {} at {} MHz\n",
                                        time_text(report.forward->microseconds),
@@ -101,6 +102,7 @@ std::string bench_json(const DescribedPlan& plan, const BenchReport& report) {
   json["description"] = nlohmann::ordered_json::parse(description_of(plan));
   json["target"] = compiler::to_string(base_of(plan).target);
   add_run(json, report.run);
+  add_tuning(json, report.tuning);
   json["tokens"] = report.rows.tokens;
   json["routed_tokens"] = report.rows.routed_tokens;
   json["routed_rows"] = report.rows.routed;

@@ -3,6 +3,7 @@
 
 #include "cli/commands/bench_run.h"
 #include "cli/commands/layer_file.h"
+#include "cli/commands/tuning_use.h"
 #include "compiler/compiler.h"
 #include "runtime/measure/measure_layer.h"
 
@@ -19,6 +20,7 @@ struct BenchReport {
   measure::KernelTimes times;
   std::optional<measure::HotRun> forward;  // of a layer: all of its kernels
   std::optional<measure::HotRun> step;     // forward and backward, if both were measured
+  std::optional<TuningUse> tuning;         // if there were records
 };
 
 std::string bench_table(const DescribedPlan& plan, const BenchReport& report);

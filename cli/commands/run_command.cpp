@@ -193,6 +193,11 @@ Result<void> run_layer(const RunCommand& command, compiler::Layer layer, Termina
                     compiler::plan_layer(layer, target.device->target(),
                                          {.keep_intermediates = keeps_intermediates(command),
                                           .tuning = tuning.get()}));
+  RunReport report;
+  report.target = target.description;
+  report.output = command.output;
+  report.tuning = tuning_use(plan, tuning.get());
+  tell_tuning(report.tuning, terminal);
   MOEJIT_TRY_ASSIGN(const std::optional<SimulatedTime> time, estimate(command, plan, terminal));
   StepProgress progress(terminal, run_steps(plan, time, command.check));
   progress.start(kDataStep);
@@ -203,9 +208,6 @@ Result<void> run_layer(const RunCommand& command, compiler::Layer layer, Termina
   progress.start(kPrepareStep);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<LayerSession> session,
                     LayerSession::create(plan, *engine, *target.device, inputs));
-  RunReport report;
-  report.target = target.description;
-  report.output = command.output;
   MOEJIT_TRY_ASSIGN(const TensorMap results,
                     run_session(command, inputs, *session, *target.device, progress, report));
   MOEJIT_TRY(write_output(command, plan, results));

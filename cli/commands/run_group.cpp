@@ -5,6 +5,7 @@
 #include "cli/check/check_plan.h"
 #include "cli/commands/run_report.h"
 #include "cli/commands/tuning_records.h"
+#include "cli/commands/tuning_use.h"
 #include "cli/execution/group_session.h"
 #include "cli/execution/layer_session.h"
 #include "cli/execution/open_engine.h"
@@ -43,6 +44,8 @@ Result<void> check_options(const RunCommand& command, const Layer& layer) {
   return {};
 }
 
+constexpr int64_t kTimeoutMs = 10000;
+
 // What a run came to.
 struct GroupReport {
   std::string target;
@@ -50,6 +53,7 @@ struct GroupReport {
   std::vector<uint32_t> status;
   std::vector<TensorCheck> checks;  // of the ranks, and of the one rank with the CPU reference
   runtime::EngineCounters counters;
+  std::optional<TuningUse> tuning;  // of each rank, if there were records
 };
 
 // Runs the layer on one rank with all tokens, whose results the ranks' are compared with, and
@@ -83,9 +87,14 @@ Result<TensorMap> run_one_rank(const Layer& layer, runtime::Device& device, runt
 
 Result<std::vector<TensorMap>> run_ranks(const Layer& layer, GroupDevices& devices,
                                          runtime::Engine& engine, const TensorMap& inputs,
-                                         const TuningOptions& records, GroupReport& report) {
+                                         const TuningOptions& records, GroupReport& report,
+                                         const Terminal& terminal) {
   const std::vector<TensorMap> of_ranks = split_inputs(layer, inputs, report.tokens);
-  MOEJIT_TRY_ASSIGN(const auto session, open_session(layer, devices, engine, of_ranks, records));
+  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(records, &devices.device(0)));
+  MOEJIT_TRY_ASSIGN(const auto session, GroupSession::create(layer, devices, engine, of_ranks,
+                                                             kTimeoutMs, tuning.get()));
+  report.tuning = tuning_use(session->plan(0), tuning.get());
+  tell_tuning(report.tuning, terminal);
   MOEJIT_TRY(session->update_weights());
   MOEJIT_TRY(session->forward());
   if (has_backward(layer)) MOEJIT_TRY(session->backward(compiler::GradientMode::kOverwrite));
@@ -131,6 +140,7 @@ std::string json_of(const Layer& layer, const GroupReport& report) {
     json["check"] = {{"passed", std::ranges::all_of(report.checks, &TensorCheck::has_passed)},
                      {"tensors", tensors}};
   }
+  add_tuning(json, report.tuning);
   json["compiled"] = report.counters.compiled;
   json["from_cache"] = report.counters.from_cache;
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
@@ -193,7 +203,7 @@ Result<void> run_group(const RunCommand& command, const Layer& described, Termin
   inputs.merge(random_weights_of(one, one.local_experts, command.inputs.seed));
   if (has_backward(layer)) inputs.merge(random_gradient(one, all, command.inputs.seed));
   MOEJIT_TRY_ASSIGN(const std::vector<TensorMap> results,
-                    run_ranks(layer, *devices, *engine, inputs, command.tuning, report));
+                    run_ranks(layer, *devices, *engine, inputs, command.tuning, report, terminal));
   if (command.check) {
     const bool is_simulated = devices->device(0).target().kind == compiler::TargetKind::kSim;
     MOEJIT_TRY_ASSIGN(const OpenedTarget target,

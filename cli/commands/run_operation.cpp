@@ -102,6 +102,8 @@ Result<void> run_operation(const RunCommand& command,
   RunReport report;
   report.target = target.description;
   report.output = command.output;
+  report.tuning = tuning_use(plan, tuning.get());
+  tell_tuning(report.tuning, terminal);
   MOEJIT_TRY_ASSIGN(TensorMap results,
                     run_session(plan, command, call, *session, *target.device, progress, report));
   results.erase("status");  // the report has it

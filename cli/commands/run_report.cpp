@@ -134,6 +134,7 @@ std::string json_of(const DescribedPlan& described, const RunReport& report) {
   if (report.tokens) json["tokens"] = *report.tokens;
   if (report.rows) json["rows"] = *report.rows;
   if (report.columns) json["columns"] = *report.columns;
+  add_tuning(json, report.tuning);
   json["status"] = {{"word", report.status}};
   for (const StatusBit& bit : kStatusBits)
     json["status"][bit.name] = (report.status & bit.bit) != 0;

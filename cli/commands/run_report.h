@@ -4,6 +4,7 @@
 #include "cli/check/tensor_check.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/layer_file.h"
+#include "cli/commands/tuning_use.h"
 #include "runtime/engine.h"
 #include "runtime/measure/kernel_timer.h"
 
@@ -30,7 +31,8 @@ struct RunReport {
   bool is_checked = false;
   std::vector<TensorCheck> checks;
   runtime::EngineCounters counters;
-  std::string output;  // file, may be empty
+  std::string output;               // file, may be empty
+  std::optional<TuningUse> tuning;  // if there were records
 };
 
 // Returns a sentence about the status word; empty if no bit is set.

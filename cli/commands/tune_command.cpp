@@ -107,7 +107,9 @@ Result<void> list_problems(const TuneCommand& command, Terminal& terminal) {
       compiler::parse_target(command.measured.target == "auto" ? "cuda" : command.measured.target));
   MOEJIT_TRY_ASSIGN(const TuneSubjects subjects, read_subjects(command.measured));
   MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(subjects, target));
-  terminal.print(command.is_json ? dry_run_json(problems) : dry_run_text(problems));
+  MOEJIT_TRY_ASSIGN(const auto unmeasured, unmeasured_kernels(subjects, target));
+  terminal.print(command.is_json ? dry_run_json(problems, unmeasured)
+                                 : dry_run_text(problems, unmeasured));
   return {};
 }
 

@@ -18,15 +18,6 @@ Result<std::unique_ptr<const compiler::Tuning>> read_tuning_records(const Tuning
   return compiler::read_tunings(paths, device == nullptr ? std::nullopt : gpu_identity(*device));
 }
 
-Result<std::unique_ptr<GroupSession>> open_session(const compiler::Layer& layer,
-                                                   GroupDevices& devices, runtime::Engine& engine,
-                                                   std::span<const TensorMap> inputs,
-                                                   const TuningOptions& options) {
-  constexpr int64_t kTimeoutMs = 10000;
-  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(options, &devices.device(0)));
-  return GroupSession::create(layer, devices, engine, inputs, kTimeoutMs, tuning.get());
-}
-
 std::optional<compiler::GpuIdentity> gpu_identity(const runtime::Device& device) {
   const runtime::GpuFacts facts = device.gpu_facts();
   std::optional<compiler::GpuIdentity> identity = facts.identity;

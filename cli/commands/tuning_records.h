@@ -2,7 +2,6 @@
 #pragma once
 
 #include "cli/commands/commands.h"
-#include "cli/execution/group_session.h"
 #include "compiler/tuning.h"
 #include "runtime/device.h"
 
@@ -16,12 +15,6 @@ namespace moejit::cli {
 // compiler::read_tunings().
 Result<std::unique_ptr<const compiler::Tuning>> read_tuning_records(
     const TuningOptions& options, const runtime::Device* device = nullptr);
-
-// Makes the session of a group whose ranks are planned with these records.
-Result<std::unique_ptr<GroupSession>> open_session(const compiler::Layer& layer,
-                                                   GroupDevices& devices, runtime::Engine& engine,
-                                                   std::span<const TensorMap> inputs,
-                                                   const TuningOptions& options);
 
 // Returns the facts by which records know the device's GPU, with its power limit if NVML tells it;
 // none for the simulator.

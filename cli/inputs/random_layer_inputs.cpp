@@ -87,6 +87,18 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
   return weights;
 }
 
+TensorMap slot_inputs(const compiler::Layer& layer, int64_t slots, uint64_t seed) {
+  TensorMap inputs = measuring_inputs(layer, slots, seed);
+  // A token has no more choices here than there are experts.
+  const int32_t drawn = std::min(layer.top_k, layer.local_experts);
+  const double local = static_cast<double>(layer.local_experts) * layer.top_k / layer.experts;
+  const std::vector<int32_t> ids = reference::random_routing(
+      slots, layer.local_experts, layer.top_k, seed, {.unrouted_share = 1.0 - local / drawn});
+  inputs["topk_ids"] = make_topk_ids(DType::kI32, {slots, layer.top_k},
+                                     std::vector<int64_t>(ids.begin(), ids.end()));
+  return inputs;
+}
+
 TensorMap measuring_inputs(const compiler::Layer& layer, int64_t tokens, uint64_t seed) {
   constexpr int64_t kDistinctExperts = 4;
   TensorMap inputs = random_tokens(layer, tokens, seed);

@@ -34,4 +34,9 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
 // it, and distinct weights for all of DeepSeek-V3's experts would need 22 GB of host memory.
 TensorMap measuring_inputs(const compiler::Layer& layer, int64_t tokens, uint64_t seed);
 
+// Returns all inputs of a measured call of the layer that layer_of_experts() makes of a group's,
+// over `slots` tokens, as those of measuring_inputs(). Tokens are those of all ranks, and many have
+// no expert here: of their K choices a share of local / all experts is local in the mean.
+TensorMap slot_inputs(const compiler::Layer& layer, int64_t slots, uint64_t seed);
+
 }  // namespace moejit::cli

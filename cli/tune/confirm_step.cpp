@@ -14,23 +14,26 @@ namespace {
 using tune::StepConfirmation;
 using tune::StepState;
 
-// Returns the problems of a plan's kernels, each once.
-std::vector<std::string> problems_in(const compiler::LayerPlan& plan) {
+// Returns the problems of a layer that is measured, each once.
+Result<std::vector<std::string>> problems_in(const TunedLayer& tuned,
+                                             const compiler::Target& target) {
+  MOEJIT_TRY_ASSIGN(const std::vector<TuneProblem> found,
+                    problems_of(tuned, target, std::make_shared<OpenedLayer>()));
   std::vector<std::string> problems;
-  for (const compiler::KernelPlan& kernel : plan.kernels)
-    if (!kernel.problem.empty() && std::ranges::count(problems, kernel.problem) == 0)
-      problems.push_back(kernel.problem);
+  for (const TuneProblem& problem : found)
+    if (std::ranges::count(problems, problem.name) == 0) problems.push_back(problem.name);
   return problems;
 }
 
 // Appends the choices that the races propose to the journal, and returns how far they are confirmed
 // by the rounds that it has.
-Result<StepConfirmation> begin_step(const std::string& name, const compiler::LayerPlan& plan,
+Result<StepConfirmation> begin_step(const std::string& name,
+                                    const std::vector<std::string>& problems,
                                     const std::string& gpu, const RaceSite& site,
                                     const std::string& journal_path) {
   MOEJIT_TRY_ASSIGN(tune::Journal journal, tune::read_journal(journal_path));
   MOEJIT_TRY_ASSIGN(const std::vector<tune::ReplayedRace> races, tune::replay(journal));
-  const tune::StepList list = tune::proposed_choices(races, gpu, problems_in(plan));
+  const tune::StepList list = tune::proposed_choices(races, gpu, problems);
   MOEJIT_TRY(site.journal.append(name, list));
   MOEJIT_TRY_ASSIGN(journal, tune::read_journal(journal_path));
   MOEJIT_TRY_ASSIGN(const auto steps, tune::replay_steps(journal, races));
@@ -83,7 +86,9 @@ std::string outcome_text(const StepConfirmation& confirmation) {
 }  // namespace
 
 std::string step_name(const compiler::LayerPlan& plan, int64_t tokens) {
-  return fmt::format("step layer={} tokens={} passes={} plan_digest={}", plan.layer.name, tokens,
+  const int64_t ranks = plan.layer.expert_parallel.ranks;
+  return fmt::format("step layer={} tokens={}{} passes={} plan_digest={}", plan.layer.name, tokens,
+                     ranks > 0 ? fmt::format(" ranks={}", ranks) : "",
                      has_backward(plan.layer) ? "forward+backward" : "forward", plan_digest(plan));
 }
 
@@ -94,8 +99,9 @@ Result<void> confirm_steps(const TuneSubjects& subjects, const MeasuredDevice& d
     const TunedLayer& tuned = subjects.layers[i];
     MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan, plan_layer(tuned.layer, device.target));
     const std::string name = step_name(plan, tuned.tokens);
+    MOEJIT_TRY_ASSIGN(const auto problems, problems_in(tuned, device.target));
     MOEJIT_TRY_ASSIGN(StepConfirmation confirmation,
-                      begin_step(name, plan, device.gpu, site, journal_path));
+                      begin_step(name, problems, device.gpu, site, journal_path));
     if (confirmation.state() == StepState::kMeasuring) {
       const Result<void> measured = measure_step(i, name, site, confirmation);
       if (!measured && (!site.measurer.is_usable() || measured.error().stage == Stage::kFile))

@@ -10,7 +10,7 @@
 namespace moejit::cli {
 
 // Returns the name of a layer's step in journals and records: its calls, and the plan with the
-// usual choices.
+// usual choices. The step of a group's layer is that of a rank without the exchange.
 std::string step_name(const compiler::LayerPlan& plan, int64_t tokens);
 
 // Measures the whole step of each layer with the choices that the journal's races propose, until

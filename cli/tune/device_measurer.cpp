@@ -145,7 +145,7 @@ Result<TimedBlocks> DeviceMeasurer::time_step(std::span<const tune::StepChoice> 
     const compiler::Tuning tuning = tuning_of(tuned);
     MOEJIT_TRY_ASSIGN(
         const compiler::LayerPlan plan,
-        plan_layer(step_->layer.layer, target_.device->target(), {.tuning = &tuning}));
+        plan_layer(step_->layer.measured_layer(), target_.device->target(), {.tuning = &tuning}));
     auto prepared = runtime::PreparedLayer::prepare(plan, *engine_, *target_.device);
     if (!prepared) return failed(std::move(prepared.error()));
     step_->prepared = std::move(*prepared);

@@ -78,7 +78,7 @@ Result<OpenedKernel> open_kernel(const TunedLayer& tuned, OpenedLayer& last, std
   opened.kernel.problem = kernel.problem;
   opened.kernel.candidates = candidates;
   MOEJIT_TRY_ASSIGN(opened.kernel.written, written_by(*session, kernel));
-  opened.kernel.make = [session, layer = tuned.layer, index, &engine,
+  opened.kernel.make = [session, layer = tuned.measured_layer(), index, &engine,
                         &device](const Choices& choices) {
     return make_version(session, layer, index, choices, engine, device);
   };
@@ -86,21 +86,38 @@ Result<OpenedKernel> open_kernel(const TunedLayer& tuned, OpenedLayer& last, std
   return opened;
 }
 
+bool has_problem(const LayerPlan& plan, const std::string& problem) {
+  return std::ranges::count(plan.kernels, problem, &KernelPlan::problem) > 0;
+}
+
 }  // namespace
+
+Result<std::vector<std::string>> unmeasured_kernels(const TunedLayer& tuned,
+                                                    const compiler::Target& target) {
+  std::vector<std::string> kernels;
+  if (!is_of_group(tuned.layer)) return kernels;
+  MOEJIT_TRY_ASSIGN(const LayerPlan plan, plan_layer(tuned.measured_layer(), target));
+  MOEJIT_TRY_ASSIGN(const LayerPlan described, plan_layer(tuned.layer, target));
+  for (const KernelPlan& kernel : described.kernels)
+    if (!kernel.problem.empty() && !has_problem(plan, kernel.problem))
+      kernels.push_back(fmt::format("{} {}", tuned.layer.name, kernel.operation));
+  return kernels;
+}
 
 Result<std::vector<TuneProblem>> problems_of(const TunedLayer& tuned,
                                              const compiler::Target& target,
                                              const std::shared_ptr<OpenedLayer>& opened) {
-  const Layer& layer = tuned.layer;
-  MOEJIT_TRY(check_is_of_one_rank(layer));
+  const Layer layer = tuned.measured_layer();
   MOEJIT_TRY_ASSIGN(const LayerPlan plan, plan_layer(layer, target, {.list_candidates = true}));
+  MOEJIT_TRY_ASSIGN(const LayerPlan described, plan_layer(tuned.layer, target));
   std::vector<TuneProblem> problems;
   for (std::size_t i = 0; i < plan.kernels.size(); ++i) {
     const KernelPlan& kernel = plan.kernels[i];
-    if (kernel.problem.empty()) continue;
+    // A rank of a group has other kernels where tokens come and go.
+    if (kernel.problem.empty() || !has_problem(described, kernel.problem)) continue;
     TuneProblem problem{.name = kernel.problem,
                         .subject = fmt::format("{} {}", layer.name, kernel.operation),
-                        .worth = worth_of(kernel, tuned.tokens),
+                        .worth = worth_of(kernel, tuned.measured_tokens()),
                         .candidates = kernel.candidates,
                         .index = i};
     problem.plan = [layer, target](const PlanOptions& options) {

@@ -8,11 +8,16 @@
 
 namespace moejit::cli {
 
-// A layer as a tuner measures it.
+// A layer as a tuner measures it, on one GPU. Of a layer of a group that is what a rank does beside
+// the exchange: the layer of its experts, for which the slots of all ranks are tokens.
 struct TunedLayer {
-  compiler::Layer layer;
-  int64_t tokens = 0;  // of the calls
-  uint64_t seed = 0;   // of their operands
+  compiler::Layer layer;  // as it is described
+  int64_t tokens = 0;     // of the calls; of a group those of each rank
+  uint64_t seed = 0;      // of their operands
+
+  // Returns the layer that runs on one GPU, and the tokens of its calls.
+  compiler::Layer measured_layer() const;
+  int64_t measured_tokens() const;
 
   bool operator==(const TunedLayer&) const = default;
 };

@@ -5,6 +5,7 @@
 #include "cli/tune/confirm_step.h"
 #include "cli/tune/measuring_process.h"
 #include "cli/tune/open_measurer.h"
+#include "cli/tune/tune_report.h"
 #include "cli/tune/tune_session.h"
 #include "cli/tune/tune_subjects.h"
 
@@ -37,6 +38,8 @@ Result<SweepEnd> sweep(const TuneCommand& command, const std::string& journal_pa
                     collect_problems(subjects, device.target));
   MOEJIT_TRY(check_journal_gpu(journal_path, device.gpu));
   terminal.note(device.description);
+  MOEJIT_TRY_ASSIGN(const auto unmeasured, unmeasured_kernels(subjects, device.target));
+  if (!unmeasured.empty()) terminal.note(unmeasured_text(unmeasured));
   MOEJIT_TRY_ASSIGN(tune::JournalWriter journal,
                     tune::JournalWriter::open(journal_path, new_session(device)));
   const Interruption interruption;

@@ -54,10 +54,16 @@ Result<std::vector<compiler::KernelSource>> sources_of(const std::vector<TunePro
 Result<TuneProblem> problem_of(const measure::GemmCase& gemm, const compiler::Target& target,
                                uint64_t seed);
 
-// Returns the problems of a layer's kernels. They share the layer's memory through `opened`.
+// Returns the problems of a layer's kernels. They share the layer's memory through `opened`. Of a
+// layer of a group these are the problems of a rank's plan that the layer of its experts has.
 Result<std::vector<TuneProblem>> problems_of(const TunedLayer& tuned,
                                              const compiler::Target& target,
                                              const std::shared_ptr<OpenedLayer>& opened);
+
+// Returns the kernels of a group's layer that might be tuned, and that no layer of one GPU has:
+// "layer kernel". They copy or quantize rows on their way to other ranks or from them.
+Result<std::vector<std::string>> unmeasured_kernels(const TunedLayer& tuned,
+                                                    const compiler::Target& target);
 
 // Keeps one of the problems with the same name, with the worth of all, and sorts them by estimated
 // time: those of the subject that takes longest first, and of a subject the longest first.

@@ -3,7 +3,8 @@
 
 #include "runtime/tune/replay.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 namespace moejit::cli {
@@ -73,7 +74,13 @@ std::string tune_json(const TuneSummary& summary, const TuningRecord& record) {
   return json.dump(2) + "\n";
 }
 
-std::string dry_run_text(const std::vector<TuneProblem>& problems) {
+std::string unmeasured_text(const std::vector<std::string>& kernels) {
+  return fmt::format("not measured, since no layer of one GPU has them: {}; the usual choices stay",
+                     fmt::join(kernels, ", "));
+}
+
+std::string dry_run_text(const std::vector<TuneProblem>& problems,
+                         const std::vector<std::string>& unmeasured) {
   std::size_t candidates = 0;
   std::string text;
   for (const TuneProblem& problem : problems) {
@@ -81,18 +88,23 @@ std::string dry_run_text(const std::vector<TuneProblem>& problems) {
     text += fmt::format("{}: {} candidates, {} of the estimated time\n    {}\n", problem.subject,
                         problem.candidates.size(), share_text(problem.share), problem.name);
   }
-  return text + fmt::format("{} {}, {} candidates\n", problems.size(),
-                            problems.size() == 1 ? "problem" : "problems", candidates);
+  return text +
+         fmt::format("{} {}, {} candidates\n", problems.size(),
+                     problems.size() == 1 ? "problem" : "problems", candidates) +
+         (unmeasured.empty() ? "" : unmeasured_text(unmeasured) + "\n");
 }
 
-std::string dry_run_json(const std::vector<TuneProblem>& problems) {
+std::string dry_run_json(const std::vector<TuneProblem>& problems,
+                         const std::vector<std::string>& unmeasured) {
   auto listed = nlohmann::ordered_json::array();
   for (const TuneProblem& problem : problems)
     listed.push_back({{"problem", problem.name},
                       {"subject", problem.subject},
                       {"candidates", problem.candidates.size()},
                       {"estimated_share", problem.share}});
-  return nlohmann::ordered_json{{"problems", std::move(listed)}}.dump(2) + "\n";
+  nlohmann::ordered_json json{{"problems", std::move(listed)}};
+  if (!unmeasured.empty()) json["unmeasured"] = unmeasured;
+  return json.dump(2) + "\n";
 }
 
 }  // namespace moejit::cli

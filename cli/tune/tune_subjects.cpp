@@ -72,4 +72,14 @@ Result<std::vector<TuneProblem>> collect_problems(const TuneSubjects& subjects,
   return problems;
 }
 
+Result<std::vector<std::string>> unmeasured_kernels(const TuneSubjects& subjects,
+                                                    const compiler::Target& target) {
+  std::vector<std::string> kernels;
+  for (const TunedLayer& tuned : subjects.layers) {
+    MOEJIT_TRY_ASSIGN(const auto found, unmeasured_kernels(tuned, target));
+    kernels.insert(kernels.end(), found.begin(), found.end());
+  }
+  return kernels;
+}
+
 }  // namespace moejit::cli

@@ -30,4 +30,8 @@ Result<std::vector<TuneProblem>> collect_problems(
     const TuneSubjects& subjects, const compiler::Target& target,
     const std::shared_ptr<OpenedLayer>& opened = std::make_shared<OpenedLayer>());
 
+// Returns the kernels of all layers of groups that stay untuned, as unmeasured_kernels().
+Result<std::vector<std::string>> unmeasured_kernels(const TuneSubjects& subjects,
+                                                    const compiler::Target& target);
+
 }  // namespace moejit::cli

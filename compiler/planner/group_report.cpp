@@ -154,19 +154,19 @@ std::string plan_to_json(const GroupPlan& plan) {
   const std::string text = plan_to_json(static_cast<const LayerPlan&>(plan));
   Json json = Json(parse_json(text, {.source_name = "plan"}).value().root);
   Json group = {{"ranks", plan.layer.expert_parallel.ranks},
-                   {"combine", to_string(plan.layer.expert_parallel.combine)},
-                   {"transport", to_string(plan.layer.expert_parallel.transport)},
-                   {"memory_bytes", plan.memory.bytes},
-                   {"memory", tensors},
-                   {"row_bytes", traffic.row_bytes},
-                   {"result_bytes", traffic.result_bytes},
-                   {"choice_bytes", traffic.choice_bytes},
-                   {"remote_ranks_of_token", json_number(traffic.remote_ranks)},
-                   {"results_of_token", json_number(traffic.results)},
-                   {"dispatch_bytes_of_token", json_number(traffic.dispatch_bytes)},
-                   {"combine_bytes_of_token", json_number(traffic.combine_bytes)},
-                   {"dispatch_floor_us", json_number(traffic.dispatch_floor_us)},
-                   {"combine_floor_us", json_number(traffic.combine_floor_us)}};
+                {"combine", to_string(plan.layer.expert_parallel.combine)},
+                {"transport", to_string(plan.layer.expert_parallel.transport)},
+                {"memory_bytes", plan.memory.bytes},
+                {"memory", tensors},
+                {"row_bytes", traffic.row_bytes},
+                {"result_bytes", traffic.result_bytes},
+                {"choice_bytes", traffic.choice_bytes},
+                {"remote_ranks_of_token", json_number(traffic.remote_ranks)},
+                {"results_of_token", json_number(traffic.results)},
+                {"dispatch_bytes_of_token", json_number(traffic.dispatch_bytes)},
+                {"combine_bytes_of_token", json_number(traffic.combine_bytes)},
+                {"dispatch_floor_us", json_number(traffic.dispatch_floor_us)},
+                {"combine_floor_us", json_number(traffic.combine_floor_us)}};
   if (!uses_collectives(plan.layer)) {
     group["forward_floor_us"] = json_number(floor_us_of(plan, Phase::kForward));
     group["backward_floor_us"] = json_number(floor_us_of(plan, Phase::kBackward));

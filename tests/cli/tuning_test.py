@@ -72,12 +72,40 @@ class Tuning(tool.ToolTest):
 
     def test_ranks_of_a_group_run_what_the_records_say(self):
         group = TINY.parent / "tiny-ep2.json"
-        record, _ = self.tuned(group, "gemm_fc2", band_tiles=4)
+        record, _ = self.tuned(group, "gemm_fc2", tile_rows=32)
         run = ["run", group, "--ranks", "2", "--target", "sim", "--tokens", "5"]
-        self.assertTrue(self.succeed_json(*run, "--check", "--tuning", record)["check"]["passed"])
+        told = self.succeed_json(*run, "--check", "--tuning", record)
+        self.assertTrue(told["check"]["passed"])
+        self.assertEqual((told["tuning"]["recorded"], told["tuning"]["hints"]), (1, 0))
+        self.assertNotIn("tuning", self.succeed_json(*run))
         absent = self.run_tool(*run, "--tuning", self.folder / "absent.json")
         self.assertNotEqual(absent.returncode, 0)
         self.assertIn("absent.json", absent.stderr)
+
+    def test_a_sweep_of_a_groups_layer_measures_what_its_ranks_look_up(self):
+        for name, left_out in (("tiny-ep2", []), ("tiny-ep2-nccl", ["quantize", "quantize_dy"])):
+            group = TINY.parent / f"{name}.json"
+            plan = self.succeed_json("plan", group)
+            wanted = {kernel["problem"] for kernel in plan["kernels"]
+                      if "problem" in kernel and kernel["operation"] not in left_out}
+            listed = self.succeed_json("tune", group, "--dry-run")
+            self.assertEqual({one["problem"] for one in listed["problems"]}, wanted)
+            self.assertEqual(listed.get("unmeasured", []), [f"{name} {operation}" for operation in left_out])
+        blockwise = self.write("blockwise.json", dict(json.loads(group.read_text()), recipe="fp8_blockwise", dispatch="none",
+                                                      expert_parallel={"ranks": 2}))
+        text = self.succeed("tune", blockwise, "--dry-run").stdout
+        self.assertIn("not measured, since no layer of one GPU has them: tiny-ep2-nccl keep_x;", text)
+        self.assertIn("wanted 1 to 64", self.refuse(2, "tune", group, "--dry-run", "--tokens", "65"))
+
+    def test_prune_keeps_what_ranks_of_a_group_use(self):
+        group = TINY.parent / "tiny-ep2.json"
+        plan = self.succeed_json("plan", group)
+        used = self.kernel(group, "gemm_fc2")
+        record = self.record("r.json", [entry(used["problem"], used["choices"]), entry("of nobody", {})],
+                             steps=[step(f"step layer=tiny-ep2 ranks=2 plan_digest={plan['plan_digest']}")])
+        self.succeed("tuning", "prune", record, group, "--output", "mine.json")
+        pruned = json.loads((self.folder / "mine.json").read_text())
+        self.assertEqual(([one["problem"] for one in pruned["entries"]], len(pruned["steps"])), ([used["problem"]], 1))
 
     def test_the_records_that_come_with_the_examples_have_their_problems(self):
         for gpu, layers in (("h100-sxm", ("deepseek-v3-ep8", "gpt-oss-20b", "mixtral-8x7b", "qwen3-30b-a3b")),
@@ -116,6 +144,9 @@ class Tuning(tool.ToolTest):
         self.succeed(*run, "--output", "tuned.safetensors", "--tuning", record)
         self.assertEqual(read_safetensors(self.folder / "tuned.safetensors"),
                          read_safetensors(self.folder / "usual.safetensors"))
+        told = self.succeed_json("run", TINY, "--target", "sim", "--tokens", "60", "--tuning", record)["tuning"]
+        self.assertEqual((told["recorded"], told["hints"], told["measured_on"]),
+                         (1, 0, ["NVIDIA H200 (132 SMs, 60 MiB of L2, 700 W)"]))
         missing = self.refuse(4, "run", TINY, "--target", "sim", "--tuning", record, "--frozen", "--cache-dir", "empty")
         self.assertIn(f"--tuning {record}", missing)
 

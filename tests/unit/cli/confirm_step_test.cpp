@@ -3,10 +3,12 @@
 
 #include "cli/tune/device_measurer.h"
 #include "compiler/compiler.h"
+#include "compiler/group_plan.h"
 #include "runtime/tune/tuned_records.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <string>
 #include <vector>
@@ -52,10 +54,12 @@ class ScriptedSteps final : public Measurer {
 
 class ConfirmStep : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const auto layer = compiler::parse_layer(kLayer, "layer.json");
+  void SetUp() override { set_up(kLayer, 64); }
+
+  void set_up(std::string_view json, int64_t tokens) {
+    const auto layer = compiler::parse_layer(json, "layer.json");
     ASSERT_TRUE(succeeded(layer));
-    subjects_.layers = {{*layer, 64, 0}};
+    subjects_.layers = {{*layer, tokens, 0}};
     const auto plan = compiler::plan_layer(*layer, device_.target, {.list_candidates = true});
     ASSERT_TRUE(succeeded(plan));
     for (const compiler::KernelPlan& kernel : plan->kernels)
@@ -182,6 +186,66 @@ TEST_F(ConfirmStep, RunsOnADeviceWithEachSet) {
     ASSERT_TRUE(succeeded(timed));
     EXPECT_EQ(timed->microseconds.size(), 4U);
   }
+}
+
+// A layer of a group, whose races are of the problems that a rank's plan names.
+class ConfirmStepOfAGroup : public ConfirmStep {
+ protected:
+  static constexpr std::string_view kGroup = R"({
+    "name": "ranks", "experts": 16, "top_k": 2, "hidden": 256, "intermediate": 128,
+    "recipe": "fp8_flow", "splits_alignment": 16, "max_tokens": 32,
+    "expert_parallel": {"ranks": 2}})";
+  void SetUp() override { set_up(kGroup, 20); }
+
+  const compiler::Layer& layer() const { return subjects_.layers.front().layer; }
+};
+
+TEST_F(ConfirmStepOfAGroup, MakesARecordThatAllRanksPlanWith) {
+  steps_.ratio = [](auto tuned) { return tuned.size() == 2 ? 0.97 : 1.0; };
+  confirm();
+  const compiler::TuningRecord made = record();
+  ASSERT_EQ(made.entries.size(), 2U);
+  ASSERT_EQ(made.steps.size(), 1U);
+  const auto usual = plan_group_layer(layer(), device_.target);
+  ASSERT_TRUE(succeeded(usual));
+  EXPECT_NE(made.steps[0].step.find("layer=ranks tokens=20 ranks=2 passes=forward"),
+            std::string::npos);
+  EXPECT_NE(made.steps[0].step.find("plan_digest=" + plan_digest(*usual)), std::string::npos);
+  const auto tuning = compiler::Tuning::make({made});
+  ASSERT_TRUE(succeeded(tuning));
+  for (const int64_t rank : {0, 1}) {
+    const auto plan = plan_group_layer(layer(), device_.target, {.tuning = &*tuning, .rank = rank});
+    ASSERT_TRUE(succeeded(plan));
+    for (const compiler::TuningEntry& entry : made.entries) {
+      const auto kernel =
+          std::ranges::find(plan->kernels, entry.problem, &compiler::KernelPlan::problem);
+      ASSERT_NE(kernel, plan->kernels.end()) << entry.problem;
+      EXPECT_EQ(kernel->choices, entry.choices);
+      EXPECT_EQ(kernel->reasons.back().find("tuned: " + compiler::to_string(entry.choices) +
+                                            "; 10.0 % less"),
+                0U)
+          << kernel->reasons.back();
+    }
+  }
+}
+
+TEST_F(ConfirmStepOfAGroup, RunsARankWithoutTheExchange) {
+  OpenedTarget target;
+  auto device = runtime::open_simulator();
+  ASSERT_TRUE(succeeded(device));
+  target.device = std::move(*device);
+  auto engine = testing::make_test_engine();
+  ASSERT_TRUE(succeeded(engine));
+  const auto measurer = DeviceMeasurer::create(std::move(target), std::move(*engine), subjects_);
+  ASSERT_TRUE(succeeded(measurer));
+  ASSERT_TRUE(succeeded((*measurer)->open_step(0)));
+  std::vector<tune::StepChoice> tuned;
+  for (const compiler::TuningEntry& entry : record().entries)
+    tuned.push_back({.problem = entry.problem, .choices = entry.choices});
+  ASSERT_EQ(tuned.size(), 2U);
+  const auto timed = (*measurer)->time_step(tuned, 1);
+  ASSERT_TRUE(succeeded(timed));
+  EXPECT_EQ(timed->microseconds.size(), 4U);
 }
 
 }  // namespace

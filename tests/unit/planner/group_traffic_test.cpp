@@ -66,9 +66,9 @@ TEST(GroupTrafficOf, OfRowsInBf16IsThatOfKernelsApart) {
 TEST(GroupTrafficOf, OfKernelsIsThatOfTheLayer) {
   for (const int ranks : {2, 4, 8})
     for (const std::string_view combine : {"partial", "rows"}) {
-      const GroupPlan plan = planned(parsed(
-          with("", R"({"ranks": )" + std::to_string(ranks) + R"(, "combine": ")" +
-                       std::string(combine) + R"("})")));
+      const GroupPlan plan =
+          planned(parsed(with("", R"({"ranks": )" + std::to_string(ranks) + R"(, "combine": ")" +
+                                      std::string(combine) + R"("})")));
       const GroupTraffic traffic = group_traffic(plan.layer);
       EXPECT_NEAR(static_cast<double>(kernel(plan, "route_dispatch_permute").sent_bytes),
                   64 * traffic.dispatch_bytes, 1.0);
