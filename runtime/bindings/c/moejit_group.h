@@ -54,8 +54,8 @@ MOEJIT_API moejit_error_code moejit_group_layer_get_info(const moejit_group_laye
 MOEJIT_API moejit_error_code moejit_group_layer_get_tensor(const moejit_group_layer* layer,
                                                            size_t index, moejit_tensor_info* info);
 
-// Return the plan of this rank, as moejit_layer_get_plan_json() and moejit_layer_get_plan_text() do,
-// with what the group moves. The texts are valid as long as the layer.
+// Return the plan of this rank, as moejit_layer_get_plan_json() and moejit_layer_get_plan_text()
+// do, with what the group moves. The texts are valid as long as the layer.
 MOEJIT_API moejit_error_code moejit_group_layer_get_plan_json(const moejit_group_layer* layer,
                                                               const char** json);
 MOEJIT_API moejit_error_code moejit_group_layer_get_plan_text(const moejit_group_layer* layer,

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
 #include <gtest/gtest.h>
 #include <map>
 #include <moejit/moejit_group.h>
@@ -349,43 +348,6 @@ TEST_F(CApiGroup, RefusesNcclInTheSimulatorAndForOtherTransports) {
             MOEJIT_ERROR_INVALID_VALUE);
   EXPECT_EQ(group, nullptr);
   EXPECT_EQ(moejit_group_abort(nullptr), MOEJIT_ERROR_INVALID_VALUE);
-  moejit_group_layer_destroy(layer);
-}
-
-TEST_F(CApiGroup, ExplainsThePlanOfARank) {
-  const char *text = nullptr, *explained = nullptr, *json = nullptr, *again = nullptr;
-  ASSERT_EQ(moejit_group_layer_get_plan_text(layers_[1], 0, &text), MOEJIT_OK);
-  ASSERT_EQ(moejit_group_layer_get_plan_text(layers_[1], 1, &explained), MOEJIT_OK);
-  ASSERT_EQ(moejit_group_layer_get_plan_json(layers_[1], &json), MOEJIT_OK);
-  const auto has = [](std::string_view all, std::string_view part) {
-    return all.find(part) != std::string_view::npos;
-  };
-  EXPECT_TRUE(has(text, "on a group of 2 ranks"));
-  EXPECT_FALSE(has(text, "64 SMs send"));
-  EXPECT_TRUE(has(explained, "64 SMs send"));
-  EXPECT_TRUE(has(explained, "bytes to the other rank in the mean"));
-  EXPECT_TRUE(has(explained, "group_status_1"));
-  EXPECT_TRUE(has(json, "\"sent_bytes\""));
-  EXPECT_TRUE(has(json, "\"group\""));
-  ASSERT_EQ(moejit_group_layer_get_plan_text(layers_[1], 1, &again), MOEJIT_OK);
-  EXPECT_EQ(again, explained);
-  EXPECT_EQ(moejit_group_layer_get_plan_text(nullptr, 1, &again), MOEJIT_ERROR_INVALID_VALUE);
-  EXPECT_EQ(again, nullptr);
-  EXPECT_EQ(moejit_group_layer_get_plan_json(layers_[1], nullptr), MOEJIT_ERROR_INVALID_VALUE);
-}
-
-TEST_F(CApiGroup, ReadsTuningRecordsAsLayersDo) {
-  const std::string json = group_json();
-  const moejit_group_layer_options options = {
-      .struct_size = sizeof(options), .timeout_ms = 0, .tuning = "nowhere.json"};
-  moejit_group_layer* layer = nullptr;
-  EXPECT_EQ(moejit_group_layer_create(json.data(), json.size(), "sim", 0, &options, &layer),
-            MOEJIT_ERROR_FILE_NOT_FOUND);
-  // A program that was built before the field was there.
-  moejit_group_layer_options older = options;
-  older.struct_size = offsetof(moejit_group_layer_options, tuning);
-  ASSERT_EQ(moejit_group_layer_create(json.data(), json.size(), "sim", 0, &older, &layer),
-            MOEJIT_OK);
   moejit_group_layer_destroy(layer);
 }
 
