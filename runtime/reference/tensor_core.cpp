@@ -172,7 +172,9 @@ float tensor_core_chain(const TensorCoreNumbers& a, std::int64_t first_a,
     for (std::int64_t k = 0; k < count; ++k) {
       const std::int32_t product = a_significands[k] * b_significands[k] * (1 << to_unit);
       const int shift = std::min(largest - a_exponents[k] - b_exponents[k], 31);
-      total += product < 0 ? -(-product >> shift) : product >> shift;
+      // The magnitude is cut; without a branch, since signs are random.
+      const std::int32_t sign = product >> 31;
+      total += (((product ^ sign) - sign) >> shift ^ sign) - sign;
     }
     sum = keep(total, largest - adder.fraction, adder.kept);
   }
