@@ -36,7 +36,7 @@ int32_t result_rows(const ContractionGroupedGemmSpec& spec) {
 }
 
 bool may_be_clustered(const ContractionGroupedGemmSpec& spec) {
-  return spec.scales != GradientScales::kRow && spec.rows > kGemmTileRows;
+  return spec.rows > kGemmTileRows;
 }
 
 std::string_view to_string(GradientScales scales) {

@@ -80,7 +80,8 @@ struct Pipeline {
   // Fills stages with a tile's operands, step after step. One thread of the producer. The box of B
   // is that of the widest tile: rows beyond a tile are loaded and not used. Multiplier says how
   // many elements of the contraction a step is, 128 bytes where K-major. `factor_copy` brings the
-  // bytes() bytes of the factors of one step after the other.
+  // bytes() bytes of the factors of one step after the other, in a cluster for this CTA alone, and
+  // of tiles that have rows.
   template <typename Multiplier, typename FactorCopy = NoFactorCopy>
   MOEJIT_DEVICE static void load(const TensorMap& a_map, const TensorMap& b_map,
                                  const GemmTile& tile, Position& position,
@@ -90,7 +91,10 @@ struct Pipeline {
       const ptx::Mbarrier ready = full(position.stage);
       ptx::wait(empty(position.stage), position.parity ^ 1);
       if constexpr (Shape::kClusterCtas > 1) {
-        load_sharing_b<Multiplier>(position.stage, a_map, b_map, ready, k, tile);
+        const bool has_rows = tile.rows > 0;
+        load_sharing_b<Multiplier>(position.stage, a_map, b_map, ready, k, tile,
+                                   has_rows ? factor_copy.bytes() : 0);
+        if (has_rows) factor_copy.next(factors<Bytes16>(position.stage), ready);
       } else {
         load_a<Multiplier>(a(position.stage), a_map, ready, k, tile, factor_copy.bytes());
         load_b<Multiplier>(b(position.stage), b_map, ready, k, tile);
@@ -112,14 +116,14 @@ struct Pipeline {
 
  private:
   // Loads A, of tiles that have rows, and this CTA's part of B for all CTAs of the cluster; and
-  // announces the bytes of A and of all parts of B, which others copy.
+  // announces the bytes of A, of all parts of B, which others copy, and of factors.
   template <typename Multiplier>
   MOEJIT_DEVICE static void load_sharing_b(int32_t stage, const TensorMap& a_map,
                                            const TensorMap& b_map, ptx::Mbarrier ready, int32_t k,
-                                           const GemmTile& tile) {
+                                           const GemmTile& tile, int32_t factor_bytes) {
     static_assert(Multiplier::kMajorA == Multiplier::kMajorB, "operands of a cluster");
     const bool has_rows = tile.rows > 0;
-    ptx::arrive_expecting(ready, has_rows ? kStageBytes : kBytesB);
+    ptx::arrive_expecting(ready, (has_rows ? kStageBytes : kBytesB) + factor_bytes);
     if constexpr (Multiplier::kMajorB == ptx::Major::kMn) {
       if (has_rows) load_mn_major<Shape::kRows>(a(stage), a_map, ready, tile.a_row, k, 0);
       multicast_mn_major(b(stage), b_map, ready, tile.column, k, tile.b_matrix);
