@@ -113,7 +113,7 @@ void add_lone_gemms(std::map<std::string, std::string>& sources) {
   }
 }
 
-// Lists kernels of weight gradients, one of which CTAs make in clusters.
+// Lists kernels of weight gradients, two of which CTAs make in clusters, in one warpgroups take turns.
 void add_gradients(std::map<std::string, std::string>& sources) {
   using compiler::GradientScales;
   const auto add = [&](const compiler::KernelPlan& kernel, const std::string& name) {
@@ -138,9 +138,10 @@ void add_gradients(std::map<std::string, std::string>& sources) {
     const std::string name = "wgrad_scales_" + std::string(to_string(scales));
     add(kernel, name);
     auto& spec = std::get<compiler::ContractionGroupedGemmSpec>(kernel.spec);
-    if (scales != GradientScales::kTile) continue;
+    if (scales != GradientScales::kTile && scales != GradientScales::kRow) continue;
     spec.cluster_ctas = 2;
-    add(kernel, name + "_clusters");
+    spec.takes_turns = may_take_turns(spec);
+    add(kernel, name + (spec.takes_turns ? "_clusters_turns" : "_clusters"));
   }
 }
 
