@@ -113,7 +113,8 @@ void add_lone_gemms(std::map<std::string, std::string>& sources) {
   }
 }
 
-// Lists kernels of weight gradients, two of which CTAs make in clusters, in one warpgroups take turns.
+// Lists kernels of weight gradients, two of which CTAs make in clusters, in one warpgroups take
+// turns.
 void add_gradients(std::map<std::string, std::string>& sources) {
   using compiler::GradientScales;
   const auto add = [&](const compiler::KernelPlan& kernel, const std::string& name) {
@@ -246,7 +247,7 @@ void add_variants(std::map<std::string, std::string>& sources) {
     of->recipe = compiler::Recipe::kFp8Blockwise;
   add(blockwise, "blockwise",
       {"quantize_permute_pad", "activation_quantize", "permute_quantize_columns_x",
-       "permute_quantize_columns_grad", "activation_backward_quantize_both"});
+       "quantize_permute_columns_grad", "activation_backward_quantize_both"});
   add(blockwise_up, "blockwise_relu_squared",
       {"activation_backward_quantize", "quantize_columns_dh1"});
   add(blockwise_second, "blockwise_second_weight", {"activation_backward_quantize_both"});
