@@ -35,9 +35,7 @@ int32_t result_rows(const ContractionGroupedGemmSpec& spec) {
   return spec.sections > 1 ? spec.section_rows : spec.rows;
 }
 
-bool may_be_clustered(const ContractionGroupedGemmSpec& spec) {
-  return spec.rows > kGemmTileRows;
-}
+bool may_be_clustered(const ContractionGroupedGemmSpec& spec) { return spec.rows > kGemmTileRows; }
 
 bool may_take_turns(const ContractionGroupedGemmSpec& spec) {
   return spec.scales == GradientScales::kRow;

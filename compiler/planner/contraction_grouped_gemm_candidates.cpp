@@ -45,7 +45,8 @@ void add_clusters(ContractionGroupedGemmSpec chosen, int64_t mean_columns,
   }
 }
 
-// Adds warpgroups that take turns, with the usual tiles and with each width alone, also in clusters.
+// Adds warpgroups that take turns, with the usual tiles and with each width alone, also in
+// clusters.
 void add_turns(const ContractionGroupedGemmSpec& chosen, int64_t mean_columns,
                CandidateList<ContractionGroupedGemmSpec>& list) {
   if (!may_take_turns(chosen)) return;

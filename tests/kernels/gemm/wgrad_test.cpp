@@ -120,8 +120,7 @@ class WgradClusters : public Wgrad {
 
 TEST_F(WgradClusters, ThatRowTilesDoNotFillHaveTheSameBits) {
   for (const GradientScales scales : kScales)
-    for (const GradientOutput output : kOutputs)
-      expect_same_bits(scales, output, kMeanColumns[0]);
+    for (const GradientOutput output : kOutputs) expect_same_bits(scales, output, kMeanColumns[0]);
 }
 
 TEST_F(WgradClusters, AddTheSameBitsInEachOfThePlannersWays) {
