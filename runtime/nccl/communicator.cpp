@@ -40,16 +40,19 @@ Result<void> Communicator::join(const NcclPlace& place) {
   MOEJIT_TRY(settle(parent_, "ncclCommInitRankConfig", result));
   result = api_.comm_split(parent_, 0, rank_, &split_, &steps);
   MOEJIT_TRY(settle(parent_, "ncclCommSplit", result));
-  MOEJIT_TRY(await_split());
-  return settle(comm_, "ncclCommSplit", kNcclInProgress);
+  MOEJIT_TRY_ASSIGN(const NcclComm made, await_split());
+  MOEJIT_TRY(settle(made, "ncclCommSplit", kNcclInProgress));
+  comm_ = made;
+  return {};
 }
 
 // The parent may tell of success while the communicator is still being made: it is null until then
 // (NCCL 2.28, ncclCommInitChildComm in src/init.cc).
-Result<void> Communicator::await_split() {
+Result<NcclComm> Communicator::await_split() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms_);
-  const std::atomic_ref<NcclComm> made(split_);
-  while ((comm_ = made.load(std::memory_order_acquire)) == nullptr) {
+  const std::atomic_ref<NcclComm> split(split_);
+  NcclComm made = nullptr;
+  while ((made = split.load(std::memory_order_acquire)) == nullptr) {
     NcclResult state = kNcclSuccess;
     const NcclResult asked = api_.comm_get_async_error(parent_, &state);
     const NcclResult result = asked == kNcclSuccess ? state : asked;
@@ -58,7 +61,7 @@ Result<void> Communicator::await_split() {
     if (std::chrono::steady_clock::now() > deadline) return not_done("ncclCommSplit");
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
-  return {};
+  return made;
 }
 
 tl::unexpected<Error> Communicator::not_done(const char* call) const {
@@ -96,8 +99,17 @@ Communicator::~Communicator() {
   if (!is_own_ || is_aborted_ || ::getpid() != process_ || is_process_ending()) return;
   // What a lost rank has left unfinished would be waited for.
   const bool is_whole = comm_ != nullptr && check();
-  for (const NcclComm comm : {parent_, comm_})
-    if (comm != nullptr) is_whole ? api_.comm_destroy(comm) : api_.comm_abort(comm);
+  end(is_whole ? api_.comm_destroy : api_.comm_abort);
+}
+
+// Ending a communicator frees memory, which waits for all work of the GPU: what steps wait for has
+// to end first (NCCL 2.28, commFree in src/init.cc). While a split is being made its parent tells
+// it of an abort, by a flag that both have to live for, and goes first: NCCL 2.30 documentation,
+// "Creating more communicators". Its flag is the split's no longer once that is whole.
+void Communicator::end(NcclResult (*end_one)(NcclComm)) {
+  if (comm_ != nullptr) end_one(comm_);
+  if (parent_ != nullptr) end_one(parent_);
+  if (comm_ == nullptr && split_ != nullptr) end_one(split_);
 }
 
 Result<void> Communicator::check_usable() const {
@@ -119,9 +131,7 @@ Result<void> Communicator::check() {
 void Communicator::abort() {
   if (is_aborted_.exchange(true) || !is_own_) return;
   if (::getpid() != process_ || is_process_ending()) return;
-  // The parent first: it may tell the one that was split from it, which has to be there.
-  for (const NcclComm comm : {parent_, comm_})
-    if (comm != nullptr) api_.comm_abort(comm);
+  end(api_.comm_abort);
 }
 
 }  // namespace moejit::runtime

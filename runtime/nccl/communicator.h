@@ -87,8 +87,9 @@ class Communicator {
   Result<void> check_usable() const;
   // Waits until a call that does not block is done, until the deadline of so many milliseconds.
   Result<void> settle(NcclComm comm, const char* call, NcclResult result) const;
-  // Waits for the communicator of a split, and makes it that of steps.
-  Result<void> await_split();
+  // Waits for the communicator of a split, which need not be whole then.
+  Result<NcclComm> await_split();
+  void end(NcclResult (*end_one)(NcclComm));
   tl::unexpected<Error> not_done(const char* call) const;
   Result<void> join(const NcclPlace& place);
 

@@ -6,6 +6,7 @@
 #include "runtime/group/rendezvous_messages.h"
 #include "runtime/nccl/abort_at.h"
 #include "runtime/nccl/communicator.h"
+#include "runtime/nccl/entered_device.h"
 
 #include <algorithm>
 #include <cstring>
@@ -19,30 +20,14 @@ using compiler::Movement;
 // Bytes of an identity on its way; long values are digests there.
 constexpr int64_t kIdentityBytes = 32 * 1024;
 
-// Makes a device current for a scope: NCCL takes the GPU of the thread's context.
-class EnteredDevice {
- public:
-  explicit EnteredDevice(Device& device) : device_(device), is_entered_(device.enter()) {}
-  ~EnteredDevice() {
-    if (is_entered_ && *is_entered_) device_.leave();
-  }
-  EnteredDevice(const EnteredDevice&) = delete;
-  EnteredDevice& operator=(const EnteredDevice&) = delete;
-
-  Result<void> check() const {
-    if (!is_entered_) return tl::make_unexpected(is_entered_.error());
-    return {};
-  }
-
- private:
-  Device& device_;
-  Result<bool> is_entered_;
-};
-
 class NcclTransport final : public Transport {
  public:
   NcclTransport(Device& device, std::unique_ptr<Communicator> communicator)
       : device_(device), communicator_(std::move(communicator)) {}
+  ~NcclTransport() override {
+    const EnteredDevice entered(device_);
+    communicator_.reset();
+  }
 
   int32_t rank() const override { return communicator_->rank(); }
   int32_t ranks() const override { return communicator_->ranks(); }
@@ -50,7 +35,10 @@ class NcclTransport final : public Transport {
       const std::vector<std::string>& identity) override;
   Result<void> move(std::span<const BlockTransfer> blocks, Stream stream) override;
   Result<void> check() override { return communicator_->check(); }
-  void abort() override { communicator_->abort(); }
+  void abort() override {
+    const EnteredDevice entered(device_);
+    communicator_->abort();
+  }
 
  private:
   Result<std::vector<std::byte>> gather(const std::vector<std::byte>& own);
@@ -83,7 +71,7 @@ Result<std::vector<std::byte>> NcclTransport::gather(const std::vector<std::byte
 
 Result<std::vector<std::vector<std::string>>> NcclTransport::introduce(
     const std::vector<std::string>& identity) {
-  const AbortAt watch(*communicator_);
+  const AbortAt watch(*this, communicator_->deadline_ms());
   std::string text;
   for (const std::string& field : shortened(identity)) text += field + '\n';
   if (std::ssize(text) >= kIdentityBytes)

@@ -165,8 +165,10 @@ TEST_F(NcclTransports, GiveUpOnARankThatTellsNoPlan) {
   on_both(
       [this](int32_t rank, std::unique_ptr<Transport> transport) {
         if (rank == 1) return;  // it came, and left
+        const auto began = std::chrono::steady_clock::now();
         const auto group = Group::open(plan_of(rank), device(rank), std::move(transport));
         ASSERT_FALSE(group);
+        EXPECT_LT(std::chrono::steady_clock::now() - began, 10s);
         expect_error(group.error(), ErrorCode::kInterrupted,
                      "not all of the 2 ranks told what their plans are within 300 ms");
       },
@@ -180,6 +182,7 @@ TEST_F(NcclTransports, EndWhatWaitsIfTheyAreAborted) {
     if (rank == 1) return;
     std::byte block[2] = {};
     const BlockTransfer alone{Movement::kGather, block, block, 1};
+    const auto began = std::chrono::steady_clock::now();
     const std::jthread ends([&] {
       std::this_thread::sleep_for(100ms);
       (*group)->abort();
@@ -187,6 +190,7 @@ TEST_F(NcclTransports, EndWhatWaitsIfTheyAreAborted) {
     Transport& of_group = *(*group)->state()->transport;
     const auto moved = of_group.move({&alone, 1}, nullptr);
     ASSERT_FALSE(moved);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 10s);
     expect_error(moved.error(), ErrorCode::kDriver, "ncclGroupEnd failed with 6: remote process");
     const auto again = of_group.move({&alone, 1}, nullptr);
     ASSERT_FALSE(again);
@@ -206,9 +210,11 @@ TEST_F(NcclTransports, TakeCommunicatorsOfTheCaller) {
       std::memcpy(id.internal, id_.data(), id_.size());
       runtime::NcclConfig config{.blocking = 0};
       runtime::NcclComm comm = nullptr;
+      ASSERT_EQ(device(rank).enter(), true);
       runtime::NcclResult result = nccl.comm_init_rank_config(&comm, 2, id, rank, &config);
       while (result == runtime::kNcclInProgress) nccl.comm_get_async_error(comm, &result);
       ASSERT_EQ(result, runtime::kNcclSuccess);
+      device(rank).leave();
       auto adopted = runtime::adopt_nccl_communicator(device(rank), comm, 20000);
       ASSERT_TRUE(succeeded(adopted));
       EXPECT_EQ((*adopted)->rank(), rank);
@@ -220,7 +226,9 @@ TEST_F(NcclTransports, TakeCommunicatorsOfTheCaller) {
       }
       nccl.comm_get_async_error(comm, &result);
       EXPECT_EQ(result, runtime::kNcclSuccess);
+      ASSERT_EQ(device(rank).enter(), true);
       EXPECT_EQ(nccl.comm_destroy(comm), runtime::kNcclSuccess);
+      device(rank).leave();
     });
 }
 

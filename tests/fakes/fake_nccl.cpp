@@ -2,7 +2,10 @@
 // A stand-in for libnccl.so.2 whose ranks are threads of one process, and whose GPUs have memory of
 // the host (the fake libcuda). Communicators are whole when all ranks of an id have come; sends
 // wait for nobody, and a group of calls ends when everything that it receives has come, or when its
-// communicator is aborted. It orders nothing on streams.
+// communicator is aborted. It orders nothing on streams. What NCCL waits for when it frees a
+// communicator, abort and destroy wait for here: the calls of all communicators of the GPU, as
+// cudaFree() waits for kernels. Waits that NCCL would never end give up after kForever, so that
+// tests tell of them.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -10,7 +13,9 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstring>
+#include <cstdlib>
 #include <deque>
+#include <dlfcn.h>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,6 +27,7 @@ namespace {
 
 enum Result {
   kSuccess = 0,
+  kUnhandledCudaError = 1,
   kInvalidArgument = 4,
   kInvalidUsage = 5,
   kRemoteError = 6,
@@ -30,18 +36,26 @@ enum Result {
 
 struct Comm;
 
+// Where to put a communicator, and whose it is.
+struct InSplit {
+  Comm** place;
+  int rank;
+  int gpu;
+};
+
 // All communicators of one id, or of one split.
 struct World {
   int ranks = 0;
   int come = 0;
   std::shared_ptr<World> split;
-  std::vector<std::pair<Comm**, int>> in_split;  // where to put a communicator, and its rank
+  std::vector<InSplit> in_split;
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> mail;  // by sender and receiver
 };
 
 struct Comm {
   std::shared_ptr<World> world;
   int rank = 0;
+  int gpu = 0;
   bool is_aborted = false;
 };
 
@@ -67,6 +81,8 @@ std::mutex& mutex() {
   return one;
 }
 std::condition_variable changed;
+constexpr std::chrono::seconds kForever(15);
+std::map<int, int> unfinished;  // groups of calls by GPU
 std::map<std::string, std::shared_ptr<World>>& worlds() {
   static auto& all = *new std::map<std::string, std::shared_ptr<World>>;
   return all;
@@ -79,9 +95,17 @@ std::vector<std::unique_ptr<Comm>>& comms() {  // destroyed ones too, which are 
 thread_local std::vector<Receive> receives;
 thread_local bool is_in_group = false;
 
-Comm* add(std::shared_ptr<World> world, int rank) {
-  comms().push_back(std::make_unique<Comm>(Comm{std::move(world), rank}));
+Comm* add(std::shared_ptr<World> world, int rank, int gpu) {
+  comms().push_back(std::make_unique<Comm>(Comm{std::move(world), rank, gpu}));
   return comms().back().get();
+}
+
+// Returns the GPU of the thread's context, or -1 without one, where NCCL would take GPU 0.
+int current_gpu() {
+  static void* const cuda = ::dlopen(std::getenv("MOEJIT_CUDA_DRIVER"), RTLD_NOW);
+  static auto* const get = reinterpret_cast<int (*)(int*)>(::dlsym(cuda, "cuCtxGetDevice"));
+  int gpu = 0;
+  return get(&gpu) == 0 ? gpu : -1;
 }
 
 bool is_valid(const Config* config) {
@@ -90,16 +114,32 @@ bool is_valid(const Config* config) {
 }
 
 // Returns what the wait for these receives came to.
-Result finish(std::vector<Receive>& wanted) {
-  std::unique_lock lock(mutex());
+Result await_mail(std::vector<Receive>& wanted, std::unique_lock<std::mutex>& lock) {
   for (const Receive& receive : wanted) {
     auto& box = receive.comm->world->mail[{receive.from, receive.comm->rank}];
-    changed.wait(lock, [&] { return !box.empty() || receive.comm->is_aborted; });
-    if (receive.comm->is_aborted) return kRemoteError;
+    const auto has_ended = [&] { return !box.empty() || receive.comm->is_aborted; };
+    if (!changed.wait_for(lock, kForever, has_ended) || receive.comm->is_aborted)
+      return kRemoteError;
     if (box.front().size() != receive.bytes) return kInvalidUsage;
     std::memcpy(receive.to, box.front().data(), receive.bytes);
     box.pop_front();
   }
+  return kSuccess;
+}
+
+Result finish(std::vector<Receive>& wanted) {
+  if (wanted.empty()) return kSuccess;
+  std::unique_lock lock(mutex());
+  int& of_gpu = unfinished[wanted.front().comm->gpu];
+  ++of_gpu;
+  const Result result = await_mail(wanted, lock);
+  --of_gpu;
+  changed.notify_all();
+  return result;
+}
+
+Result free_memory(const Comm& comm, std::unique_lock<std::mutex>& lock) {
+  changed.wait_for(lock, kForever, [&] { return unfinished[comm.gpu] == 0; });
   return kSuccess;
 }
 
@@ -128,12 +168,14 @@ const char* ncclGetLastError(void*) { return ""; }
 
 int ncclCommInitRankConfig(Comm** made, int ranks, UniqueId id, int rank, const Config* config) {
   if (!is_valid(config) || config->blocking != 0) return kInvalidArgument;
+  const int gpu = current_gpu();
+  if (gpu < 0) return kUnhandledCudaError;
   const std::lock_guard lock(mutex());
   auto& world = worlds()[std::string(id.bytes.data(), id.bytes.size())];
   if (world == nullptr) world = std::make_shared<World>();
   world->ranks = ranks;
   ++world->come;
-  *made = add(world, rank);
+  *made = add(world, rank, gpu);
   return kInProgress;
 }
 
@@ -149,13 +191,13 @@ int ncclCommSplit(Comm* comm, int, int key, Comm** made, const Config* config) {
     world.split->ranks = world.ranks;
   }
   *made = nullptr;
-  world.in_split.emplace_back(made, key);
+  world.in_split.push_back({made, key, comm->gpu});
   if (std::ssize(world.in_split) < world.ranks) return kInProgress;
   std::thread([of = comm->world] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     const std::lock_guard in_time(mutex());
-    for (const auto& [place, rank] : of->in_split)
-      std::atomic_ref(*place).store(add(of->split, rank), std::memory_order_release);
+    for (const auto& [place, rank, gpu] : of->in_split)
+      std::atomic_ref(*place).store(add(of->split, rank, gpu), std::memory_order_release);
   }).detach();
   return kInProgress;
 }
@@ -179,10 +221,11 @@ int ncclCommUserRank(const Comm* comm, int* rank) {
 }
 
 int ncclCommAbort(Comm* comm) {
-  const std::lock_guard lock(mutex());
+  if (current_gpu() != comm->gpu) return kUnhandledCudaError;
+  std::unique_lock lock(mutex());
   comm->is_aborted = true;
   changed.notify_all();
-  return kSuccess;
+  return free_memory(*comm, lock);
 }
 int ncclCommDestroy(Comm* comm) { return ncclCommAbort(comm); }
 
