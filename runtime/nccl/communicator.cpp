@@ -7,10 +7,18 @@
 #include <chrono>
 #include <cstring>
 #include <fmt/core.h>
+#include <future>
 #include <thread>
 #include <unistd.h>
 
 namespace moejit::runtime {
+namespace {
+
+// How long a call that another thread makes is waited for before it is aborted, and how long NCCL
+// may take to free what it has.
+constexpr std::chrono::milliseconds kCallTime(500), kFreeTime(2000);
+
+}  // namespace
 
 Communicator::Communicator(const NcclApi& api, int64_t deadline_ms)
     : api_(api), deadline_ms_(deadline_ms), process_(::getpid()) {}
@@ -36,13 +44,14 @@ Result<void> Communicator::join(const NcclPlace& place) {
   NcclUniqueId id;
   std::memcpy(id.internal, place.id.data(), sizeof(id.internal));
   NcclConfig meeting{.blocking = 0}, steps{.blocking = 1};
-  NcclResult result = api_.comm_init_rank_config(&parent_, ranks_, id, rank_, &meeting);
-  MOEJIT_TRY(settle(parent_, "ncclCommInitRankConfig", result));
-  result = api_.comm_split(parent_, 0, rank_, &split_, &steps);
-  MOEJIT_TRY(settle(parent_, "ncclCommSplit", result));
+  Handles& handles = *handles_;
+  NcclResult result = api_.comm_init_rank_config(&handles.parent, ranks_, id, rank_, &meeting);
+  MOEJIT_TRY(settle(handles.parent, "ncclCommInitRankConfig", result));
+  result = api_.comm_split(handles.parent, 0, rank_, &handles.split, &steps);
+  MOEJIT_TRY(settle(handles.parent, "ncclCommSplit", result));
   MOEJIT_TRY_ASSIGN(const NcclComm made, await_split());
   MOEJIT_TRY(settle(made, "ncclCommSplit", kNcclInProgress));
-  comm_ = made;
+  handles.steps = made;
   return {};
 }
 
@@ -50,11 +59,11 @@ Result<void> Communicator::join(const NcclPlace& place) {
 // (NCCL 2.28, ncclCommInitChildComm in src/init.cc).
 Result<NcclComm> Communicator::await_split() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms_);
-  const std::atomic_ref<NcclComm> split(split_);
+  const std::atomic_ref<NcclComm> split(handles_->split);
   NcclComm made = nullptr;
   while ((made = split.load(std::memory_order_acquire)) == nullptr) {
     NcclResult state = kNcclSuccess;
-    const NcclResult asked = api_.comm_get_async_error(parent_, &state);
+    const NcclResult asked = api_.comm_get_async_error(handles_->parent, &state);
     const NcclResult result = asked == kNcclSuccess ? state : asked;
     if (result != kNcclSuccess && result != kNcclInProgress)
       return tl::make_unexpected(nccl_error(api_, Stage::kLoad, "ncclCommSplit", result));
@@ -72,9 +81,16 @@ tl::unexpected<Error> Communicator::not_done(const char* call) const {
       "other: NCCL_SOCKET_IFNAME names the interface");
 }
 
+Result<void> Communicator::take_context() {
+  MOEJIT_TRY_ASSIGN(const DriverApi* const driver, driver_api());
+  MOEJIT_TRY_ASSIGN(context_, Context::adopt(*driver, kCurrentGpu));
+  return {};
+}
+
 Result<std::unique_ptr<Communicator>> Communicator::open(const NcclApi& api,
                                                          const NcclPlace& place) {
   std::unique_ptr<Communicator> opened(new Communicator(api, place.deadline_ms));
+  MOEJIT_TRY(opened->take_context());
   auto joined = opened->join(place);
   if (!joined) {
     opened->abort();
@@ -86,7 +102,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(const NcclApi& api,
 Result<std::unique_ptr<Communicator>> Communicator::adopt(const NcclApi& api, NcclComm comm,
                                                           int64_t deadline_ms) {
   std::unique_ptr<Communicator> adopted(new Communicator(api, deadline_ms));
-  adopted->comm_ = comm;
+  adopted->handles_->steps = comm;
   adopted->is_own_ = false;
   if (const NcclResult result = api.comm_count(comm, &adopted->ranks_); result != kNcclSuccess)
     return tl::make_unexpected(nccl_error(api, Stage::kLoad, "ncclCommCount", result));
@@ -98,7 +114,7 @@ Result<std::unique_ptr<Communicator>> Communicator::adopt(const NcclApi& api, Nc
 Communicator::~Communicator() {
   if (!is_own_ || is_aborted_ || ::getpid() != process_ || is_process_ending()) return;
   // What a lost rank has left unfinished would be waited for.
-  const bool is_whole = comm_ != nullptr && check();
+  const bool is_whole = steps() != nullptr && check();
   end(is_whole ? api_.comm_destroy : api_.comm_abort);
 }
 
@@ -107,9 +123,18 @@ Communicator::~Communicator() {
 // it of an abort, by a flag that both have to live for, and goes first: NCCL 2.30 documentation,
 // "Creating more communicators". Its flag is the split's no longer once that is whole.
 void Communicator::end(NcclResult (*end_one)(NcclComm)) {
-  if (comm_ != nullptr) end_one(comm_);
-  if (parent_ != nullptr) end_one(parent_);
-  if (comm_ == nullptr && split_ != nullptr) end_one(split_);
+  const auto is_over = std::make_shared<std::promise<void>>();
+  const std::future<void> over = is_over->get_future();
+  std::thread([=, handles = handles_, context = context_] {
+    {
+      const CurrentContext current(*context);
+      if (handles->steps != nullptr) end_one(handles->steps);
+      if (handles->parent != nullptr) end_one(handles->parent);
+      if (handles->steps == nullptr && handles->split != nullptr) end_one(handles->split);
+    }
+    is_over->set_value();
+  }).detach();
+  over.wait_for(kFreeTime);
 }
 
 Result<void> Communicator::check_usable() const {
@@ -120,9 +145,10 @@ Result<void> Communicator::check_usable() const {
 }
 
 Result<void> Communicator::check() {
+  const std::lock_guard one_call(calls_);
   MOEJIT_TRY(check_usable());
   NcclResult error = kNcclSuccess;
-  NcclResult result = api_.comm_get_async_error(comm_, &error);
+  NcclResult result = api_.comm_get_async_error(steps(), &error);
   if (result == kNcclSuccess && error != kNcclInProgress) result = error;
   if (result == kNcclSuccess) return {};
   return tl::make_unexpected(nccl_error(api_, Stage::kLaunch, "a step of NCCL", result));
@@ -131,6 +157,8 @@ Result<void> Communicator::check() {
 void Communicator::abort() {
   if (is_aborted_.exchange(true) || !is_own_) return;
   if (::getpid() != process_ || is_process_ending()) return;
+  // NCCL wants no other call meanwhile, unless that is what does not end: it connects ranks.
+  const std::unique_lock one_call(calls_, kCallTime);
   end(api_.comm_abort);
 }
 

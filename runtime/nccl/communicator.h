@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "runtime/driver/context.h"
 #include "runtime/nccl/nccl_api.h"
 #include "runtime/nccl_transport.h"
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <sys/types.h>
 
 namespace moejit::runtime {
 
-// A communicator of NCCL, made here or the caller's. The context of its GPU is current on the
-// calling thread. In a child made by fork(), and when the process is ending, nothing is called.
+// A communicator of NCCL, made here or the caller's. The context of its GPU is current on a thread
+// that opens one or calls in_group(). In a child made by fork(), and when the process is ending,
+// nothing is called.
 class Communicator {
  public:
   // Opens one, and waits for all ranks until the deadline. Errors: kInterrupted, kDriver.
   static Result<std::unique_ptr<Communicator>> open(const NcclApi& api, const NcclPlace& place);
   static Result<std::unique_ptr<Communicator>> adopt(const NcclApi& api, NcclComm comm,
                                                      int64_t deadline_ms);
+  // Waits for NCCL to be done with it, for 2 s at most: abort().
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -68,35 +72,48 @@ class Communicator {
   // kDriver.
   template <typename Add>
   Result<void> in_group(Add add) {
+    const std::lock_guard one_call(calls_);
     MOEJIT_TRY(check_usable());
-    Group group(api_, comm_);
+    Group group(api_, steps());
     group.result_ = api_.group_start();
     add(group);
     const NcclResult ended = api_.group_end();
     group.note("ncclGroupEnd", [&] { return ended; });
-    return settle(comm_, group.call_, group.result_);
+    return settle(steps(), group.call_, group.result_);
   }
 
   // Returns what went wrong since the last call. Does not wait.
   Result<void> check();
-  // Ends what is under way; any thread.
+  // Ends what is under way; any thread. NCCL is done with the communicator only when recorded
+  // graphs of its steps are destroyed, and when other work of the GPU has ended: abort() waits for
+  // that for 2 s at most, and what is left goes on in a thread of its own.
   void abort();
 
  private:
+  // What NCCL knows it by. NCCL's threads write here while they are making one, which may be after
+  // the object has given up.
+  struct Handles {
+    NcclComm parent = nullptr;  // by which the ranks met: its calls do not block
+    NcclComm split = nullptr;   // of the parent
+    NcclComm steps = nullptr;   // the split once it is whole, or the caller's
+  };
+
   Communicator(const NcclApi& api, int64_t deadline_ms);
+  Result<void> take_context();
   Result<void> check_usable() const;
   // Waits until a call that does not block is done, until the deadline of so many milliseconds.
   Result<void> settle(NcclComm comm, const char* call, NcclResult result) const;
   // Waits for the communicator of a split, which need not be whole then.
   Result<NcclComm> await_split();
   void end(NcclResult (*end_one)(NcclComm));
+  NcclComm steps() const { return handles_->steps; }
   tl::unexpected<Error> not_done(const char* call) const;
   Result<void> join(const NcclPlace& place);
 
   const NcclApi& api_;
-  NcclComm parent_ = nullptr;  // by which the ranks met: its calls do not block
-  NcclComm split_ = nullptr;   // NCCL's threads write it while they split the parent
-  NcclComm comm_ = nullptr;    // for steps; once it is whole
+  std::shared_ptr<Handles> handles_ = std::make_shared<Handles>();
+  std::shared_ptr<const Context> context_;
+  std::timed_mutex calls_;  // of NCCL, with the communicator of steps
   bool is_own_ = true;
   int32_t rank_ = 0, ranks_ = 1;
   int64_t deadline_ms_;

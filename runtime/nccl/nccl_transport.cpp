@@ -24,10 +24,6 @@ class NcclTransport final : public Transport {
  public:
   NcclTransport(Device& device, std::unique_ptr<Communicator> communicator)
       : device_(device), communicator_(std::move(communicator)) {}
-  ~NcclTransport() override {
-    const EnteredDevice entered(device_);
-    communicator_.reset();
-  }
 
   int32_t rank() const override { return communicator_->rank(); }
   int32_t ranks() const override { return communicator_->ranks(); }
@@ -35,10 +31,7 @@ class NcclTransport final : public Transport {
       const std::vector<std::string>& identity) override;
   Result<void> move(std::span<const BlockTransfer> blocks, Stream stream) override;
   Result<void> check() override { return communicator_->check(); }
-  void abort() override {
-    const EnteredDevice entered(device_);
-    communicator_->abort();
-  }
+  void abort() override { communicator_->abort(); }
 
  private:
   Result<std::vector<std::byte>> gather(const std::vector<std::byte>& own);

@@ -200,6 +200,32 @@ TEST_F(NcclTransports, EndWhatWaitsIfTheyAreAborted) {
   });
 }
 
+// NCCL ends no communicator before the graphs are gone that its steps were recorded into, and whoever
+// has to destroy these goes on.
+TEST_F(NcclTransports, EndWhileRecordedGraphsLive) {
+  on_both([this](int32_t rank, std::unique_ptr<Transport> transport) {
+    const bool is_aborted = rank == 0;
+    ASSERT_EQ(device(rank).enter(), true);
+    const runtime::DriverApi& cuda = **runtime::driver_api();
+    CUstream stream = nullptr;
+    ASSERT_EQ(cuda.stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    ASSERT_EQ(cuda.stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+    std::byte block[2] = {};
+    const BlockTransfer gather{Movement::kGather, block, block, 1};
+    ASSERT_TRUE(succeeded(transport->move({&gather, 1}, stream)));
+    CUgraph graph = nullptr;
+    ASSERT_EQ(cuda.stream_end_capture(stream, &graph), CUDA_SUCCESS);
+    const auto began = std::chrono::steady_clock::now();
+    if (is_aborted) transport->abort();
+    transport.reset();
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 10s);
+    ASSERT_EQ(cuda.graph_destroy(graph), CUDA_SUCCESS);
+    ASSERT_EQ(cuda.stream_destroy(stream), CUDA_SUCCESS);
+    device(rank).leave();
+  });
+  while (cuda()->pushed != cuda()->popped) std::this_thread::sleep_for(1ms);
+}
+
 // A communicator of the caller's stays the caller's: it is neither aborted nor destroyed.
 TEST_F(NcclTransports, TakeCommunicatorsOfTheCaller) {
   std::vector<std::jthread> threads;

@@ -2,18 +2,20 @@
 // A stand-in for libnccl.so.2 whose ranks are threads of one process, and whose GPUs have memory of
 // the host (the fake libcuda). Communicators are whole when all ranks of an id have come; sends
 // wait for nobody, and a group of calls ends when everything that it receives has come, or when its
-// communicator is aborted. It orders nothing on streams. What NCCL waits for when it frees a
-// communicator, abort and destroy wait for here: the calls of all communicators of the GPU, as
-// cudaFree() waits for kernels. Waits that NCCL would never end give up after kForever, so that
-// tests tell of them.
+// communicator is aborted. It orders nothing on streams, and recorded calls move nothing. What NCCL
+// waits for when it frees a communicator, abort and destroy wait for here: the calls of all
+// communicators of the GPU, as cudaFree() waits for kernels, and the graphs that the communicator's
+// own were recorded into. Waits that NCCL would never end give up after kForever, so that tests
+// tell of them.
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <cstring>
 #include <cstdlib>
+#include <cstring>
+#include <cuda.h>
 #include <deque>
 #include <dlfcn.h>
 #include <map>
@@ -56,6 +58,7 @@ struct Comm {
   std::shared_ptr<World> world;
   int rank = 0;
   int gpu = 0;
+  int graphs = 0;  // that its calls are recorded in
   bool is_aborted = false;
 };
 
@@ -70,6 +73,7 @@ struct Receive {
   int from;
   std::byte* to;
   std::size_t bytes;
+  CUstream stream;
 };
 
 struct UniqueId {
@@ -100,12 +104,46 @@ Comm* add(std::shared_ptr<World> world, int rank, int gpu) {
   return comms().back().get();
 }
 
+template <typename Function>
+Function* driver(const char* symbol) {
+  static void* const cuda = ::dlopen(std::getenv("MOEJIT_CUDA_DRIVER"), RTLD_NOW);
+  return reinterpret_cast<Function*>(::dlsym(cuda, symbol));
+}
+
 // Returns the GPU of the thread's context, or -1 without one, where NCCL would take GPU 0.
 int current_gpu() {
-  static void* const cuda = ::dlopen(std::getenv("MOEJIT_CUDA_DRIVER"), RTLD_NOW);
-  static auto* const get = reinterpret_cast<int (*)(int*)>(::dlsym(cuda, "cuCtxGetDevice"));
+  static auto* const get_device = driver<decltype(cuCtxGetDevice)>("cuCtxGetDevice");
   int gpu = 0;
-  return get(&gpu) == 0 ? gpu : -1;
+  return get_device(&gpu) == CUDA_SUCCESS ? gpu : -1;
+}
+
+// Returns the graph that work of the stream is recorded into, or null.
+CUgraph graph_of(CUstream stream) {
+  using GetInfo = CUresult(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*,
+                           const CUgraphNode**, std::size_t*);
+  static auto* const get_info = driver<GetInfo>("cuStreamGetCaptureInfo_v2");
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUgraph graph = nullptr;
+  const CUresult result = get_info(stream, &status, nullptr, &graph, nullptr, nullptr);
+  return result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? graph : nullptr;
+}
+
+// Lets the graph tell the communicator when it is gone.
+Result keep_until_gone(Comm& comm, CUgraph graph) {
+  static auto* const create = driver<decltype(cuUserObjectCreate)>("cuUserObjectCreate");
+  static auto* const retain = driver<decltype(cuGraphRetainUserObject)>("cuGraphRetainUserObject");
+  const auto forget = [](void* of) {
+    const std::lock_guard lock(mutex());
+    --static_cast<Comm*>(of)->graphs;
+    changed.notify_all();
+  };
+  CUuserObject object = nullptr;
+  if (create(&object, &comm, forget, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) != CUDA_SUCCESS ||
+      retain(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) != CUDA_SUCCESS)
+    return kUnhandledCudaError;
+  const std::lock_guard lock(mutex());
+  ++comm.graphs;
+  return kSuccess;
 }
 
 bool is_valid(const Config* config) {
@@ -129,6 +167,8 @@ Result await_mail(std::vector<Receive>& wanted, std::unique_lock<std::mutex>& lo
 
 Result finish(std::vector<Receive>& wanted) {
   if (wanted.empty()) return kSuccess;
+  if (const CUgraph graph = graph_of(wanted.front().stream); graph != nullptr)
+    return keep_until_gone(*wanted.front().comm, graph);
   std::unique_lock lock(mutex());
   int& of_gpu = unfinished[wanted.front().comm->gpu];
   ++of_gpu;
@@ -139,7 +179,7 @@ Result finish(std::vector<Receive>& wanted) {
 }
 
 Result free_memory(const Comm& comm, std::unique_lock<std::mutex>& lock) {
-  changed.wait_for(lock, kForever, [&] { return unfinished[comm.gpu] == 0; });
+  changed.wait_for(lock, kForever, [&] { return unfinished[comm.gpu] == 0 && comm.graphs == 0; });
   return kSuccess;
 }
 
@@ -239,21 +279,23 @@ int ncclGroupEnd() {
   return finish(receives);
 }
 
-int ncclSend(const void* from, std::size_t count, int type, int peer, Comm* comm, void*) {
+int ncclSend(const void* from, std::size_t count, int type, int peer, Comm* comm,
+             CUstream stream) {
   if (!is_in_group || type != 0) return kInvalidUsage;
+  if (graph_of(stream) != nullptr) return kSuccess;
   const std::lock_guard lock(mutex());
   const auto* const bytes = static_cast<const std::byte*>(from);
   comm->world->mail[{comm->rank, peer}].emplace_back(bytes, bytes + count);
   changed.notify_all();
   return kSuccess;
 }
-int ncclRecv(void* to, std::size_t count, int type, int peer, Comm* comm, void*) {
+int ncclRecv(void* to, std::size_t count, int type, int peer, Comm* comm, CUstream stream) {
   if (!is_in_group || type != 0) return kInvalidUsage;
-  receives.push_back({comm, peer, static_cast<std::byte*>(to), count});
+  receives.push_back({comm, peer, static_cast<std::byte*>(to), count, stream});
   return kSuccess;
 }
 int ncclAllGather(const void* from, void* to, std::size_t count, int type, Comm* comm,
-                  void* stream) {
+                  CUstream stream) {
   for (int peer = 0; peer < comm->world->ranks; ++peer) {
     int result = ncclSend(from, count, type, peer, comm, stream);
     if (result == kSuccess)
