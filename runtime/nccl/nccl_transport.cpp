@@ -119,7 +119,9 @@ Result<void> check_device(const Device& device) {
   if (device.target().kind == compiler::TargetKind::kCuda) return {};
   return fail(Stage::kLoad, ErrorCode::kUnsupported,
               fmt::format("NCCL moves memory of GPUs, and the device is the {}", device.name()),
-              "take SimulatorGroup::open_transport() for simulated ranks");
+              "simulated ranks are those of a group of simulated GPUs: "
+              "moejit_device_open_simulator_group(), moejit.SimulatorGroup, in C++ "
+              "SimulatorGroup::open_transport()");
 }
 
 Result<void> check_place(const NcclPlace& place) {

@@ -191,6 +191,22 @@ TEST(TransportOrder, NamesAStepThatOneRankComesToAlone) {
       << waited.error().message;
 }
 
+// What waits for a rank that does not call ends, and what it computed means nothing.
+TEST(TransportOrder, EndsWhatWaitsIfItIsAborted) {
+  std::string why_not;
+  const auto group = GroupCase::open(completed(layer_over_transport(2)), {3, 7}, why_not);
+  ASSERT_NE(group, nullptr) << why_not;
+  EXPECT_TRUE(succeeded(group->session().forward(0)));
+  group->session().group(0).abort();
+  EXPECT_TRUE(succeeded(group->devices().synchronize()));
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    const auto again = group->session().forward(rank);
+    ASSERT_FALSE(again);
+    EXPECT_EQ(again.error().code, ErrorCode::kInvalidState);
+    EXPECT_EQ(group->session().group(rank).status().error().code, ErrorCode::kInvalidState);
+  }
+}
+
 class OpenedTransports : public ::testing::Test {
  protected:
   void SetUp() override {

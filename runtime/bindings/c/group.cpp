@@ -4,8 +4,8 @@
 #include "runtime/bindings/c/group_handles.h"
 #include "runtime/bindings/c/last_error.h"
 #include "runtime/bindings/c/records.h"
+#include "runtime/bindings/c/simulated_ranks.h"
 #include "runtime/nccl_transport.h"
-#include "runtime/simulator_group.h"
 
 #include <algorithm>
 #include <cstring>
@@ -50,6 +50,25 @@ void hand_out(const moejit_device& device, std::unique_ptr<Group> made, moejit_g
   handle->place = device.place;
   handle->group = std::move(made);
   *group = handle.release();
+}
+
+using moejit::runtime::Transport;
+
+// Makes a group for a layer with a transport that `open` opens, once the arguments are checked.
+template <typename Open>
+moejit_error_code with_transport(const moejit_group_layer* layer, moejit_device* device,
+                                 moejit_group** group, const char* function, Open&& open) {
+  return guarded(Stage::kLoad, [&]() -> Result<void> {
+    if (group == nullptr) return null_argument(Stage::kLoad, "group", function);
+    *group = nullptr;
+    if (layer == nullptr) return null_argument(Stage::kLoad, "layer", function);
+    if (device == nullptr) return null_argument(Stage::kLoad, "device", function);
+    MOEJIT_TRY(moejit::runtime::check_transport(layer->plan, true));
+    MOEJIT_TRY_ASSIGN(auto transport, open());
+    MOEJIT_TRY_ASSIGN(auto made, Group::open(layer->plan, *device->device, std::move(transport)));
+    hand_out(*device, std::move(made), group);
+    return {};
+  });
 }
 
 // Checks a handle of a group, and calls `body` with the group.
@@ -119,22 +138,26 @@ moejit_error_code moejit_group_open_nccl(const moejit_group_layer* layer, moejit
                                          const uint8_t* id, int64_t deadline_ms,
                                          moejit_group** group) {
   constexpr const char* kFunction = "moejit_group_open_nccl";
-  return guarded(Stage::kLoad, [&]() -> Result<void> {
-    if (group == nullptr) return null_argument(Stage::kLoad, "group", kFunction);
-    *group = nullptr;
-    if (layer == nullptr) return null_argument(Stage::kLoad, "layer", kFunction);
-    if (device == nullptr) return null_argument(Stage::kLoad, "device", kFunction);
+  const auto open = [&]() -> Result<std::unique_ptr<Transport>> {
     if (id == nullptr) return null_argument(Stage::kLoad, "id", kFunction);
     moejit::runtime::NcclPlace place{.rank = static_cast<int32_t>(layer->plan.rank),
                                      .ranks = layer->plan.layer.expert_parallel.ranks};
     std::memcpy(place.id.data(), id, place.id.size());
     if (deadline_ms != 0) place.deadline_ms = deadline_ms;
-    MOEJIT_TRY(moejit::runtime::check_transport(layer->plan, true));
-    MOEJIT_TRY_ASSIGN(auto transport, moejit::runtime::open_nccl_transport(*device->device, place));
-    MOEJIT_TRY_ASSIGN(auto made, Group::open(layer->plan, *device->device, std::move(transport)));
-    hand_out(*device, std::move(made), group);
-    return {};
-  });
+    if (device->ranks != nullptr) return device->ranks->open_transport(place.id, device->rank);
+    return moejit::runtime::open_nccl_transport(*device->device, place);
+  };
+  return with_transport(layer, device, group, kFunction, open);
+}
+
+moejit_error_code moejit_group_adopt_nccl(const moejit_group_layer* layer, moejit_device* device,
+                                          void* communicator, moejit_group** group) {
+  constexpr const char* kFunction = "moejit_group_adopt_nccl";
+  const auto open = [&]() -> Result<std::unique_ptr<Transport>> {
+    if (communicator == nullptr) return null_argument(Stage::kLoad, "communicator", kFunction);
+    return moejit::runtime::adopt_nccl_communicator(*device->device, communicator);
+  };
+  return with_transport(layer, device, group, kFunction, open);
 }
 
 moejit_error_code moejit_group_abort(moejit_group* group) {
@@ -190,15 +213,18 @@ moejit_error_code moejit_device_open_simulator_group(size_t ranks, int64_t memor
     std::fill_n(memory, ranks, nullptr);
     const auto count = static_cast<int32_t>(ranks);
     // An SM may have 2048 threads, whose stacks are two of a process's 65530 mappings each.
+    auto simulated = std::make_shared<moejit::bindings::SimulatedRanks>();
     MOEJIT_TRY_ASSIGN(
-        std::shared_ptr<moejit::runtime::SimulatorGroup> group,
+        simulated->group,
         moejit::runtime::open_simulator_group(
             count,
             {.seed = seed, .heap_bytes = memory_bytes, .sm_count = std::clamp(8 / count, 1, 4)}));
     std::vector<std::unique_ptr<moejit_device>> handles;
     for (int32_t rank = 0; rank < count; ++rank) {
       auto handle = std::make_unique<moejit_device>();
-      handle->device = {group, &group->device(rank)};  // each keeps the whole group
+      handle->device = {simulated, &simulated->group->device(rank)};  // each keeps all ranks
+      handle->ranks = simulated;
+      handle->rank = rank;
       handle->name = handle->device->name();
       handle->target = to_string(handle->device->target());
       handle->place = {.device_type = kDLCPU, .device_id = 0};
@@ -206,7 +232,7 @@ moejit_error_code moejit_device_open_simulator_group(size_t ranks, int64_t memor
     }
     for (size_t rank = 0; rank < ranks; ++rank) {
       devices[rank] = handles[rank].release();
-      memory[rank] = group->heap(static_cast<int32_t>(rank));
+      memory[rank] = simulated->group->heap(static_cast<int32_t>(rank));
     }
     return {};
   });

@@ -13,8 +13,14 @@
 // The contents of the opaque handles of the C interface. Strings and arrays that they hand out live
 // here.
 
+namespace moejit::bindings {
+struct SimulatedRanks;
+}  // namespace moejit::bindings
+
 struct moejit_device {
   std::shared_ptr<moejit::runtime::Device> device;  // shared with its layers
+  std::shared_ptr<moejit::bindings::SimulatedRanks> ranks;  // if it is one of them: `rank`
+  int32_t rank = 0;
   std::string name;
   std::string target;
   DLDevice place{};

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The part of the C interface for layers whose experts a group of ranks shares, GPUs of one host
-// that reach each other's memory: docs/expert-parallelism.md. <moejit/moejit.h> says what holds for
-// all functions and records.
+// The part of the C interface for layers whose experts a group of ranks shares: GPUs of one host
+// that reach each other's memory, or of any hosts between which NCCL moves the bytes.
+// docs/expert-parallelism.md explains them, <moejit/moejit.h> says what holds for all functions and
+// records.
 
 // NOLINTBEGIN: C, not C++
 
@@ -117,16 +118,30 @@ MOEJIT_API moejit_error_code moejit_nccl_make_id(uint8_t* id);
 
 // Makes this rank's end of a group whose bytes NCCL moves, between GPUs of any hosts, of a layer
 // with "transport": "nccl". `id` has MOEJIT_NCCL_ID_BYTES. Waits until all ranks have come and have
-// told what their layers are, for so many milliseconds each at most (0: 60000). Errors:
-// MOEJIT_ERROR_INTERRUPTED for ranks that did not come in time; _TENSOR_MISMATCH, with the field
-// and the ranks, for layers that differ; _UNSUPPORTED for a layer with another transport, and for
-// the simulator; those of moejit_nccl_make_id(); _OUT_OF_MEMORY.
+// told what their layers are, for so many milliseconds each at most (0: 60000). Devices of
+// moejit_device_open_simulator_group() meet by an id too, any bytes that are those of one group
+// alone: the simulator moves the bytes then, and nothing waits. Errors: MOEJIT_ERROR_INTERRUPTED
+// for ranks that did not come in time; _TENSOR_MISMATCH, with the field and the ranks, for layers
+// that differ; _UNSUPPORTED for a layer with another transport, and for a simulator of one GPU;
+// _INVALID_VALUE for an id that a simulated rank has come with before; those of
+// moejit_nccl_make_id(); _OUT_OF_MEMORY.
 MOEJIT_API moejit_error_code moejit_group_open_nccl(const moejit_group_layer* layer,
                                                     moejit_device* device, const uint8_t* id,
                                                     int64_t deadline_ms, moejit_group** group);
+// Makes such a group of a communicator that the caller has: an ncclComm_t of the libnccl.so.2 that
+// this process has, with the ranks of the layer, on the device's GPU. The caller makes no other
+// call with it while calls of the group may be under way, and destroys it behind the group. Waits
+// until all ranks have told what their layers are; a wait for a rank that is lost ends by
+// ncclCommAbort() of the caller alone, which moejit_group_abort() does not call. Errors:
+// MOEJIT_ERROR_INVALID_VALUE for NULL, and for a communicator of other ranks; _TENSOR_MISMATCH;
+// _UNSUPPORTED as above, and for any simulator; _DRIVER_MISSING, _DRIVER; _OUT_OF_MEMORY.
+MOEJIT_API moejit_error_code moejit_group_adopt_nccl(const moejit_group_layer* layer,
+                                                     moejit_device* device, void* communicator,
+                                                     moejit_group** group);
 // Ends calls of a group over NCCL that wait for a rank which does not come; any thread may. What
 // they computed means nothing, and further calls are MOEJIT_ERROR_INVALID_STATE: open another group
-// on all ranks. Does nothing to other groups.
+// on all ranks. Returns after 3 s at most: NCCL may still wait for recorded graphs of such calls to
+// be destroyed, which it does in a thread of its own then. Does nothing to other groups.
 MOEJIT_API moejit_error_code moejit_group_abort(moejit_group* group);
 
 typedef struct moejit_group_info {

@@ -26,6 +26,15 @@ void copy_all(const std::vector<GroupDevice*>& devices, const Step& step) {
       for (std::size_t to = 0; to < devices.size(); ++to) copy_block(devices, step, move, from, to);
 }
 
+// Writes something where a step that was abandoned would have: its bytes mean nothing.
+void write_nothing(GroupDevice& device, const Step& step, std::size_t rank) {
+  for (const BlockTransfer& block : step.blocks[rank])
+    for (std::size_t peer = 0; peer < step.blocks.size(); ++peer)
+      device.copy_here(static_cast<std::byte*>(block.destination) +
+                           static_cast<int64_t>(peer) * block.bytes,
+                       block.source, block.bytes);
+}
+
 // Returns the first of the blocks that is not like the other rank's, or nothing.
 std::string difference(std::span<const BlockTransfer> own, std::span<const BlockTransfer> other) {
   if (own.size() != other.size()) return fmt::format("{} and {} blocks", own.size(), other.size());
@@ -47,6 +56,7 @@ Result<std::vector<std::vector<std::string>>> GroupTransport::introduce(
 
 Result<void> GroupTransport::move(std::span<const BlockTransfer> blocks, Stream stream) {
   const std::lock_guard lock(core_->group.lock);
+  MOEJIT_TRY(check_usable());
   TransportCore& core = *core_;
   const auto own = static_cast<std::size_t>(rank_);
   const int64_t call = core.calls[own]++;
@@ -72,12 +82,37 @@ Result<void> GroupTransport::move(std::span<const BlockTransfer> blocks, Stream 
                       .work = {},
                       .meeting = std::shared_ptr<Meeting>(step, step->meeting.get()),
                       .host = {}});
+  core.group.enqueue(rank_, stream,
+                     {.launch = nullptr,
+                      .work =
+                          [step, own, device = core.devices[own]] {
+                            if (step->meeting->is_abandoned()) write_nothing(*device, *step, own);
+                          },
+                      .host = {}});
   while (!core.steps.empty() &&
          std::ranges::all_of(core.calls, [&](int64_t made) { return made > core.first; })) {
     core.steps.pop_front();
     ++core.first;
   }
   return {};
+}
+
+Result<void> GroupTransport::check_usable() const {
+  if (!core_->is_aborted) return {};
+  return fail(Stage::kLaunch, ErrorCode::kInvalidState,
+              "the transport was aborted, wanted one that is whole",
+              "open another group on all ranks");
+}
+
+Result<void> GroupTransport::check() {
+  const std::lock_guard lock(core_->group.lock);
+  return check_usable();
+}
+
+void GroupTransport::abort() {
+  const std::lock_guard lock(core_->group.lock);
+  core_->is_aborted = true;
+  for (const auto& step : core_->steps) step->meeting->abandon();
 }
 
 }  // namespace moejit::runtime

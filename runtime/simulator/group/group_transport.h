@@ -25,6 +25,7 @@ struct TransportCore {
   int64_t first = 0;           // number of the first of them
   std::vector<int64_t> calls;  // that each rank has made
   std::vector<std::vector<std::string>> identities;
+  bool is_aborted = false;
 };
 
 // A rank's end of a transport between simulated GPUs: it copies between their memories where their
@@ -39,8 +40,13 @@ class GroupTransport final : public Transport {
   Result<std::vector<std::vector<std::string>>> introduce(
       const std::vector<std::string>& identity) override;
   Result<void> move(std::span<const BlockTransfer> blocks, Stream stream) override;
+  Result<void> check() override;
+  // Ends it for all ranks.
+  void abort() override;
 
  private:
+  Result<void> check_usable() const;
+
   std::shared_ptr<TransportCore> core_;
   int32_t rank_;
 };
