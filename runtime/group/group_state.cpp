@@ -75,9 +75,13 @@ Result<void> GroupCall::check() const {
   if (state_.has_lost_peers)
     return refuse_state("the group was not opened again with all ranks, wanted one that is whole",
                         "reopen the group on all ranks");
-  if (state_.has_half_call)
+  if (state_.has_half_call) {
+    if (state_.transport != nullptr) MOEJIT_TRY(state_.transport->check());
     return refuse_state("a call of the group was launched in part, wanted whole calls",
-                        "reset the group on all ranks");
+                        state_.transport == nullptr
+                            ? "reset the group on all ranks"
+                            : "abort the group, and open another one on all ranks");
+  }
   if (const uint32_t status = state_.silent_status; status != 0)
     return refuse_state(fmt::format("rank {} of the group was silent, wanted a call of all ranks",
                                     silent_ranks(status)),

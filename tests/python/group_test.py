@@ -49,7 +49,8 @@ class Groups(PackageTest):
     def opened(self, layers, **options):
         """The layers' group in the simulator, each prepared for its rank."""
         simulator = moejit.SimulatorGroup(RANKS, layers[0].info.memory_bytes, **options)
-        groups = simulator.adopt(layers)
+        is_nccl = layers[0].description["expert_parallel"].get("transport") == "nccl"
+        groups = simulator.open_nccl(layers) if is_nccl else simulator.adopt(layers)
         for layer, group in zip(layers, groups):
             layer.prepare(group, test_engine())
         return groups
@@ -84,7 +85,13 @@ class Groups(PackageTest):
             self.assertIn(f"group_status_{rank}", told)
 
     def test_ranks_have_the_bits_of_one_rank_with_all_tokens(self):
-        layers = self.planned()
+        self.check_bits(self.planned())
+
+    def test_ranks_over_nccl_have_these_bits_too(self):
+        for combine in ("partial", "rows"):
+            self.check_bits(self.planned(expert_parallel={"ranks": RANKS, "combine": combine, "transport": "nccl"}))
+
+    def check_bits(self, layers):
         groups = self.opened(layers)
         one = moejit.Layer(ONE_RANK, "sim").prepare(test_engine())
         for seed, tokens in enumerate([(5, 3), (0, 6), (1, 0)]):
@@ -163,6 +170,50 @@ class Groups(PackageTest):
             group.reset()
         self.assertEqual([tensors["y"].read() for tensors in self.step(layers, (5, 3), inputs)], want)
         self.assertEqual([group.status() for group in groups], [0, 0])
+
+    def test_a_group_over_nccl_that_was_aborted_is_opened_anew(self):
+        of_nccl = {"expert_parallel": {"ranks": RANKS, "transport": "nccl"}}
+        layers = self.planned(**of_nccl)
+        groups = self.opened(layers)
+        inputs = inputs_of(8, 3)
+        want = [tensors["y"].read() for tensors in self.step(layers, (5, 3), inputs)]
+        lonely = layers[0].allocate(2)
+        saved = layers[0].forward(lonely)
+        groups[0].abort()
+        groups[0].device.synchronize()  # nothing waits any more
+        for call in (groups[0].status, groups[0].reset, lambda: layers[0].forward(lonely)):
+            with self.raises("invalid_state", "open another group on all ranks"):
+                call()
+        del saved
+        layers = self.planned(**of_nccl)
+        self.opened(layers)
+        self.assertEqual([tensors["y"].read() for tensors in self.step(layers, (5, 3), inputs)], want)
+        self.opened(self.planned())[0].abort()  # which has nothing to end
+
+    def test_wrong_groups_over_nccl_are_refused(self):
+        layers = self.planned(expert_parallel={"ranks": RANKS, "transport": "nccl"})
+        simulator, id = moejit.SimulatorGroup(RANKS, 4096), bytes(128)
+        with self.raises("invalid_value", "id has 3 bytes, wanted 128", "nccl_make_id()"):
+            moejit.Group.open_nccl(layers[0], simulator.devices[0], b"abc")
+        with self.raises("unsupported", "the device is the simulator", "SimulatorGroup"):
+            moejit.Group.open_nccl(layers[0], moejit.Device.simulator(), id)
+        with self.raises("unsupported", "has the transport peer"):
+            moejit.Group.open_nccl(self.planned()[0], simulator.devices[0], id)
+        with self.raises("unsupported", "has the transport nccl"):
+            simulator.adopt(layers)
+        with self.raises("invalid_value", "communicator"):
+            moejit.Group.adopt_nccl(layers[0], simulator.devices[0], 0)
+        with self.raises("unsupported", "the device is the simulator"):
+            moejit.Group.adopt_nccl(layers[0], simulator.devices[0], 4096)
+        groups = simulator.open_nccl(layers)
+        self.assertEqual([(group.rank, group.ranks) for group in groups], [(0, RANKS), (1, RANKS)])
+        again = moejit.Group.open_nccl(layers[0], simulator.devices[0], id)
+        with self.raises("invalid_value", "rank 0 has come with this id already"):
+            moejit.Group.open_nccl(layers[0], simulator.devices[0], id)
+        other = moejit.GroupLayer({**layers[1].description, "hidden": 64}, "sim", rank=1)
+        with self.raises("tensor_mismatch", "differ in hidden"):
+            moejit.Group.open_nccl(other, simulator.devices[1], id)
+        again.close()
 
     def test_wrong_calls_are_refused(self):
         with self.raises("unsupported", "expert_parallel"):

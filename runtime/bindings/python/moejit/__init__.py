@@ -25,6 +25,7 @@ from moejit.info import EngineInfo, GroupLayerInfo, LayerInfo, OperationInfo, Si
 from moejit.layer import Layer
 from moejit.library import load as _load
 from moejit.library import version as _version
+from moejit.nccl import nccl_make_id
 from moejit.operation import Operation
 from moejit.records import ANY_AMOUNT
 from moejit.tensors import Tensor
@@ -32,7 +33,8 @@ from moejit.tool import tool_path
 
 __all__ = ["ANY_AMOUNT", "Description", "Device", "Engine", "EngineInfo", "Error", "Group", "GroupLayer",
            "GroupLayerInfo", "GroupMember", "Layer", "LayerInfo", "Memory", "Operation", "OperationInfo", "SimulatorGroup",
-           "Sizes", "Tensor", "TensorInfo", "TensorPlace", "__version__", "check_status", "describe", "tool_path"]
+           "Sizes", "Tensor", "TensorInfo", "TensorPlace", "__version__", "check_status", "describe", "nccl_make_id",
+           "tool_path"]
 
 
 def check_status(status: int) -> None:

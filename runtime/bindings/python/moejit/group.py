@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups: GPUs of one host that reach each other's memory and share the experts of layers."""
+"""Groups: GPUs that share the experts of layers, and reach each other's memory or let NCCL move the bytes."""
 from __future__ import annotations
 
 import dataclasses
-from ctypes import byref, c_uint32, c_void_p
+import secrets
+from ctypes import byref, c_uint8, c_uint32, c_void_p
 from typing import TYPE_CHECKING, Sequence
 
 from moejit import records
@@ -11,6 +12,7 @@ from moejit.device import Device
 from moejit.errors import Error
 from moejit.handle import Handle, Owner
 from moejit.library import load
+from moejit.nccl import ID_BYTES, open_wheel
 from moejit.streams import address_of
 
 if TYPE_CHECKING:
@@ -51,7 +53,6 @@ class Group(Owner):
             Error: "invalid_value": another number of members than ranks, or memory that is null, unaligned, too small
                 or given twice; "tensor_mismatch": identities differ, with the field and the ranks.
         """
-        self.device, self.rank, self.ranks = device, layer.info.rank, layer.info.ranks
         given = (records.GroupMember * len(members))(
             *(records.GroupMember(member.address, member.bytes,
                                   None if member.identity is None else member.identity.encode())
@@ -59,7 +60,70 @@ class Group(Owner):
         pointer = c_void_p()
         with layer._handle.use() as of, device._handle.use() as place:
             load().moejit_group_adopt(of, place, given, len(members), byref(pointer))
+        self._take(layer, device, pointer)
+
+    @classmethod
+    def open_nccl(cls, layer: GroupLayer, device: Device, id: bytes, *, deadline_ms: int = 60000) -> Group:
+        """Opens a group whose bytes NCCL moves, between GPUs of any hosts, of a layer with "transport": "nccl".
+
+        Waits until all ranks have come and have told what their layers are; from then on each may make calls.
+
+        Args:
+            layer: Any layer of the group, of this rank.
+            device: The device of this rank: a GPU, or one of a SimulatorGroup, whose ranks meet by any 128 bytes that
+                are those of one group alone, and wait for nothing.
+            id: What nccl_make_id() gave one of the ranks.
+            deadline_ms: How long it waits for ranks to come, and then for what they tell.
+
+        Raises:
+            Error: "interrupted": a rank did not come in time; "tensor_mismatch": layers differ, with the field and the
+                ranks; "unsupported": a layer with another transport; "driver_missing", "driver", "out_of_memory";
+                "invalid_value": another number of bytes.
+        """
+        if len(id) != ID_BYTES:
+            raise Error("invalid_value", "load", f"id has {len(id)} bytes, wanted {ID_BYTES}",
+                        "let one rank call moejit.nccl_make_id(), and bring its bytes to all others")
+        if not device.is_simulator:
+            open_wheel()
+        pointer = c_void_p()
+        with layer._handle.use() as of, device._handle.use() as place:
+            load().moejit_group_open_nccl(of, place, (c_uint8 * ID_BYTES)(*id), deadline_ms, byref(pointer))
+        return cls.__new__(cls)._take(layer, device, pointer)
+
+    @classmethod
+    def adopt_nccl(cls, layer: GroupLayer, device: Device, communicator: int) -> Group:
+        """Makes such a group of a communicator that the caller has. Waits until all ranks have told their layers.
+
+        Make no other call with it while calls of the group may be under way, and destroy it behind the group. abort()
+        does not end what waits for a rank that is lost: abort the communicator.
+
+        Args:
+            layer: Any layer of the group, of this rank.
+            device: The GPU of the communicator.
+            communicator: The address of an ncclComm_t of the libnccl.so.2 that this process has open, with the ranks of
+                the layer.
+
+        Raises:
+            Error: As open_nccl(), but for "interrupted"; "invalid_value": it is 0, or has other ranks.
+        """
+        pointer = c_void_p()
+        with layer._handle.use() as of, device._handle.use() as place:
+            load().moejit_group_adopt_nccl(of, place, communicator, byref(pointer))
+        return cls.__new__(cls)._take(layer, device, pointer)
+
+    def _take(self, layer: GroupLayer, device: Device, pointer: c_void_p) -> Group:
+        self.device, self.rank, self.ranks = device, layer.info.rank, layer.info.ranks
         self._own(Handle(pointer.value, load().moejit_group_destroy, "the group"))
+        return self
+
+    def abort(self) -> None:
+        """Ends calls of a group over NCCL that wait for a rank which does not come. Any thread may call it.
+
+        What they computed means nothing, and further calls are "invalid_state": open another group on all ranks, and
+        prepare layers for it. Does nothing to other groups.
+        """
+        with self._handle.use() as group:
+            load().moejit_group_abort(group)
 
     def status(self) -> int:
         """Returns the status word: 0, or bits of what calls since clear_status() had to tell, the same on all ranks.
@@ -86,6 +150,9 @@ class Group(Owner):
         """Makes the group work again after a silent rank, or after a call that failed in the middle.
 
         No rank may be in a call, and none may make one before all are reset: wait for each other before and behind.
+
+        Raises:
+            Error: "invalid_state": a group over NCCL that was aborted, or that has lost a rank: open another one.
         """
         with self._handle.use() as group:
             load().moejit_group_reset(group)
@@ -133,3 +200,12 @@ class SimulatorGroup:
         members = [GroupMember(address, self.memory_bytes, layer.identity)
                    for address, layer in zip(self.addresses, layers)]
         return [Group(layer, device, members) for layer, device in zip(layers, self.devices)]
+
+    def open_nccl(self, layers: Sequence[GroupLayer]) -> list[Group]:
+        """Returns the group of each rank, of layers with "transport": "nccl", whose bytes the simulator moves.
+
+        Raises:
+            Error: As Group.open_nccl().
+        """
+        id = secrets.token_bytes(ID_BYTES)
+        return [Group.open_nccl(layer, device, id) for layer, device in zip(layers, self.devices)]

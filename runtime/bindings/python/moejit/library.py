@@ -78,6 +78,7 @@ FUNCTIONS = {
     "moejit_group_reopen": (_Code, (_Handle, _Record(records.RendezvousPlace))),
     "moejit_nccl_make_id": (_Code, (POINTER(c_uint8),)),
     "moejit_group_open_nccl": (_Code, (_Handle, _Handle, POINTER(c_uint8), c_int64, _Result)),
+    "moejit_group_adopt_nccl": (_Code, (_Handle, _Handle, c_void_p, _Result)),
     "moejit_group_abort": (_Code, (_Handle,)),
     "moejit_group_get_info": (_Code, (_Handle, _Record(records.GroupInfo))),
     "moejit_group_destroy": (None, (_Handle,)),
