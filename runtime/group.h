@@ -33,8 +33,8 @@ struct RendezvousPlace {
 // field that differs, the ranks, and their values.
 Result<void> compare_identities(std::span<const GroupMember> members);
 
-// Returns the error kUnsupported for a plan whose kernels reach no peer, unless a transport is
-// given; and for one whose kernels do, if it is.
+// Returns the error kUnsupported for a plan whose kernels leave their bytes to a transport, unless
+// one is given; and for a plan of the transport "peer", if it is.
 Result<void> check_transport(const compiler::GroupPlan& plan, bool is_given);
 
 // One rank's end of a group: GPUs that share the experts of layers. On one host they reach each

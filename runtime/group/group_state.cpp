@@ -18,7 +18,10 @@ tl::unexpected<Error> refuse_state(std::string message, std::string hint) {
 
 Result<void> check_transport(const compiler::GroupPlan& plan, bool is_given) {
   const compiler::Layer& layer = plan.layer;
-  if (compiler::uses_collectives(layer) == is_given) return {};
+  // With one rank nothing is moved, and a group of either kind will do.
+  const bool fits = is_given ? layer.expert_parallel.transport == compiler::Transport::kNccl
+                             : !compiler::uses_collectives(layer);
+  if (fits) return {};
   return fail(
       Stage::kLoad, ErrorCode::kUnsupported,
       fmt::format("{} has the transport {}, and its group was to be opened {}",

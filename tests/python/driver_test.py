@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package on a GPU, which a stand-in for libcuda plays: it has memory and streams and runs no kernel.
 
-One more argument: the stand-in."""
+Two more arguments: the stand-in, and one for libnccl."""
 import ctypes
 import json
 import os
 import pathlib
+import struct
 import sys
 import tempfile
 import types
 import unittest
 
-STAND_IN = str(pathlib.Path(sys.argv.pop(4)).resolve())
+STAND_IN, NCCL = (str(pathlib.Path(sys.argv.pop(4)).resolve()) for _ in range(2))
 
 from package_case import SMALL, PackageTest, test_engine  # noqa: E402 - it reads the other arguments
 
@@ -99,6 +100,39 @@ class OnGpu(PackageTest):
                 os._exit("start new workers" not in error.hint)
             os._exit(2)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+
+class OverNccl(PackageTest):
+    """Groups of one rank, since the stand-in has one GPU."""
+
+    def test_groups_open_with_the_nccl_that_the_process_has(self):
+        opened = ctypes.CDLL(NCCL)
+        ids = [moejit.nccl_make_id() for _ in range(2)]
+        self.assertEqual([len(id) for id in ids], [128, 128])
+        self.assertNotEqual(*ids)
+        layer = moejit.GroupLayer({**SMALL, "expert_parallel": {"ranks": 1, "transport": "nccl"}}, "cuda:sm_90a", rank=0)
+        with moejit.Group.open_nccl(layer, moejit.Device.cuda(0), ids[0], deadline_ms=20000) as group:
+            self.assertEqual((group.rank, group.ranks, group.status()), (0, 1, 0))
+            group.abort()
+            with self.raises("invalid_state", "open another group on all ranks"):
+                group.status()
+        driver, context, state = ctypes.CDLL(STAND_IN), ctypes.c_void_p(), ctypes.c_int(-1)
+        self.assertEqual(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), 0)
+        self.assertEqual(driver.cuCtxPushCurrent_v2(context), 0)
+        own = ctypes.c_void_p()
+        config = struct.pack("NIIiiiiPii", 48, 0xcafebeef, 21800, 0, *[-1 << 31] * 3, 0, *[-1 << 31] * 2)
+        id = (ctypes.c_uint8 * 128)(*ids[1])
+        self.assertIn(opened.ncclCommInitRankConfig(ctypes.byref(own), 1, _Id(id), 0, config), (0, 7))
+        with moejit.Group.adopt_nccl(layer, moejit.Device.cuda(0), own.value) as group:
+            self.assertEqual(group.status(), 0)
+        self.assertEqual(opened.ncclCommGetAsyncError(own, ctypes.byref(state)), 0)
+        self.assertEqual(state.value, 0)  # it is the caller's still
+        self.assertEqual(opened.ncclCommDestroy(own), 0)
+
+
+class _Id(ctypes.Structure):
+    """ncclUniqueId."""
+    _fields_ = [("internal", ctypes.c_uint8 * 128)]
 
 
 if __name__ == "__main__":
