@@ -9,9 +9,11 @@ K_OF_GROUP = 3  # so that a token's experts are on one rank and on several
 
 
 class Case:
-    """One layer on as many ranks as there are numbers of tokens."""
+    """One layer on as many ranks as there are numbers of tokens. `of_group` are arguments of modules with a group."""
 
-    def __init__(self, recipe, tokens, device=DEVICE, sizes=(E, H, I, K_OF_GROUP), max_tokens=MAX_TOKENS, **options):
+    def __init__(self, recipe, tokens, device=DEVICE, sizes=(E, H, I, K_OF_GROUP), max_tokens=MAX_TOKENS, of_group=None,
+                 **options):
+        self.of_group = of_group or {}
         self.recipe, self.tokens, self.device, self.options = recipe, tokens, device, options
         self.experts, self.hidden, _, self.top_k = self.sizes = sizes
         self.max_tokens, self.local = max_tokens, sizes[0] // len(tokens)
@@ -28,7 +30,7 @@ class Case:
     def module(self, group, **options):
         """The module of a rank, with its part of the weights."""
         module = Experts(*self.sizes, max_tokens=self.max_tokens, recipe=self.recipe, device=self.device,
-                         process_group=group, **self.options, **options)
+                         process_group=group, **self.options, **{**self.of_group, **options})
         module.load_state_dict(self.part_of_rank(group.rank()))
         return module
 
@@ -68,20 +70,26 @@ class Case:
     def expected(self, seed=0):
         """The same of each rank, by calls of one rank with all tokens.
 
-        Its y and dx for the experts of one rank are what that rank sends home, where they are added in float32.
+        Its y and dx for the experts of one rank are what that rank sends home, where they are added in float32. With
+        combine="rows" they are what all ranks give.
         """
         x, ids, probs, dy = self.all_inputs(seed)
+        y, dx, dprobs, of_weights = self._whole_step(x, ids, probs, dy)
+        of_tokens = {"y": y, "dx": dx, "dprobs": dprobs}
+        if self.of_group.get("combine") != "rows":
+            of_tokens.update(self._added_at_home(x, ids, probs, dy))
+        ends = [sum(self.tokens[:rank]) for rank in range(len(self.tokens) + 1)]
+        return [{**{name: each[ends[rank]:ends[rank + 1]] for name, each in of_tokens.items()},
+                 **{name: each[rank * self.local:(rank + 1) * self.local] for name, each in of_weights.items()}}
+                for rank in range(len(self.tokens))]
+
+    def _added_at_home(self, x, ids, probs, dy):
         sums = {"y": torch.zeros(x.shape, device=self.device), "dx": torch.zeros(x.shape, device=self.device)}
         for rank in range(len(self.tokens)):
             y, dx, _, _ = self._whole_step(x, torch.where(ids // self.local == rank, ids, -1), probs, dy)
             sums["y"] += y.float()
             sums["dx"] += dx.float()
-        _, _, dprobs, of_weights = self._whole_step(x, ids, probs, dy)
-        of_tokens = {"y": sums["y"].bfloat16(), "dx": sums["dx"].bfloat16(), "dprobs": dprobs}
-        ends = [sum(self.tokens[:rank]) for rank in range(len(self.tokens) + 1)]
-        return [{**{name: each[ends[rank]:ends[rank + 1]] for name, each in of_tokens.items()},
-                 **{name: each[rank * self.local:(rank + 1) * self.local] for name, each in of_weights.items()}}
-                for rank in range(len(self.tokens))]
+        return {name: each.bfloat16() for name, each in sums.items()}
 
     def _whole_step(self, x, ids, probs, dy):
         x, probs = x.clone().requires_grad_(), probs.clone().requires_grad_()

@@ -142,12 +142,21 @@ class Places(unittest.TestCase):
 
     def test_ranks_on_two_hosts_and_two_ranks_on_one_gpu(self):
         for places, sentence in (
-                ([Place("a", 1, "gpu-1"), Place("b", 1, "gpu-2")], "ranks 0 and 1 .* are on the hosts a and b"),
+                ([Place("a", 1, "gpu-1"), Place("b", 1, "gpu-2")],
+                 'ranks 0 and 1 .* are on the hosts a and b, .*\nhint: .*transport="nccl"'),
                 ([Place("a", 1, "gpu-1"), Place("a", 2, "gpu-1")], "rank 1 .* has the GPU of another rank"),
                 ([Place("a", 1, "gpu-1"), Place("a", 2, "")], "ranks 0 and 1 are on a GPU and on the CPU")):
             with self.assertRaisesRegex(RuntimeError, f"moejit: unsupported: .*{sentence}.*\nhint: "):
-                check_places(places)
-        check_places([Place("a", 1, "gpu-1"), Place("a", 2, "gpu-2")])
+                check_places(places, "peer")
+        check_places([Place("a", 1, "gpu-1"), Place("a", 2, "gpu-2")], "peer")
+
+    def test_ranks_that_nccl_joins(self):
+        check_places([Place("a", 1, "gpu-1"), Place("b", 1, "gpu-2")], "nccl")
+        with self.assertRaisesRegex(RuntimeError, "rank 1 .* has the GPU of another rank"):
+            check_places([Place("a", 1, "gpu-1"), Place("a", 2, "gpu-1")], "nccl")
+        for places in ([Place("a", 1, ""), Place("a", 2, "")], [Place("a", 1, ""), Place("b", 1, "")]):
+            with self.assertRaisesRegex(RuntimeError, "processes with CPU tensors"):
+                check_places(places, "nccl")
 
 
 if __name__ == "__main__":

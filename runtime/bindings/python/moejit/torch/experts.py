@@ -13,7 +13,7 @@ from moejit.torch import _plan, scales
 from moejit.torch.call import ExpertsCall, State, call_experts, usual_layer
 from moejit.torch.devices import target_of
 from moejit.torch.gathered import is_sharded
-from moejit.torch.groups import layers_of, plan_of_rank
+from moejit.torch.groups import ProcessGroupLayers, layers_of, plan_of_rank
 from moejit.torch.halves import DelayedGradients
 from moejit.torch.layers import FORWARD_STATE, GRADIENT_STATE, GRADIENTS, as_json
 
@@ -87,10 +87,15 @@ class Experts(torch.nn.Module):
             and Transformer Engine do for pipeline schedules.
         cache_weights: Whether quantized weights are kept between calls and renewed when a weight's memory or version
             changes. None: calls without gradients keep them, unless torch.distributed is initialized.
-        process_group: Ranks that share the experts, GPUs of one host: each has E = num_experts / R of them, in the
-            order of ranks, and its own tokens. All ranks make the same calls, each with a T of its own, and the same
-            backward passes. docs/expert-parallelism.md says more.
-        timeout_ms: How long a call with `process_group` waits for another rank.
+        process_group: Ranks that share the experts, a GPU each: each has E = num_experts / R of them, in the order of
+            ranks, and its own tokens. All ranks make the same calls, each with a T of its own, and the same backward
+            passes. docs/expert-parallelism.md says more.
+        transport: What moves the bytes between the ranks. "peer": kernels that reach the memory of the other GPUs of
+            one host. "nccl": NCCL, between GPUs of any hosts.
+        combine: "partial": results of a rank's experts are added there and rounded, and home adds the sums. "rows":
+            home adds the results of all experts, with the bits of one rank that has all tokens.
+        timeout_ms: How long a call with `process_group` waits for another rank; over NCCL how long status() does, and
+            opening a group.
         margin: Powers of two that scales leave as headroom; this and the next four only with recipe "fp8_delayed".
         amax_history_len: Steps whose largest magnitudes count for scales; 1024 by default.
         amax_compute_algo: "max", the largest of these steps, or "most_recent".
@@ -109,7 +114,8 @@ class Experts(torch.nn.Module):
                  recipe: str = "fp8_flow", activation: str | dict[str, Any] = "swiglu", bias: bool = False,
                  gate_up_layout: str = "concat", recompute: str = "none", fuse_wgrad_accumulation: bool = False,
                  delay_wgrad_compute: bool = False, cache_weights: bool | None = None,
-                 process_group: torch.distributed.ProcessGroup | None = None, timeout_ms: int = 600_000,
+                 process_group: torch.distributed.ProcessGroup | None = None, transport: str = "peer",
+                 combine: str = "partial", timeout_ms: int = 600_000,
                  margin: int | None = None, amax_history_len: int | None = None, amax_compute_algo: str | None = None,
                  gradient_format: str | None = None, update_scales_in_backward: bool = True,
                  splits_alignment: int | None = None, device: torch.device | str | None = None,
@@ -129,8 +135,11 @@ class Experts(torch.nn.Module):
                 raise RuntimeError("moejit: unsupported: delay_wgrad_compute with process_group\nhint: leave one of them "
                                    "out: backward of a group is whole")
             # Rows travel in the format that the recipe gives tokens anyway.
-            fields.update(expert_parallel={"ranks": group.ranks.size},
+            fields.update(expert_parallel={"ranks": group.ranks.size, "combine": combine, "transport": transport},
                           dispatch="fp8" if recipe == "fp8_flow" else "none")
+        elif (transport, combine) != ("peer", "partial"):
+            raise RuntimeError("moejit: invalid_value: transport and combine of experts without process_group\nhint: give "
+                               "the ranks that share the experts as process_group, or leave them out")
         self.description = json.dumps(fields)
         planned = _plan.plan(self.description, "sim") if group is None else plan_of_rank(self.description, group.ranks)
         local_experts, rows, _ = planned.tensors["w1"].shape
@@ -316,23 +325,42 @@ class Experts(torch.nn.Module):
 
         With `process_group` it is that of all calls on the process group since reset_group(), and the same on all
         ranks. After a rank that was silent for timeout_ms (bit 256) results mean nothing.
+
+        Raises:
+            RuntimeError: Calls of a group over NCCL were aborted, by abort_group() or because they have kept this
+                function waiting for timeout_ms; or NCCL has lost a rank. Call reset_group() on all ranks.
         """
         if self._call.group is not None:
             return self._call.group.status()
         return self._state.status_word()
 
-    def reset_group(self) -> None:
-        """Makes the process group's layers work again after a silent rank, and clears the status word.
+    def abort_group(self) -> None:
+        """Ends calls of groups over NCCL that wait for a rank which does not come. Any thread may call it.
 
-        All ranks call it, once for all modules on the process group, and are in no call of them.
+        It counts for all modules on the process group. What these calls computed means nothing, and further ones are
+        errors until reset_group(). With transport "peer" it does nothing: there calls end after timeout_ms.
 
         Raises:
             RuntimeError: The module was made without process_group.
         """
+        self._group("abort_group").abort()
+
+    def reset_group(self) -> None:
+        """Makes the process group's layers work again after a silent rank, and clears the status word.
+
+        All ranks call it, once for all modules on the process group, and are in no call of them. Groups over NCCL are
+        opened anew: what they have under way ends, and graphs that were captured before cannot be replayed any more.
+
+        Raises:
+            RuntimeError: The module was made without process_group.
+        """
+        self._group("reset_group").reset()
+
+    def _group(self, function: str) -> ProcessGroupLayers:
         if self._call.group is None:
-            raise RuntimeError("moejit: invalid_value: reset_group() of a module without process_group\nhint: only "
-                               "groups of ranks keep a state")
-        self._call.group.reset()
+            raise RuntimeError(f"moejit: invalid_value: {function}() of a module without process_group\nhint: only groups "
+                               "of ranks keep a state")
+        return self._call.group
 
     def explain(self) -> str:
         """Returns the plan on the parameters' device as text, with a reason for each choice.

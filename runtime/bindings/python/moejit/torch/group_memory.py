@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of a group: torch's symmetric memory on GPUs, simulated ranks for CPU tensors."""
+"""The devices of a group and its memory: torch's symmetric memory on GPUs, simulated ranks for CPU tensors."""
 from __future__ import annotations
 
 import dataclasses
@@ -22,7 +22,7 @@ _HEAP_BYTES = 64 << 20  # of a simulated rank at least, for several groups; memo
 class GroupMemory:
     """The memory of all ranks, and this rank's device."""
     device: Device
-    members: tuple[GroupMember, ...]
+    members: tuple[GroupMember, ...]  # none of a group over NCCL
     keep: object  # owns this rank's memory
     meeting: group_ops.Meeting | None = None  # of simulated ranks
 
@@ -48,6 +48,18 @@ class Memories:
             return self._simulated(size, device)
         tensor = self._ranks.together(lambda: _allocate(size, device), device)
         return self._ranks.together(lambda: _rendezvous(self._ranks.process_group, tensor), device)
+
+    def open_device(self, device: torch.device) -> GroupMemory:
+        """Returns this rank's device alone, for a group whose kernels reach no peer.
+
+        Raises:
+            RuntimeError: There are no simulated ranks; the same sentence on all ranks.
+        """
+        if device.type == "cuda":
+            return GroupMemory(Device.cuda(device.index), (), None)
+        if self._simulator is None:
+            self._open_simulator(_HEAP_BYTES, device)
+        return GroupMemory(self._simulator.devices[self._ranks.rank], (), self._simulator, self._meeting)
 
     def _simulated(self, size: int, device: torch.device) -> GroupMemory:
         if self._simulator is None or self._used + size > self._simulator.memory_bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import threading
 import weakref
 from typing import Any
 
@@ -14,9 +15,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from moejit import Error, Group, GroupLayer
 from moejit.torch import _plan, group_ops, texts
-from moejit.torch.devices import target_of
-from moejit.torch.group_memory import GroupMemory, Memories
 from moejit.torch.layers import add_group_plan, call_fields
+from moejit.torch.open_groups import OpenGroup, Opener, plan_layer, plan_whole, transport_of
 from moejit.torch.ranks import Ranks, sentence_of
 
 # The fields of a description that decide what a group's memory holds for a layer with all passes and gradients.
@@ -27,12 +27,12 @@ _by_number: weakref.WeakValueDictionary[int, ProcessGroupLayers] = weakref.WeakV
 _by_process_group: weakref.WeakKeyDictionary[dist.ProcessGroup, ProcessGroupLayers] = weakref.WeakKeyDictionary()
 
 
-@dataclasses.dataclass(frozen=True)
-class _OpenGroup:
-    """A group that layers of equal exchanges share."""
-    name: str
-    group: Group
-    memory: GroupMemory
+@dataclasses.dataclass
+class _Prepared:
+    """A layer that operators find by its text."""
+    fields: dict[str, Any]
+    timeout_ms: int
+    group: OpenGroup
 
 
 class ProcessGroupLayers:
@@ -49,10 +49,11 @@ class ProcessGroupLayers:
         self.number = next(_numbers)
         self.order: torch.Tensor | None = None
         self._device: torch.device | None = None
-        self._memories = Memories(self.ranks)
-        self._groups: dict[tuple, _OpenGroup] = {}
+        self._opener = Opener(self.ranks)
+        self._groups: dict[tuple, OpenGroup] = {}
         self._texts: dict[tuple, str] = {}
         self._layers: dict[str, GroupLayer] = {}  # by text
+        self._prepared: dict[str, _Prepared] = {}
         weakref.finalize(self, _forget, self._layers)
         _by_number[self.number] = self
 
@@ -95,64 +96,101 @@ class ProcessGroupLayers:
             raise RuntimeError("moejit: stream_capture: the first call of a layer of a group comes in a capture\nhint: "
                                "call the module once before the capture: the first call opens memory and loads kernels")
         together = self.ranks.together
-        layer, planned = together(lambda: _plan_layer(fields, device, self.ranks.rank, timeout_ms), device)
-        self.ranks.compare(layer.identity, device)
+        layer, planned = together(lambda: plan_layer(fields, device, self.ranks.rank, timeout_ms), device)
+        self.ranks.compare(layer.identity, device, transport_of(layer))
         key = tuple(json.dumps(layer.description[name]) for name in _OF_EXCHANGE)
         opened = self._groups.get(key)
         if opened is None:
             # Calls with and without gradients share the memory.
-            whole, _ = together(lambda: _plan_whole(fields, device, self.ranks.rank, timeout_ms), device)
-            memory = self._memories.open(whole.info.memory_bytes, device)
-            group = together(lambda: Group(whole, memory.device, memory.members), device)
-            opened = self._groups[key] = _OpenGroup(self._name(device), group, memory)
+            whole = together(lambda: plan_whole(fields, device, self.ranks.rank, timeout_ms), device)
+            opened = self._groups[key] = self._opener.open(self._name(device), whole, device, timeout_ms)
+        opened.timeout_ms = max(opened.timeout_ms, timeout_ms)
         together(lambda: layer.prepare(opened.group), device)  # none may wait for one that still compiles
         if self.order is None:
             self.order, self._device = torch.zeros(1, dtype=torch.int32, device=device), device
         # The number tells apart layers that differ in timeout_ms alone.
         text = texts.make(planned.target, planned.digest, planned.json, f"{opened.name}.{len(self._layers)}")
-        group_ops.add_group_layer(text, layer._handle._pointer, opened.memory.device._handle._pointer,
-                                  opened.memory.meeting, timeout_ms)
+        self._prepared[text] = _Prepared(fields, timeout_ms, opened)
+        self._add(text, layer)
         add_group_plan(text, planned)
-        self._layers[text] = layer
         return text
+
+    def _add(self, text: str, layer: GroupLayer) -> None:
+        """Lets operators find a layer by its text, instead of the one that they found so far."""
+        prepared = self._prepared[text]
+        memory = prepared.group.memory
+        group_ops.add_group_layer(text, layer._handle._pointer, memory.device._handle._pointer, memory.meeting,
+                                  prepared.timeout_ms)
+        self._layers[text] = layer
 
     def _name(self, device: torch.device) -> str:
         name = f"{self.ranks.process_group.group_name.replace(' ', '_')}.{self.number}.{len(self._groups)}"
         return f"{name}.{self.ranks.rank}" if device.type == "cpu" else name
 
     def status(self) -> int:
-        """Returns the status words of all groups, joined. Waits for the device."""
-        if self._device is not None and self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        """Returns the status words of all groups, joined. Waits for the device.
+
+        Raises:
+            RuntimeError: Calls of a group over NCCL have waited for a rank for so long that they were aborted, now or
+                before; or NCCL tells of an error.
+        """
+        self._wait()
         word = 0
         for group in self.groups:
-            word |= group.status()
+            try:
+                word |= group.status()
+            except Error as error:
+                raise RuntimeError(f"moejit: {error.code}: {error.message}\nhint: call reset_group() on all ranks, which "
+                                   "opens the groups anew") from error
         return word
 
+    def _wait(self) -> None:
+        """Waits for a GPU, and aborts groups over NCCL if that takes longer than their calls may wait for a rank."""
+        if self._device is None or self._device.type != "cuda":
+            return
+        of_nccl = [opened for opened in self._groups.values() if opened.is_nccl]
+        watch = threading.Timer(max([opened.timeout_ms for opened in of_nccl], default=0) / 1000, self.abort)
+        watch.daemon = True
+        if of_nccl:
+            watch.start()
+        try:
+            torch.cuda.synchronize(self._device)
+        finally:
+            watch.cancel()
+
+    def abort(self) -> None:
+        """Ends calls of groups over NCCL that wait for a rank. Any thread may call it."""
+        for group in self.groups:
+            group.abort()
+
     def reset(self) -> None:
-        """Makes the groups work again after a silent rank. All ranks call it at the same time, and are in no call."""
+        """Makes the groups work again after a silent rank. All ranks call it at the same time, and are in no call.
+
+        Groups over NCCL end here, and new ones take their places, for which layers are prepared again.
+        """
         if self._device is None:
             return
+        self.abort()
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         self.ranks.together(lambda: None, self._device)
-        self.ranks.together(lambda: [group.reset() for group in self.groups], self._device)
+        of_nccl = [opened for opened in self._groups.values() if opened.is_nccl]
+        of_peers = [opened for opened in self._groups.values() if not opened.is_nccl]
+        self.ranks.together(lambda: [opened.group.reset() for opened in of_peers], self._device)
+        for opened in of_nccl:
+            opened.group.close()
+        self._opener.open_anew(of_nccl, self._device)
+        for text, prepared in self._prepared.items():
+            if prepared.group.is_nccl:
+                self._prepare_anew(text, prepared)
 
-
-def _plan_layer(fields: dict[str, Any], device: torch.device, rank: int,
-                timeout_ms: int) -> tuple[GroupLayer, _plan.Plan]:
-    layer = GroupLayer(fields, target_of(device), rank=rank, timeout_ms=timeout_ms)
-    return layer, _plan.group_plan(layer)
-
-
-def _plan_whole(fields: dict[str, Any], device: torch.device, rank: int,
-                timeout_ms: int) -> tuple[GroupLayer, _plan.Plan]:
-    """Plans a layer with all passes and gradients, or as it is if it cannot be trained."""
-    training = {name: value for name, value in fields.items() if name != "gradients"}
-    try:
-        return _plan_layer({**training, "passes": ["forward", "backward"]}, device, rank, timeout_ms)
-    except Error:
-        return _plan_layer(fields, device, rank, timeout_ms)
+    def _prepare_anew(self, text: str, prepared: _Prepared) -> None:
+        def prepare() -> GroupLayer:
+            layer, _ = plan_layer(prepared.fields, self._device, self.ranks.rank, prepared.timeout_ms)
+            return layer.prepare(prepared.group.group)
+        old = self._layers[text]
+        self._add(text, self.ranks.together(prepare, self._device))
+        old.close()
 
 
 def _forget(layers: dict[str, GroupLayer]) -> None:

@@ -68,18 +68,19 @@ class Ranks:
                 raise RuntimeError(sentence if len(set(told)) == 1 else f"{sentence}\n(told by rank {rank})") from failure
         return result
 
-    def compare(self, identity: str, device: torch.device) -> None:
+    def compare(self, identity: str, device: torch.device, transport: str) -> None:
         """Checks that all ranks have planned the same, and that they can be a group.
 
         Args:
             identity: GroupLayer.identity.
             device: The device of this rank's tensors.
+            transport: "peer" or "nccl".
 
         Raises:
             RuntimeError: The same sentence on all ranks.
         """
         told = self.gather((identity, place_of(device)), device)
-        check_places([place for _, place in told])
+        check_places([place for _, place in told], transport)
         first = _fields(told[0][0])
         for rank, (other, _) in enumerate(told):
             for name, value in _fields(other).items():
@@ -105,8 +106,10 @@ def place_of(device: torch.device) -> Place:
     return Place(socket.gethostname(), os.getpid(), gpu)
 
 
-def check_places(places: list[Place]) -> None:
-    """Checks that ranks at these places can be a group: GPUs of one host, or threads of one process on the CPU.
+def check_places(places: list[Place], transport: str) -> None:
+    """Checks that ranks at these places can be a group: a GPU each, or threads of one process on the CPU.
+
+    With the transport "peer" their GPUs are of one host and reach each other.
 
     Raises:
         RuntimeError: They cannot.
@@ -115,11 +118,12 @@ def check_places(places: list[Place]) -> None:
         if bool(place.gpu) != bool(places[0].gpu):
             raise RuntimeError(f"moejit: unsupported: tensors of ranks 0 and {rank} are on a GPU and on the CPU\nhint: "
                                "move the module on all ranks to GPUs")
-        if place.host != places[0].host:
+        if place.host != places[0].host and place.gpu and transport == "peer":
             raise RuntimeError(f"moejit: unsupported: ranks 0 and {rank} of the process group are on the hosts "
-                               f"{places[0].host} and {place.host}, wanted GPUs of one host\nhint: make a process group "
-                               "of the ranks of each host, and give it to the module")
-        if not place.gpu and place.process != places[0].process:
+                               f"{places[0].host} and {place.host}, wanted GPUs of one host, whose kernels reach each "
+                               'other\nhint: make the module with transport="nccl", or with a process group of the '
+                               "ranks of each host")
+        if not place.gpu and place[:2] != places[0][:2]:
             raise RuntimeError("moejit: unsupported: the ranks of the process group are processes with CPU tensors, "
                                "which run in the simulator, whose ranks are threads of one process\nhint: move the "
                                "module to GPUs, one for each rank")
@@ -127,13 +131,14 @@ def check_places(places: list[Place]) -> None:
             raise RuntimeError(f"moejit: unsupported: rank {rank} of the process group has the GPU of another rank, "
                                "wanted one for each\nhint: call torch.cuda.set_device() with the local rank, and move "
                                "the module there")
-    for other in range(torch.cuda.device_count() if places[0].gpu else 0):
+    for other in range(torch.cuda.device_count() if places[0].gpu and transport == "peer" else 0):
         for own in range(torch.cuda.device_count()):
             pair = [str(torch.cuda.get_device_properties(each).uuid) for each in (own, other)]
             if own != other and set(pair) <= {place.gpu for place in places} and not torch.cuda.can_device_access_peer(
                     own, other):
                 raise RuntimeError(f"moejit: unsupported: GPU {own} cannot access the memory of GPU {other}, wanted "
-                                   "ranks on GPUs that reach each other\nhint: `moejit env` tells which do")
+                                   'ranks on GPUs that reach each other\nhint: make the module with transport="nccl"; '
+                                   "`moejit env` tells which GPUs reach each other")
 
 
 @contextlib.contextmanager
