@@ -128,6 +128,7 @@ void Communicator::end(NcclResult (*end_one)(NcclComm)) {
   std::thread([=, handles = handles_, context = context_] {
     {
       const CurrentContext current(*context);
+      const RelaxedCapture relaxed(context->api());  // another thread may be recording
       if (handles->steps != nullptr) end_one(handles->steps);
       if (handles->parent != nullptr) end_one(handles->parent);
       if (handles->steps == nullptr && handles->split != nullptr) end_one(handles->split);

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experts with a process group on GPUs: torchrun --nproc-per-node 2 tests/torch/gpu_group.py [--time]
+"""Experts with a process group on GPUs: torchrun --nproc-per-node 2 tests/torch/gpu_group.py [options]
 
 Compares with one rank that has all tokens, bit for bit, and prints a line for each check; any failure ends with
-status 1. --time adds the host's and the GPU's time of calls. It needs as many GPUs as ranks, which reach each other.
+status 1. --transport nccl lets NCCL move the bytes, --combine rows sends the row of each expert home; --check names
+the checks to make. --time adds the host's and the GPU's time of calls. It needs as many GPUs as ranks, which reach
+each other if the transport is "peer". What does not end is given up after --patience seconds, with status 3.
 """
 import argparse
+import faulthandler
 import os
 import sys
+import threading
 import time
 
 os.environ.setdefault("MOEJIT_TEST_DEVICE", "cuda")
@@ -29,12 +33,14 @@ REPLAYS = 100
 class Checks:
     """The checks, which all ranks make together."""
 
-    def __init__(self, rank, ranks, device):
+    def __init__(self, rank, ranks, device, transport, combine):
         self.rank, self.ranks, self.device, self.failed = rank, ranks, device, 0
+        self.of_group = {"transport": transport, "combine": combine}
 
     def case(self, recipe, tokens, **options):
         """A case with this many tokens on each rank, the given ones in turn."""
-        return Case(recipe, [tokens[rank % len(tokens)] for rank in range(self.ranks)], self.device, **options)
+        return Case(recipe, [tokens[rank % len(tokens)] for rank in range(self.ranks)], self.device,
+                    of_group=self.of_group, **options)
 
     def tell(self, what, differing):
         """Prints a check: the names of what differs on any rank."""
@@ -142,6 +148,8 @@ class Checks:
 
     def silent(self):
         """A rank that makes no call is told by the others, and all go on after a reset."""
+        if self.of_group["transport"] == "nccl":
+            return self.silent_over_nccl()
         group = dist.new_group()
         case = self.case("fp8_flow", (48, 31))
         module = case.module(group, timeout_ms=2000)
@@ -153,11 +161,53 @@ class Checks:
         module.reset_group()
         self.compare("a step after the reset", case.step(module, self.rank), want)
 
+    def silent_over_nccl(self):
+        """A rank waits for another in NCCL until its call is aborted: by status(), and by another thread."""
+        group = dist.new_group()
+        case = self.case("fp8_flow", (48, 31))
+        module = case.module(group, timeout_ms=20000)
+        want = case.step(module, self.rank)
+        graph = self.capture(case, module)
+        graph.replay()
+        torch.cuda.synchronize()
+        for way in ("status()", "abort_group()", "abort_group() of a replay"):
+            begin, sentence = time.monotonic(), "none"
+            if self.rank == 0:
+                graph.replay() if way.endswith("replay") else module(*case.inputs(0)[:3])
+                if way != "status()":
+                    threading.Timer(1, module.abort_group).start()
+                    torch.cuda.synchronize()
+                try:
+                    module.status()
+                except RuntimeError as error:
+                    sentence = str(error)
+            lasted = time.monotonic() - begin
+            self.tell(f"a call that waits for a rank ends by {way}, after {lasted:.1f} s",
+                      [] if self.rank or ("aborted" in sentence and lasted < 30) else [sentence, f"{lasted:.1f} s"])
+            module.reset_group()
+            self.compare("a step after the reset", case.step(module, self.rank), want)
+            del graph
+            graph = self.capture(case, module)
+            graph.replay()
+            torch.cuda.synchronize()
+
+    def capture(self, case, module):
+        """A graph of a call without gradients."""
+        x, ids, probs, _ = case.inputs(self.rank)
+        with torch.no_grad():
+            module(x, ids, probs)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                graph.y = module(x, ids, probs)
+        graph.inputs = (x, ids, probs)
+        return graph
+
     def times(self):
         """Prints the host's time of calls, and the time of whole steps, in microseconds."""
         for sizes, tokens in (((16, 1024, 512, 4), 64), ((64, 4096, 1536, 8), 4096)):
             torch.manual_seed(self.rank)
-            module = Experts(*sizes, max_tokens=tokens, device=self.device, process_group=dist.group.WORLD)
+            module = Experts(*sizes, max_tokens=tokens, device=self.device, process_group=dist.group.WORLD,
+                             **self.of_group)
             x = torch.randn(tokens, sizes[1], device=self.device).bfloat16().requires_grad_()
             ids = torch.rand(tokens, sizes[0], device=self.device).topk(sizes[3]).indices
             probs = torch.rand(tokens, sizes[3], device=self.device)
@@ -185,17 +235,26 @@ class Checks:
 
 def main():
     parser = argparse.ArgumentParser()
+    names = ("bits", "scales", "graph", "steps", "memory", "silent")
+    parser.add_argument("--transport", choices=("peer", "nccl"), default="peer")
+    parser.add_argument("--combine", choices=("partial", "rows"), default="partial")
+    parser.add_argument("--check", choices=names, action="append")
+    parser.add_argument("--patience", type=int, default=540)
     parser.add_argument("--time", action="store_true")
     options = parser.parse_args()
+    faulthandler.dump_traceback_later(options.patience - 5)
+    watch = threading.Timer(options.patience, os._exit, (3,))
+    watch.daemon = True
+    watch.start()
     rank, ranks, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     if torch.cuda.device_count() < ranks:
         sys.exit(f"{ranks} ranks need a GPU each, this host has {torch.cuda.device_count()}")
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)
-    checks = Checks(rank, ranks, device)
-    for check in (checks.bits, checks.scales, checks.graph, checks.steps, checks.memory, checks.silent):
-        check()
+    checks = Checks(rank, ranks, device, options.transport, options.combine)
+    for name in options.check or names:
+        getattr(checks, name)()
     if options.time:
         checks.times()
     dist.destroy_process_group()
