@@ -91,8 +91,6 @@ class OverNccl(unittest.TestCase):
             for use_reentrant in (False, True):
                 got = case.step(other, rank, call=lambda *given: checkpoint(other, *given, use_reentrant=use_reentrant))
                 assert_same_bits(self, [got[name] for name in STEP], [want[name] for name in STEP])
-            got = case.step(other, rank, call=torch.compile(other, fullgraph=True, backend="aot_eager"))
-            assert_same_bits(self, [got[name] for name in STEP], [want[name] for name in STEP])
             return len(layers_of(group).groups)
         self.assertEqual(self.on_ranks(run), [1, 1])  # all of them share it
 
@@ -111,19 +109,20 @@ class OverNccl(unittest.TestCase):
         self.on_ranks(run)
 
     def test_a_silent_rank_and_groups_that_are_opened_anew(self):
+        is_told = threading.Event()
+
         def run(case, group, rank):
             module, other = case.module(group, timeout_ms=2000), case.module(group, transport="peer")
             of_peers = case.step(other, rank)
             want = case.step(module, rank)
-            compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
-            case.step(module, rank, call=compiled)
             given = case.inputs(rank)[:3]
             sentences = [told(lambda: module(*given)), told(lambda: module(*given)), told(module.status)] if rank == 0 else []
+            is_told.set() if rank == 0 else is_told.wait()  # a reset ends what waits
             for _ in range(2):  # it may be done again
                 module.reset_group()
-                for call in (None, compiled):  # compiled graphs find the new group
-                    got = case.step(module, rank, call=call)
-                    assert_same_bits(self, [got[name] for name in STEP], [want[name] for name in STEP])
+                got = case.step(module, rank)
+                assert_same_bits(self, [got[name] for name in STEP], [want[name] for name in STEP])
+                layers_of(group).ranks.gather(None, DEVICE)  # no rank waits for results any more
             got = case.step(other, rank)
             assert_same_bits(self, [got[name] for name in STEP], [of_peers[name] for name in STEP])
             self.assertEqual((module.status(), len(layers_of(group).groups)), (0, 2))
@@ -132,6 +131,8 @@ class OverNccl(unittest.TestCase):
             self.assertIn("rank 0 waits for the others in step", sentence)
 
     def test_abort_ends_what_waits(self):
+        is_told = threading.Event()
+
         def run(case, group, rank):
             module = case.module(group)
             want = case.step(module, rank)
@@ -141,6 +142,7 @@ class OverNccl(unittest.TestCase):
                 waited = told(lambda: module(*case.inputs(rank)[:3]))
                 sentences = [told(lambda: module(*case.inputs(rank)[:3])), told(module.status)]
                 self.assertIsNone(waited)
+            is_told.set() if rank == 0 else is_told.wait()
             module.reset_group()
             got = case.step(module, rank)
             assert_same_bits(self, [got[name] for name in STEP], [want[name] for name in STEP])
@@ -156,9 +158,9 @@ class OverNccl(unittest.TestCase):
             return [told(lambda module=module: module(*case.inputs(rank)[:3])) for module in modules]
         transports, combines = zip(*self.on_ranks(run))
         self.assertEqual(len({*transports}), 1, transports)
-        self.assertIn("moejit: tensor_mismatch: ranks 0 and 1 of the process group differ in transport", transports[0])
+        self.assertIn("moejit: tensor_mismatch: ranks 0 and 1 of the process group differ in expert_parallel", transports[0])
         self.assertEqual(len({*combines}), 1, combines)
-        self.assertIn("differ in combine", combines[0])
+        self.assertIn('"rows"', combines[0])
 
     def test_arguments_that_cannot_be(self):
         sizes = {"num_experts": 4, "hidden_size": 32, "intermediate_size": 16, "top_k": 2, "max_tokens": 8}

@@ -40,6 +40,20 @@ class Recipes(OneRank):
                 for tokens in (12, 7):  # the second call repeats the first one's way
                     assert_same_bits(self, self.step(one, tokens), self.step(other, tokens))
 
+    def test_compiled_graphs_find_a_group_over_nccl_that_was_opened_anew(self):
+        module = Module(transport="nccl")
+        compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+        want = self.step(module, 12)
+        assert_same_bits(self, self.step(module, 12, compiled), want)
+        for _ in range(2):
+            module.layers[0].abort_group()
+            with self.assertRaisesRegex(RuntimeError, "moejit: invalid_state: "):
+                self.step(module, 12, compiled)
+            module.layers[0].reset_group()
+            for function in (module, compiled):
+                assert_same_bits(self, self.step(module, 12, function), want)
+        self.assertEqual(module.layers[1].status(), 0)
+
 
 if __name__ == "__main__":
     unittest.main()

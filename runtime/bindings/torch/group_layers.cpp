@@ -71,9 +71,15 @@ void Meeting::wait(int64_t patience_ms) {
     all_have_come_.notify_all();
     return;
   }
-  const auto has_taken_place = [&] { return meetings_ != meeting; };
-  if (!all_have_come_.wait_for(lock, std::chrono::milliseconds(patience_ms), has_taken_place))
-    --come_;
+  const auto goes_on = [&] { return meetings_ != meeting || is_aborted_; };
+  all_have_come_.wait_for(lock, std::chrono::milliseconds(patience_ms), goes_on);
+  if (meetings_ == meeting) --come_;
+}
+
+void Meeting::abort() {
+  const std::lock_guard lock(mutex_);
+  is_aborted_ = true;
+  all_have_come_.notify_all();
 }
 
 void ReadyGroupLayer::run_call_in_simulator() const {
@@ -116,6 +122,11 @@ extern "C" {
 // Returns a new meeting of simulated ranks.
 __attribute__((visibility("default"))) void* moejit_torch_open_meeting(int32_t ranks) {
   return new moejit::torch::Meeting(ranks);
+}
+
+// Lets those who wait in a meeting go on, and whoever comes later.
+__attribute__((visibility("default"))) void moejit_torch_abort_meeting(void* meeting) {
+  static_cast<moejit::torch::Meeting*>(meeting)->abort();
 }
 
 // Ends a meeting, of which all layers have been removed.

@@ -21,6 +21,8 @@ class Meeting {
   // Returns when so many threads have come as there are ranks. Goes on without the others after
   // patience_ms: the kernels then find out who is silent.
   void wait(int64_t patience_ms);
+  // Lets all go on, now and later.
+  void abort();
 
  private:
   int32_t ranks_;
@@ -28,6 +30,7 @@ class Meeting {
   std::condition_variable all_have_come_;
   int32_t come_ = 0;
   int64_t meetings_ = 0;  // that have taken place
+  bool is_aborted_ = false;
 };
 
 // One rank's layer of a group that is ready for calls, and what operators need of its plan. The

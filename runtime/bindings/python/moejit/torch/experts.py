@@ -349,7 +349,8 @@ class Experts(torch.nn.Module):
         """Makes the process group's layers work again after a silent rank, and clears the status word.
 
         All ranks call it, once for all modules on the process group, and are in no call of them. Groups over NCCL are
-        opened anew: what they have under way ends, and graphs that were captured before cannot be replayed any more.
+        opened anew: what they have under way ends, on other ranks too, and graphs that were captured before cannot be
+        replayed any more.
 
         Raises:
             RuntimeError: The module was made without process_group.

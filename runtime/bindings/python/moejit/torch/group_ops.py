@@ -52,6 +52,7 @@ group_backward_add_with_state = torch.ops.moejit.group_backward_add.with_state
 
 library.moejit_torch_open_meeting.restype = c_void_p
 library.moejit_torch_open_meeting.argtypes = (c_int32,)
+library.moejit_torch_abort_meeting.argtypes = (c_void_p,)
 library.moejit_torch_close_meeting.argtypes = (c_void_p,)
 library.moejit_torch_add_group_layer.argtypes = (c_char_p, c_void_p, c_void_p, c_void_p, c_int64)
 library.moejit_torch_remove_group_layer.argtypes = (c_char_p,)
@@ -63,6 +64,10 @@ class Meeting:
     def __init__(self, ranks: int) -> None:
         self.pointer = library.moejit_torch_open_meeting(ranks)
         weakref.finalize(self, library.moejit_torch_close_meeting, self.pointer)
+
+    def abort(self) -> None:
+        """Lets the threads that wait go on, and whoever comes later."""
+        library.moejit_torch_abort_meeting(self.pointer)
 
 
 def add_group_layer(text: str, layer: int, device: int, meeting: Meeting | None, patience_ms: int) -> None:

@@ -160,8 +160,8 @@ class ProcessGroupLayers:
 
     def abort(self) -> None:
         """Ends calls of groups over NCCL that wait for a rank. Any thread may call it."""
-        for group in self.groups:
-            group.abort()
+        for opened in list(self._groups.values()):
+            opened.abort()
 
     def reset(self) -> None:
         """Makes the groups work again after a silent rank. All ranks call it at the same time, and are in no call.

@@ -36,6 +36,12 @@ class OpenGroup:
     def is_nccl(self) -> bool:
         return transport_of(self.whole) == "nccl"
 
+    def abort(self) -> None:
+        """Ends calls that wait for a rank in NCCL."""
+        self.group.abort()
+        if self.is_nccl and self.memory.meeting is not None:
+            self.memory.meeting.abort()
+
 
 class Opener:
     """Opens groups of a process group. All ranks call its functions at the same time."""

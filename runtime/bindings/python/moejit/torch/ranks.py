@@ -79,10 +79,10 @@ class Ranks:
         Raises:
             RuntimeError: The same sentence on all ranks.
         """
-        told = self.gather((identity, place_of(device)), device)
-        check_places([place for _, place in told], transport)
+        told = self.gather((identity, place_of(device), transport), device)
+        check_places([place for _, place, _ in told], told[0][2])
         first = _fields(told[0][0])
-        for rank, (other, _) in enumerate(told):
+        for rank, (other, *_) in enumerate(told):
             for name, value in _fields(other).items():
                 if first.get(name) != value:
                     raise RuntimeError(f"moejit: tensor_mismatch: ranks 0 and {rank} of the process group differ in "
