@@ -200,8 +200,8 @@ TEST_F(NcclTransports, EndWhatWaitsIfTheyAreAborted) {
   });
 }
 
-// NCCL ends no communicator before the graphs are gone that its steps were recorded into, and whoever
-// has to destroy these goes on.
+// NCCL ends no communicator before the graphs are gone that its steps were recorded into, and
+// whoever has to destroy these goes on.
 TEST_F(NcclTransports, EndWhileRecordedGraphsLive) {
   on_both([this](int32_t rank, std::unique_ptr<Transport> transport) {
     const bool is_aborted = rank == 0;

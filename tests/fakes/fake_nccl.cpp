@@ -279,8 +279,7 @@ int ncclGroupEnd() {
   return finish(receives);
 }
 
-int ncclSend(const void* from, std::size_t count, int type, int peer, Comm* comm,
-             CUstream stream) {
+int ncclSend(const void* from, std::size_t count, int type, int peer, Comm* comm, CUstream stream) {
   if (!is_in_group || type != 0) return kInvalidUsage;
   if (graph_of(stream) != nullptr) return kSuccess;
   const std::lock_guard lock(mutex());

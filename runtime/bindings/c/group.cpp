@@ -214,11 +214,10 @@ moejit_error_code moejit_device_open_simulator_group(size_t ranks, int64_t memor
     const auto count = static_cast<int32_t>(ranks);
     // An SM may have 2048 threads, whose stacks are two of a process's 65530 mappings each.
     auto simulated = std::make_shared<moejit::bindings::SimulatedRanks>();
-    MOEJIT_TRY_ASSIGN(
-        simulated->group,
-        moejit::runtime::open_simulator_group(
-            count,
-            {.seed = seed, .heap_bytes = memory_bytes, .sm_count = std::clamp(8 / count, 1, 4)}));
+    MOEJIT_TRY_ASSIGN(simulated->group, moejit::runtime::open_simulator_group(
+                                            count, {.seed = seed,
+                                                    .heap_bytes = memory_bytes,
+                                                    .sm_count = std::clamp(8 / count, 1, 4)}));
     std::vector<std::unique_ptr<moejit_device>> handles;
     for (int32_t rank = 0; rank < count; ++rank) {
       auto handle = std::make_unique<moejit_device>();

@@ -18,7 +18,7 @@ struct SimulatedRanks;
 }  // namespace moejit::bindings
 
 struct moejit_device {
-  std::shared_ptr<moejit::runtime::Device> device;  // shared with its layers
+  std::shared_ptr<moejit::runtime::Device> device;          // shared with its layers
   std::shared_ptr<moejit::bindings::SimulatedRanks> ranks;  // if it is one of them: `rank`
   int32_t rank = 0;
   std::string name;

@@ -30,9 +30,9 @@ void copy_all(const std::vector<GroupDevice*>& devices, const Step& step) {
 void write_nothing(GroupDevice& device, const Step& step, std::size_t rank) {
   for (const BlockTransfer& block : step.blocks[rank])
     for (std::size_t peer = 0; peer < step.blocks.size(); ++peer)
-      device.copy_here(static_cast<std::byte*>(block.destination) +
-                           static_cast<int64_t>(peer) * block.bytes,
-                       block.source, block.bytes);
+      device.copy_here(
+          static_cast<std::byte*>(block.destination) + static_cast<int64_t>(peer) * block.bytes,
+          block.source, block.bytes);
 }
 
 // Returns the first of the blocks that is not like the other rank's, or nothing.

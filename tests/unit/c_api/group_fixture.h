@@ -24,7 +24,9 @@ inline std::string json_of(int64_t max_tokens, std::string_view more) {
              "dispatch": "fp8", "passes": ["forward", "backward"], "max_tokens": )" +
          std::to_string(max_tokens) + std::string(more) + "}";
 }
-inline std::string group_json() { return json_of(kMaxTokens, R"(, "expert_parallel": {"ranks": 2})"); }
+inline std::string group_json() {
+  return json_of(kMaxTokens, R"(, "expert_parallel": {"ranks": 2})");
+}
 
 // Tensors of calls in a device's memory.
 class Calls {
@@ -230,9 +232,9 @@ class CApiGroup : public ::testing::Test {
           << moejit_last_error()->message;
       ASSERT_EQ(moejit_group_layer_forward(layers_[rank], calls_[rank]->call()), MOEJIT_OK)
           << moejit_last_error()->message;
-      ASSERT_EQ(
-          moejit_group_layer_backward(layers_[rank], MOEJIT_GRADIENT_OVERWRITE, calls_[rank]->call()),
-          MOEJIT_OK)
+      ASSERT_EQ(moejit_group_layer_backward(layers_[rank], MOEJIT_GRADIENT_OVERWRITE,
+                                            calls_[rank]->call()),
+                MOEJIT_OK)
           << moejit_last_error()->message;
     }
     const Tensors wanted = one_rank(inputs);
@@ -242,7 +244,8 @@ class CApiGroup : public ::testing::Test {
           << moejit_last_error()->message;
       EXPECT_EQ(status, 0U);
       for (const auto& [name, bytes] : wanted)
-        EXPECT_EQ(calls_[rank]->read(name), part_of(name, bytes, rank)) << name << " of rank " << rank;
+        EXPECT_EQ(calls_[rank]->read(name), part_of(name, bytes, rank))
+            << name << " of rank " << rank;
     }
   }
 

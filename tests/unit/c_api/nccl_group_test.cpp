@@ -78,9 +78,8 @@ TEST_F(CApiGroupOverNccl, RefusesOtherTransportsAndOtherDevices) {
   moejit_group* group = nullptr;
   const std::string of_peers = group_json();
   moejit_group_layer* layer = nullptr;
-  ASSERT_EQ(
-      moejit_group_layer_create(of_peers.data(), of_peers.size(), "sim", 0, nullptr, &layer),
-      MOEJIT_OK);
+  ASSERT_EQ(moejit_group_layer_create(of_peers.data(), of_peers.size(), "sim", 0, nullptr, &layer),
+            MOEJIT_OK);
   EXPECT_EQ(moejit_group_open_nccl(layer, devices_[0], id_.data(), 0, &group),
             MOEJIT_ERROR_UNSUPPORTED);
   expect_told("has the transport peer");
