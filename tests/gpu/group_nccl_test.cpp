@@ -114,15 +114,28 @@ TEST_F(NcclGroups, GiveUpOnARankThatDoesNotCome) {
   EXPECT_NE(said.find("was not done within 3000 ms"), std::string::npos) << said;
 }
 
-TEST_F(NcclGroups, LetASurvivorAbort) {
-  std::vector<ChildProcess> ranks = start_both("partial");
-  expect_all(ranks, "run 1", "status 0");
+void kill_and_abort(std::vector<ChildProcess>& ranks) {
   ranks[1].signal(SIGKILL);
   ranks[1].wait();
   ranks[0].say("alone");
-  const std::string said = hear(ranks[0]);
+  const std::string said = ranks[0].hear(60000).value_or("nothing within a minute");
   EXPECT_TRUE(said.starts_with("aborted ")) << said;
   std::cout << said << " ms\n";
+}
+
+TEST_F(NcclGroups, LetASurvivorAbort) {
+  std::vector<ChildProcess> ranks = start_both("partial");
+  expect_all(ranks, "run 1", "status 0");
+  kill_and_abort(ranks);
+}
+
+// NCCL keeps the communicator for the graph, and abort() returns all the same.
+TEST_F(NcclGroups, LetASurvivorAbortARecordedCall) {
+  std::vector<ChildProcess> ranks = start_both("partial");
+  expect_all(ranks, "run 1", "status 0");
+  expect_all(ranks, "record", "recorded");
+  expect_all(ranks, "replay 2", "status 0");
+  kill_and_abort(ranks);
 }
 
 void tell(const std::string& line) { std::cout << line << std::endl; }

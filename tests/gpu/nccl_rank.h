@@ -38,7 +38,8 @@ class NcclRank {
   //   record       "recorded": the same as a graph
   //   replay SEED  "status WORD": the graph, with these inputs
   //   save         "saved": the results, in files FOLDER/RANK.TENSOR of save_to()
-  //   alone        "aborted MS": a call that no peer makes, aborted after half a second, and a
+  //   alone        "aborted MS": a call that no peer makes, the recorded one if there is one,
+  //                aborted after half a second, and a
   //                context that lives
   // or "failed CODE SENTENCE".
   std::string obey(const std::string& line);
