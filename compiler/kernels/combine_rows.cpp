@@ -43,9 +43,7 @@ LaunchShape KernelKind<CombineRowsSpec>::shape(const CombineRowsSpec& spec) {
   if (spec.sends_rows)
     return {.threads = spec.threads, .ctas_per_sm = 768 / spec.threads, .shared_bytes = 16};
   const int32_t listed = 4 * (spec.exchange.top_k + 1) * spec.exchange.chunk_tokens;
-  return {.threads = spec.threads,
-          .ctas_per_sm = 1024 / spec.threads,
-          .shared_bytes = 16 + listed};
+  return {.threads = spec.threads, .ctas_per_sm = 1024 / spec.threads, .shared_bytes = 16 + listed};
 }
 
 template <>

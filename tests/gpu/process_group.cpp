@@ -66,8 +66,10 @@ Said ProcessGroup::heard_status(int32_t number) {
 
 void ProcessGroup::expect_all(const std::string& line, const std::string& answer) {
   say(line);
-  for (int32_t number = 0; number < ranks(); ++number)
-    if (number != dead_) EXPECT_EQ(hear(number), answer) << "rank " << number << ", " << line;
+  for (int32_t number = 0; number < ranks(); ++number) {
+    if (number == dead_) continue;
+    EXPECT_EQ(hear(number), answer) << "rank " << number << ", " << line;
+  }
 }
 
 void ProcessGroup::expect_run() {
@@ -143,9 +145,8 @@ int run_process_rank(char** arguments) {
   std::string line;
   std::getline(std::cin, line);
   const bool is_large = std::string_view(arguments[4]) == "large";
-  const Result<void> opened =
-      (*rank)->open_group(process_layer(std::stoi(arguments[1]), is_large), arguments[2],
-                          std::stoll(arguments[5]));
+  const Result<void> opened = (*rank)->open_group(process_layer(std::stoi(arguments[1]), is_large),
+                                                  arguments[2], std::stoll(arguments[5]));
   if (!opened) return fail(opened.error());
   (*rank)->save_to(arguments[3]);
   tell(fmt::format("ready {:.1f}", (*rank)->open_ms()));

@@ -33,8 +33,7 @@ struct CombineRows {
   static constexpr int32_t kThreads = kThreads_;
   using Walk = UnitWalk<kSenderSms>;
   static constexpr int32_t kTopK = Exchange::kTopK, kRanks = Exchange::kRanks;
-  using Rows =
-      ListedRows<kColumns, kTopK, Exchange::kChunkTokens, kThreads, Walk::kSharedBytes>;
+  using Rows = ListedRows<kColumns, kTopK, Exchange::kChunkTokens, kThreads, Walk::kSharedBytes>;
   static constexpr int32_t kSharedBytes = Rows::kEnd;
   using Position = SegmentPosition<kColumns>;
   static constexpr int32_t kCtasPerSm = 1024 / kThreads;
