@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/check/cast_operand.h"
 #include "cli/check/expert_rows.h"
 #include "cli/check/gathered_rows.h"
 #include "cli/check/kernel_checks.h"
@@ -11,38 +10,13 @@
 #include <span>
 
 namespace moejit::cli {
-namespace {
-
-// Checks scales that the kernel finds, and what is cast with them. Pad rows have the scale 0.
-void check_found_scales(const compiler::CastTransposeSpec& spec,
-                        const std::vector<uint16_t>& values, const KernelTensors& tensors,
-                        CheckList& list) {
-  const reference::Route route = tensors.route();
-  reference::QuantizedRows rows =
-      reference::quantize_1x128(values, route.rows(), spec.columns, spec.epsilon);
-  const int64_t blocks = reference::block_count(spec.columns);
-  for (size_t e = 0; e < route.counts.size(); ++e) {
-    const int64_t end = route.offs[e] + route.counts[e], next = route.offs[e + 1];
-    std::fill(rows.scale_inv.begin() + end * blocks, rows.scale_inv.begin() + next * blocks, 0.0F);
-  }
-  if (tensors.has("output")) list.rows(tensors, "output", rows);
-  if (!tensors.has("output_colwise")) return;
-  const CastOperand got(tensors, "output_colwise");
-  got.compare(reference::quantize_columns(values, spec.columns, got.groups(), got.output_columns(),
-                                          spec.epsilon, 0),
-              "exact", list);
-}
-
-}  // namespace
 
 void check_kernel(const compiler::CastTransposeSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
-  if (!tensors.has("input") || !tensors.has("row_tokens")) return;
+  if (!tensors.has("input") || !tensors.has("row_tokens") || !tensors.has("expert_scales")) return;
   const std::vector<uint16_t> values = permuted_rows(
       spec.zeroes_rows ? compiler::RowSource::kGathered : compiler::RowSource::kGatheredAll,
       spec.columns, tensors);
-  if (spec.finds_scales) return check_found_scales(spec, values, tensors, list);
-  if (!tensors.has("expert_scales")) return;
   const reference::Route route = tensors.route();
   const std::span<const float> scales = tensors.view<float>("expert_scales");
   std::vector<uint8_t> wanted(values.size());

@@ -15,13 +15,10 @@
 namespace moejit::compiler {
 
 std::string to_string(const CastTransposeSpec& s) {
-  return fmt::format(
-      "cast_transpose format={} local_experts={} columns={}{}{}{}{} threads={}",
-      to_string(s.format), s.local_experts, s.columns, s.zeroes_rows ? " zeroes_rows" : "",
-      s.stores_rows ? "" : " without_rows",
-      is_recorded(s.amax) ? " amax=" + to_string(s.amax) : std::string(),
-      s.finds_scales ? fmt::format(" finds_scales epsilon={:g}", s.epsilon) : std::string(),
-      s.threads);
+  return fmt::format("cast_transpose format={} local_experts={} columns={}{}{}{} threads={}",
+                     to_string(s.format), s.local_experts, s.columns,
+                     s.zeroes_rows ? " zeroes_rows" : "", s.stores_rows ? "" : " without_rows",
+                     is_recorded(s.amax) ? " amax=" + to_string(s.amax) : std::string(), s.threads);
 }
 
 namespace {
@@ -38,8 +35,6 @@ constexpr std::array kPointers = {
     MOEJIT_POINTER(CastTransposeParams, expert_scales, kRead),
     MOEJIT_POINTER(CastTransposeParams, output, kWrite),
     MOEJIT_POINTER(CastTransposeParams, output_colwise, kWrite),
-    MOEJIT_POINTER(CastTransposeParams, output_scale_inv, kWrite),
-    MOEJIT_POINTER(CastTransposeParams, output_colwise_scale_inv, kWrite),
     MOEJIT_POINTER(CastTransposeParams, amax, kReadWrite),
     MOEJIT_CALL_POINTERS(CastTransposeParams),
 };
@@ -58,12 +53,6 @@ constexpr int64_t kTile = 128;  // rows and columns
 
 template <>
 LaunchShape KernelKind<CastTransposeSpec>::shape(const CastTransposeSpec& spec) {
-  constexpr int32_t kPairSlotBytes = 2 * 64 * 2;  // magnitudes of 64 columns, of two warps
-  // A tile as it came and such slots, or its codes and a magnitude of each warp.
-  if (spec.finds_scales)
-    return {.threads = spec.threads,
-            .shared_bytes =
-                static_cast<int32_t>(2 * kTile * kTile) + kPairSlotBytes * (spec.threads / 64)};
   return {.threads = spec.threads,
           .shared_bytes = static_cast<int32_t>(kTile * kTile) + 4 * (spec.threads / 32)};
 }
@@ -83,16 +72,13 @@ std::vector<KernelNumber> KernelKind<CastTransposeSpec>::numbers(const CastTrans
 }
 
 // Counts a token that has rows once as input, and every row once by columns and, pad rows included,
-// once by rows, with its token; and scales that are found.
+// once by rows, with its token.
 template <>
 Work KernelKind<CastTransposeSpec>::work(const CastTransposeSpec& spec, const CallBounds&,
                                          const CallRows& rows) {
-  const int64_t scales = spec.finds_scales ? ceil_div(spec.columns, kTile) * rows.padded +
-                                                 spec.columns * ceil_div(rows.routed, kTile)
-                                           : 0;
   return {.min_bytes = int64_t{spec.columns} * (2 * rows.routed_tokens + rows.routed +
                                                 (spec.stores_rows ? rows.padded : 0)) +
-                       4 * rows.routed + 4 * scales};
+                       4 * rows.routed};
 }
 
 template <>
@@ -100,37 +86,8 @@ const ParamRecord& KernelKind<CastTransposeSpec>::record(const CastTransposeSpec
   return kRecord;
 }
 
-namespace {
-
-// Returns the text of a kernel that finds the scales of rows and columns.
-KernelText finding_text(const CastTransposeSpec& spec) {
-  return {
-      .types = "bf16_e4m3",
-      .tile = "128x128",
-      .summary = fmt::format("bf16 rows [T, {}] to permuted e4m3 rows and to columns of their "
-                             "experts, a power-of-two scale for 128 values of either",
-                             spec.columns),
-      .includes = {"transpose/gathered_casts.cuh"},
-      .params = "CastTransposeParams",
-      .constants =
-          {
-              integer_constant("kLocalExperts", spec.local_experts, "groups of rows"),
-              integer_constant("kColumns", spec.columns, "of a row"),
-              bool_constant("kZeroes", spec.zeroes_rows, "rows that were permuted as zeros"),
-              float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"),
-              integer_constant("kThreads", spec.threads, "per CTA, which holds a tile"),
-          },
-      .types_used = {{"Kernel",
-                      "GatheredCasts",
-                      {"kLocalExperts", "kColumns", "kZeroes", "kEpsilonBits", "kThreads"}}},
-  };
-}
-
-}  // namespace
-
 template <>
 KernelText KernelKind<CastTransposeSpec>::text(const CastTransposeSpec& spec) {
-  if (spec.finds_scales) return finding_text(spec);
   const bool is_e5m2 = spec.format == DType::kF8E5M2;
   KernelText text{
       .types = is_e5m2 ? "bf16_e5m2" : "bf16_e4m3",

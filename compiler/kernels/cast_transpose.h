@@ -9,20 +9,17 @@
 
 namespace moejit::compiler {
 
-// Casts bf16 rows of tokens [T, columns] to FP8, as permuted rows [P, columns] and as [columns, C],
-// an operand of wgrad, from one read. The rows of each group become columns that start at a
-// multiple of 128. Either each expert has a known scale, and rows and columns have the same bytes;
-// or 128 columns of a row have a power-of-two scale, and so have 128 tokens of a column, in e4m3.
+// Casts bf16 rows of tokens [T, columns] to FP8 with a known scale for each expert, as permuted
+// rows [P, columns] and as [columns, C], an operand of wgrad with the same bytes, from one read.
+// The rows of each group become columns that start at a multiple of 128.
 struct CastTransposeSpec {
   DType format = DType::kF8E4M3;  // or kF8E5M2
   int32_t local_experts = 0;
-  int32_t columns = 0;        // of a row, a multiple of 16
-  bool zeroes_rows = false;   // whether rows are zeros that row_tokens says were permuted so
-  bool stores_rows = true;    // whether there are permuted rows, too
-  AmaxColumns amax = {};      // columns of a state that are raised to the largest magnitudes
-  bool finds_scales = false;  // of rows and of columns, both of which are stored
-  float epsilon = 0.0f;       // the smallest amax that a scale is found for
-  int32_t threads = 256;      // 128 where scales are found
+  int32_t columns = 0;       // of a row, a multiple of 16
+  bool zeroes_rows = false;  // whether rows are zeros that row_tokens says were permuted so
+  bool stores_rows = true;   // whether there are permuted rows, too
+  AmaxColumns amax = {};     // columns of a state that are raised to the largest magnitudes
+  int32_t threads = 256;
   bool operator==(const CastTransposeSpec&) const = default;
 };
 

@@ -37,10 +37,6 @@ int32_t result_rows(const ContractionGroupedGemmSpec& spec) {
 
 bool may_be_clustered(const ContractionGroupedGemmSpec& spec) { return spec.rows > kGemmTileRows; }
 
-bool may_take_turns(const ContractionGroupedGemmSpec& spec) {
-  return spec.scales == GradientScales::kRow;
-}
-
 std::string_view to_string(GradientScales scales) {
   switch (scales) {
     case GradientScales::kTile: return "tile";
@@ -68,7 +64,7 @@ std::string to_string(const ContractionGroupedGemmSpec& s) {
                      : std::string();
   return fmt::format(
       "contraction_grouped_gemm {}scales={} {}output={} local_experts={} rows={} {}n={} "
-      "column_tiles={}x{}+{}x{} stages={} panels_staged={} panels_loaded={}{}{}{}",
+      "column_tiles={}x{}+{}x{} stages={} panels_staged={} panels_loaded={}{}{}",
       s.is_a_e5m2              ? "a=F8_E5M2 "
       : has_bf16_end_scales(s) ? "operands=BF16 "
                                : "",
@@ -78,8 +74,7 @@ std::string to_string(const ContractionGroupedGemmSpec& s) {
       to_string(s.output), s.local_experts, s.rows, sections, s.n, s.wide_tiles, s.wide_columns,
       s.narrow_tiles, s.narrow_columns, s.stages, s.panels_staged, s.panels_loaded,
       s.band_tiles == kUsualBandTiles ? "" : fmt::format(" band_tiles={}", s.band_tiles),
-      s.cluster_ctas == 1 ? "" : fmt::format(" cluster_ctas={}", s.cluster_ctas),
-      s.takes_turns ? " takes_turns=true" : "");
+      s.cluster_ctas == 1 ? "" : fmt::format(" cluster_ctas={}", s.cluster_ctas));
 }
 
 namespace {
@@ -126,9 +121,8 @@ LaunchShape KernelKind<ContractionGroupedGemmSpec>::shape(const ContractionGroup
   const int32_t factors = spec.scales == GradientScales::kRow    ? (kGemmTileRows + columns) * 4
                           : spec.scales == GradientScales::kTile ? 16
                                                                  : 0;
-  const int32_t turn = spec.takes_turns ? kBarrierBytes : 0;
   LaunchShape shape =
-      gemm_shape(spec.stages, kGemmTileRows, columns, factors + turn, kMathWarpgroups * staging);
+      gemm_shape(spec.stages, kGemmTileRows, columns, factors, kMathWarpgroups * staging);
   shape.cluster_ctas = spec.cluster_ctas;
   return shape;
 }

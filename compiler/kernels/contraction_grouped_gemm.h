@@ -50,9 +50,6 @@ struct ContractionGroupedGemmSpec {
   int32_t band_tiles = kUsualBandTiles;
   // CTAs of a cluster, 1 or 2. Two take tiles below each other and read B from L2 once for both.
   int32_t cluster_ctas = 1;
-  // Whether a warpgroup's products of a step begin when the other's are complete, so that each
-  // promotes below the other's products. With scales of rows alone.
-  bool takes_turns = false;
   bool operator==(const ContractionGroupedGemmSpec&) const = default;
 };
 
@@ -68,9 +65,6 @@ bool has_bf16_end_scales(const ContractionGroupedGemmSpec& spec);
 
 // Returns the rows of D in each section.
 int32_t result_rows(const ContractionGroupedGemmSpec& spec);
-
-// Returns whether warpgroups may take turns: where scales make promotion long.
-bool may_take_turns(const ContractionGroupedGemmSpec& spec);
 
 // Returns whether CTAs may run in clusters of two, and each of them has rows.
 bool may_be_clustered(const ContractionGroupedGemmSpec& spec);

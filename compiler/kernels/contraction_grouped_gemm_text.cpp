@@ -93,12 +93,9 @@ std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) 
   }
   if (spec.band_tiles != kUsualBandTiles)
     constants.push_back(integer_constant("kBandTiles", spec.band_tiles, "row tiles in a band"));
-  if (spec.cluster_ctas > 1 || spec.takes_turns)
+  if (spec.cluster_ctas > 1)
     constants.push_back(integer_constant("kClusterCtas", spec.cluster_ctas,
                                          "CTAs that share B, with tiles below each other"));
-  if (spec.takes_turns)
-    constants.push_back(
-        bool_constant("kTakesTurns", true, "a warpgroup multiplies while the other promotes"));
   if (spec.is_interleaved) {
     constants.insert(constants.begin() + 2,
                      bool_constant("kInterleaved", true, "rows of these parts alternate in D"));
@@ -117,8 +114,7 @@ ComposedType shape_type(const ContractionGroupedGemmSpec& spec) {
       "Shape",
       "GemmTileShape",
       {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages", "kTailRows"}};
-  if (spec.cluster_ctas > 1 || spec.takes_turns) shape.arguments.emplace_back("kClusterCtas");
-  if (spec.takes_turns) shape.arguments.emplace_back("kTakesTurns");
+  if (spec.cluster_ctas > 1) shape.arguments.emplace_back("kClusterCtas");
   return shape;
 }
 

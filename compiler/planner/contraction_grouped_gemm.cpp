@@ -115,10 +115,6 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
                   "own",
                   spec.panels_staged)};
   if (spec.cluster_ctas > 1) reasons.emplace_back(kClusterReason);
-  if (spec.takes_turns)
-    reasons.emplace_back(
-        "a warpgroup's products begin when the other's are complete, so that each "
-        "promotes below the other's products");
   if (spec.sections > 1)
     reasons.push_back(fmt::format(
         "the {} sections of {} rows fill tiles of their own: no scale block lies in two of them",

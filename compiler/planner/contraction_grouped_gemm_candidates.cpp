@@ -25,16 +25,13 @@ constexpr std::array kBuffers = {Buffers{3, 3}, Buffers{3, 6}, Buffers{4, 2},
 // problem: with fewer, D is most of the traffic.
 constexpr int64_t kLeastClusterColumns = 512;
 
-// Narrow tiles alone read more of A than sharing B spares.
-bool has_clusters(const ContractionGroupedGemmSpec& spec, int64_t mean_columns) {
-  return may_be_clustered(spec) && spec.wide_tiles > 0 &&
-         rows_class(std::max<int64_t>(mean_columns, 1)) >= kLeastClusterColumns;
-}
-
-// Adds clusters of two CTAs in all orders, and with fewer stages in the usual one.
+// Adds clusters of two CTAs in all orders, and with fewer stages in the usual one. Narrow tiles
+// alone read more of A than sharing B spares.
 void add_clusters(ContractionGroupedGemmSpec chosen, int64_t mean_columns,
                   CandidateList<ContractionGroupedGemmSpec>& list) {
-  if (!has_clusters(chosen, mean_columns)) return;
+  if (!may_be_clustered(chosen) || chosen.wide_tiles == 0 ||
+      rows_class(std::max<int64_t>(mean_columns, 1)) < kLeastClusterColumns)
+    return;
   chosen.cluster_ctas = 2;
   ContractionGroupedGemmSpec fewer_stages = chosen;
   fewer_stages.stages = chosen.stages - 1;
@@ -42,19 +39,6 @@ void add_clusters(ContractionGroupedGemmSpec chosen, int64_t mean_columns,
   for (const int32_t band : kBands) {
     chosen.band_tiles = band;
     list.add(chosen);
-  }
-}
-
-// Adds warpgroups that take turns, with the usual tiles and with each width alone, also in
-// clusters.
-void add_turns(const ContractionGroupedGemmSpec& chosen, int64_t mean_columns,
-               CandidateList<ContractionGroupedGemmSpec>& list) {
-  if (!may_take_turns(chosen)) return;
-  for (ContractionGroupedGemmSpec spec : covers_of(chosen, chosen.n)) {
-    spec.takes_turns = true;
-    list.add(spec);
-    spec.cluster_ctas = 2;
-    if (has_clusters(spec, mean_columns)) list.add(spec);
   }
 }
 
@@ -82,7 +66,6 @@ Choices choices_of(const ContractionGroupedGemmSpec& spec) {
                      {"panels_loaded", spec.panels_loaded},
                      {"band_tiles", spec.band_tiles}};
   if (spec.cluster_ctas > 1) choices["cluster_ctas"] = spec.cluster_ctas;
-  if (spec.takes_turns) choices["takes_turns"] = 1;
   return choices;
 }
 
@@ -109,7 +92,6 @@ std::vector<Candidate<ContractionGroupedGemmSpec>> contraction_grouped_gemm_cand
     list.add(spec);
   }
   add_clusters(chosen, mean_columns, list);
-  add_turns(chosen, mean_columns, list);
   return std::move(list).take();
 }
 

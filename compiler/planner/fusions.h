@@ -34,10 +34,6 @@ void fuse_activation_columns(Graph& graph, const Layer& layer, std::vector<std::
 // by columns. Comes behind prune(), which leaves out what nobody wants.
 void fuse_cast_rows(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
-// Joins the cast of dy whose rows are permuted with its cast by columns, where scales belong to 128
-// columns of a row and to 128 tokens of a column. Comes behind prune().
-void fuse_gathered_casts(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
-
 // Joins gemm_fc1 and the activation.
 void fuse_activation(Graph& graph, const Layer& layer, const PlanOptions& options,
                      std::vector<std::string>& reasons);

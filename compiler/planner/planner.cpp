@@ -77,7 +77,6 @@ Graph fused_graph(const Layer& layer, const Layer& of_experts, const PlanOptions
   fuse_activation(graph, of_experts, options, reasons);
   prune(graph, outputs, true);  // gathered rows need not be permuted too
   fuse_cast_rows(graph, of_experts, reasons);
-  fuse_gathered_casts(graph, of_experts, reasons);
   if (layer.backward_halves) part_backward(graph);
   prune(graph, outputs, options.keep_intermediates);
   if (layer.dispatch_calls) part_dispatch(graph);

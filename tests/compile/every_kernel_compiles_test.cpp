@@ -56,8 +56,6 @@ int32_t register_budget(const compiler::KernelSpec& spec) {
   if (const auto* transpose = std::get_if<compiler::TransposeSpec>(&spec))
     return transpose->counts_flushed ? 255 : 128;
   if (std::holds_alternative<compiler::ColumnCastSpec>(spec)) return 128;
-  if (const auto* cast = std::get_if<compiler::CastTransposeSpec>(&spec))
-    return cast->finds_scales ? 128 : 64;
   if (std::holds_alternative<compiler::GroupColumnsSpec>(spec)) return 128;
   if (std::holds_alternative<compiler::GatedGradientSpec>(spec)) return 128;
   if (const auto* block = std::get_if<compiler::BlockCastSpec>(&spec))

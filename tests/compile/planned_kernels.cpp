@@ -105,7 +105,7 @@ std::map<std::string, PlannedKernel> kernels() {
 }
 
 // Weight gradients with all kinds of scales, in every output and each of the planner's ways to
-// add, and those of clusters, also without scales, and of warpgroups that take turns.
+// add, and those of clusters, also without scales.
 void add_gradients(std::map<std::string, PlannedKernel>& all) {
   using compiler::GradientOutput;
   using compiler::GradientScales;
@@ -136,14 +136,9 @@ void add_gradients(std::map<std::string, PlannedKernel>& all) {
                                           .n = one.n},
                                          one.mean_columns);
       if (scales != GradientScales::kNone) add(spec);
-      for (const bool takes_turns : {false, true}) {
-        if (takes_turns && !may_take_turns(spec)) continue;
-        spec.takes_turns = takes_turns;
-        spec.cluster_ctas = 1;
-        if (takes_turns) add(spec);
-        spec.cluster_ctas = 2;
-        if (may_be_clustered(spec)) add(spec);
-      }
+      if (!may_be_clustered(spec)) continue;
+      spec.cluster_ctas = 2;
+      add(spec);
     }
   }
 }

@@ -47,12 +47,6 @@ void add_casts_of_values(std::map<std::string, PlannedKernel>& all) {
          {RowSource::kInOrder, RowSource::kGathered, RowSource::kGatheredAll})
       add("quantize_columns",
           compiler::ColumnCastSpec{.source = source, .local_experts = 33, .columns = columns});
-    for (const bool zeroes_rows : {false, true})
-      add("quantize_permute_columns", compiler::CastTransposeSpec{.local_experts = 33,
-                                                                  .columns = columns,
-                                                                  .zeroes_rows = zeroes_rows,
-                                                                  .finds_scales = true,
-                                                                  .threads = 128});
   }
   using compiler::CastResult;
   for (const CastResult result : {CastResult::kCodes, CastResult::kValues}) {

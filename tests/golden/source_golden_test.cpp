@@ -113,8 +113,7 @@ void add_lone_gemms(std::map<std::string, std::string>& sources) {
   }
 }
 
-// Lists kernels of weight gradients, two of which CTAs make in clusters, in one warpgroups take
-// turns.
+// Lists kernels of weight gradients, one of which CTAs make in clusters.
 void add_gradients(std::map<std::string, std::string>& sources) {
   using compiler::GradientScales;
   const auto add = [&](const compiler::KernelPlan& kernel, const std::string& name) {
@@ -139,10 +138,9 @@ void add_gradients(std::map<std::string, std::string>& sources) {
     const std::string name = "wgrad_scales_" + std::string(to_string(scales));
     add(kernel, name);
     auto& spec = std::get<compiler::ContractionGroupedGemmSpec>(kernel.spec);
-    if (scales != GradientScales::kTile && scales != GradientScales::kRow) continue;
+    if (scales != GradientScales::kTile) continue;
     spec.cluster_ctas = 2;
-    spec.takes_turns = may_take_turns(spec);
-    add(kernel, name + (spec.takes_turns ? "_clusters_turns" : "_clusters"));
+    add(kernel, name + "_clusters");
   }
 }
 
@@ -247,7 +245,7 @@ void add_variants(std::map<std::string, std::string>& sources) {
     of->recipe = compiler::Recipe::kFp8Blockwise;
   add(blockwise, "blockwise",
       {"quantize_permute_pad", "activation_quantize", "permute_quantize_columns_x",
-       "quantize_permute_columns_grad", "activation_backward_quantize_both"});
+       "permute_quantize_columns_grad", "activation_backward_quantize_both"});
   add(blockwise_up, "blockwise_relu_squared",
       {"activation_backward_quantize", "quantize_columns_dh1"});
   add(blockwise_second, "blockwise_second_weight", {"activation_backward_quantize_both"});

@@ -12,16 +12,14 @@ struct KernelContext;
 struct KernelPlan;
 struct Operation;
 
-// Casts rows of tokens, and makes an operand of wgrad, with one read for both: of the same codes,
-// with the known scale of each expert that a row goes to; or, where rows have a scale for 128
-// columns, cast anew with one for 128 tokens of a column. Reads input [T, columns] in bf16,
-// row_tokens [P], counts, offs and output_offs, the starts of the groups of columns, and
-// expert_scales [E] where these are known. Writes output_colwise [C / 128, columns, 128], and
-// output [P, columns] if wanted; both with their scales where these are found.
+// Casts rows of tokens with the known scale of each expert that they go to, and makes an operand of
+// wgrad of the same codes, with one read for both. Reads input [T, columns] in bf16, row_tokens
+// [P], counts, offs and output_offs, the starts of the groups of columns, and expert_scales [E].
+// Writes output_colwise [C / 128, columns, 128], and output [P, columns] if wanted.
 struct CastTranspose {
   int32_t local_experts = 0;
   int32_t columns = 0;
-  Format format = {};        // of the rows
+  Format format = {};        // of the output
   bool zeroes_rows = false;  // whether rows are zeros that row_tokens says were permuted so
   AmaxColumns amax = {};     // columns of a state amax, which a cast raises to largest magnitudes
 };

@@ -27,7 +27,6 @@ struct GatedTileShape {
   static constexpr bool kHasPadTiles = true;
   static constexpr bool kHasEmptyParts = true;
   static constexpr int32_t kClusterCtas = kClusterCtasValue;
-  static constexpr bool kTakesTurns = false;
   static constexpr int32_t kBoxRowsA = kRows;
   static constexpr auto kPolicyB = ptx::CachePolicy::kNormal;
   static_assert(kStages >= 2, "a stage is filled while another is used");

@@ -12,8 +12,6 @@
 
 #include "moejit_device/gemm/pipeline.cuh"
 #include "moejit_device/ptx/barrier.cuh"
-#include "moejit_device/ptx/warp.cuh"
-#include "moejit_device/ptx/warpgroup.cuh"
 #include "moejit_device/ptx/wgmma.cuh"
 
 namespace moejit::device {
@@ -74,34 +72,16 @@ struct MultiplyBf16 {
 // A math warp's side of the pipeline.
 template <typename Stages>
 struct StageReader {
-  static constexpr bool kTakesTurns = Stages::TileShape::kTakesTurns;
-  static_assert(!kTakesTurns || Stages::TileShape::kMathWarpgroups == 2, "one after the other");
-
   typename Stages::Position position;
 
   MOEJIT_DEVICE void wait() const { ptx::wait(Stages::full(position.stage), position.parity); }
   // The products that used the stage are complete.
   MOEJIT_DEVICE static void release(int32_t stage) { Stages::release(stage); }
-  // Where warpgroups take turns, the second one waits for the first one's products of the stage.
-  // Its release() follows, so that the first one is a round of the ring ahead at most.
-  MOEJIT_DEVICE void await_turn() const {
-    if constexpr (kTakesTurns) {
-      if (ptx::warpgroup_index() == 1) ptx::wait(Stages::turn(position.stage), position.parity);
-    }
-  }
-  // Tells that they are complete. All lanes of a math warp.
-  MOEJIT_DEVICE static void give_turn(int32_t stage) {
-    if constexpr (kTakesTurns) {
-      if (ptx::warpgroup_index() == 0 && ptx::lane_index() == 0) ptx::arrive(Stages::turn(stage));
-    }
-  }
   // Lets stages pass that others use.
   MOEJIT_DEVICE void skip(int32_t steps) {
     for (int32_t step = 0; step < steps; ++step) {
       wait();
-      await_turn();
       ptx::sync_warp();  // no lane still waits for this round of the ring
-      give_turn(position.stage);
       release(position.stage);
       position.advance();
     }

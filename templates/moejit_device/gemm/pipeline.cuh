@@ -6,9 +6,7 @@
 // tensor copies bring (if MN-major, boxes of 64 rows by all k of the step); and, apart from these,
 // the factors of the step, which warps write or copies bring. `full` completes when all of a stage
 // is there, `empty` when every math warp is done with it, of all CTAs of the cluster: each of them
-// copies into the stages of all. Where math warpgroups take turns, `turn` completes when the first
-// one's products of the stage are complete. Phases have parity 0, 1, 0, ... in each round over the
-// ring.
+// copies into the stages of all. Phases have parity 0, 1, 0, ... in each round over the ring.
 
 #include "moejit_device/gemm/tile.cuh"
 #include "moejit_device/ptx/tensor_copy.cuh"
@@ -48,7 +46,7 @@ struct Pipeline {
   static constexpr int32_t kStageBytes = kBytesA + kBytesB;
   static constexpr uint32_t kFactors = kFirstByte + kStages * kStageBytes;
   static constexpr uint32_t kBarriers = kFactors + kStages * kFactorBytes;
-  static constexpr uint32_t kEnd = kBarriers + (Shape::kTakesTurns ? 3 : 2) * 8 * kStages;
+  static constexpr uint32_t kEnd = kBarriers + 2 * 8 * kStages;
   static_assert(kFirstByte % 1024 == 0, "swizzled boxes are 1024-byte aligned");
   static_assert(kFactorBytes % 16 == 0, "factors of a stage are 16-byte aligned");
 
@@ -70,17 +68,12 @@ struct Pipeline {
   MOEJIT_DEVICE static ptx::Mbarrier empty(int32_t stage) {
     return ptx::shared<uint64_t>(kBarriers) + (kStages + stage);
   }
-  MOEJIT_DEVICE static ptx::Mbarrier turn(int32_t stage) {
-    static_assert(Shape::kTakesTurns, "there are such barriers");
-    return ptx::shared<uint64_t>(kBarriers) + (2 * kStages + stage);
-  }
 
   // Initializes the barriers, by one thread; a fence and a CTA barrier follow.
   MOEJIT_DEVICE static void init() {
     for (int32_t stage = 0; stage < kStages; ++stage) {
       ptx::init_mbarrier(full(stage), 1 + kFactorWarps);
       ptx::init_mbarrier(empty(stage), Shape::kMathWarpgroups * 4 * Shape::kClusterCtas);
-      if constexpr (Shape::kTakesTurns) ptx::init_mbarrier(turn(stage), 4);
     }
   }
 

@@ -4,8 +4,7 @@
 // The main loop where every element of the sums has a factor of its own in each step. Promotion
 // takes two instructions an element, twice those of mainloop.cuh, and all of it stands behind the
 // wait for the tensor cores: the other warpgroup's products have to hide it, for which wide tiles
-// are better. Where both wait for the same stage they would multiply at the same time, and then
-// promote at the same time: warpgroups that take turns do not.
+// are better.
 //
 // Registers decide how many factors of columns a thread can fetch below the products: sums and
 // partial sums take kW of them. The others are fetched between the promotions, so that the stage is
@@ -36,7 +35,6 @@ class RowScaledMainloop {
     for (int32_t step = 0; step < k_steps; ++step) {
       const int32_t stage = reader.position.stage;
       reader.wait();
-      reader.await_turn();
       ptx::wgmma_fence(partial);
       Multiply::run(partial, m + stage * Stages::kStageBytes, n + stage * Stages::kStageBytes,
                     false);
@@ -44,7 +42,6 @@ class RowScaledMainloop {
       ptx::sync_warp();  // else the assembler puts what follows between the products
       const auto factors = scales.template factors<kHeld, Stages>(stage);
       ptx::wgmma_wait<0>(partial);
-      reader.give_turn(stage);
       Scales::template promote<kW, Stages>(partial, factors, stage, sums);
       ptx::sync_warp();  // all lanes have read the factors
       reader.release(stage);

@@ -29,7 +29,6 @@ struct SwappedTileShape {
   static constexpr bool kHasPadTiles = false;
   static constexpr bool kHasEmptyParts = false;
   static constexpr int32_t kClusterCtas = 1;
-  static constexpr bool kTakesTurns = false;
   static constexpr int32_t kBoxRowsA = 16;  // those that a tile has no rows for are not copied
   static constexpr auto kPolicyB = ptx::CachePolicy::kEvictFirst;  // read once, and A again
   template <int32_t kW>

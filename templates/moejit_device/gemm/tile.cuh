@@ -43,12 +43,9 @@ struct WarpgroupPart {
 // The kClusterCtas CTAs of a cluster take tiles below each other, which share B: each CTA copies a
 // part of B's tile into the shared memory of all, so that L2 is read once for all. They go through
 // the same steps together, also where a group has no rows left for some of them.
-//
-// With kTakesTurns the second math warpgroup's products of a step begin when the first one's are
-// complete, so that each promotes below the other's products.
 template <int32_t kWideColumnsValue, int32_t kWideTilesValue, int32_t kNarrowColumnsValue,
           int32_t kNarrowTilesValue, int32_t kStagesValue, int32_t kTailRowsValue = 64,
-          int32_t kClusterCtasValue = 1, bool kTakesTurnsValue = false>
+          int32_t kClusterCtasValue = 1>
 struct GemmTileShape {
   static constexpr int32_t kWideColumns = kWideColumnsValue;
   static constexpr int32_t kWideTiles = kWideTilesValue;
@@ -61,7 +58,6 @@ struct GemmTileShape {
   static constexpr int32_t kRows = 128;
   static constexpr int32_t kTailRows = kTailRowsValue;
   static constexpr int32_t kClusterCtas = kClusterCtasValue;
-  static constexpr bool kTakesTurns = kTakesTurnsValue;
   static constexpr int32_t kStepBytes = 128;
   static constexpr int32_t kMathWarpgroups = 2;
   static constexpr int32_t kThreads = (kMathWarpgroups + 1) * ptx::kWarpgroupThreads;

@@ -5,23 +5,20 @@
 
 namespace moejit::device {
 
-// bf16 rows of tokens to permuted FP8 rows and to an operand of wgrad. T tokens, C columns, B =
-// ceil(C / 128), P permuted rows, E experts, Pc output columns. The rows of group e from offs[e] on
-// become the columns from output_offs[e] on. Other rows, and columns that belong to no group, are
-// left alone; pad rows with their scales, and the columns from a group's count to the next multiple
-// of 128, become zeros. Rows and columns have the same codes, with a known scale for each expert,
-// or each have scales of their own, which the kernel finds.
+// bf16 rows of tokens to permuted FP8 rows and to an operand of wgrad, with a known scale for each
+// expert. T tokens, C columns, P permuted rows, E experts, Pc output columns. The rows of group e
+// from offs[e] on become the columns from output_offs[e] on. Other rows, and columns that belong to
+// no group, are left alone; pad rows, and the columns from a group's count to the next multiple of
+// 128, become zeros. Rows and columns have the same codes.
 struct CastTransposeParams {
-  const void* input;                // bf16 [T, C]
-  const int32_t* row_tokens;        // [P], the row's token, or ~token of a row of zeros
-  const int32_t* counts;            // [E]
-  const int32_t* offs;              // [E + 1]
-  const int32_t* output_offs;       // [E + 1], multiples of 128; may be offs
-  const float* expert_scales;       // [E], what values are multiplied by; null: scales are found
-  uint8_t* output;                  // [P, C] e4m3 or e5m2, where wanted
-  uint8_t* output_colwise;          // [Pc / 128, C, 128], columns in blocks of 128
-  float* output_scale_inv;          // [P, B], found; else null
-  float* output_colwise_scale_inv;  // [Pc / 128, C], found; else null
+  const void* input;           // bf16 [T, C]
+  const int32_t* row_tokens;   // [P], the row's token, or ~token of a row of zeros
+  const int32_t* counts;       // [E]
+  const int32_t* offs;         // [E + 1]
+  const int32_t* output_offs;  // [E + 1], multiples of 128; may be offs
+  const float* expert_scales;  // [E], what values are multiplied by
+  uint8_t* output;             // [P, C] e4m3 or e5m2, where wanted
+  uint8_t* output_colwise;     // [Pc / 128, C, 128], columns in blocks of 128
   float* amax;             // [columns of a state] or null: not negative; is raised to the largest
                            // magnitudes of each expert's rows
   int64_t rows;            // P, may be 0; no row from P on is touched, whatever counts say

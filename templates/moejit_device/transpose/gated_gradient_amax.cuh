@@ -63,8 +63,8 @@ struct GatedGradientAmax {
     if (tile_row >= params.output_columns / 128) return;
     const RowTile rows = find_row_tile<kGroups>(params, tile_row * 128);
     if (rows.is_past_the_end || rows.count <= 0) return;
-    const PermutedTile<kColumns> at(params, rows,
-                                    static_cast<int32_t>(tile - tile_row * kTilesPerRow));
+    const GatedTile<kColumns> at(params, rows,
+                                 static_cast<int32_t>(tile - tile_row * kTilesPerRow));
     share(magnitudes(params, at));
     ptx::sync_cta();
     store_columns(params, tile_row, at.column);
@@ -88,7 +88,7 @@ struct GatedGradientAmax {
 
   // Returns those of the rows that this lane has a part of, and stores the rows'.
   MOEJIT_DEVICE static ColumnAmax magnitudes(const GatedGradientParams& params,
-                                             const PermutedTile<kColumns>& tile) {
+                                             const GatedTile<kColumns>& tile) {
     ColumnAmax amax = {};
     Values::for_each_row(
         params, tile, [](const SegmentPosition<kColumns>&, int32_t) {},

@@ -75,8 +75,8 @@ struct GatedGradientCasts {
     if (tile_row >= params.output_columns / 128) return;
     const RowTile rows = find_row_tile<kGroups>(params, tile_row * 128);
     if (rows.is_past_the_end) return;
-    const PermutedTile<kColumns> at(params, rows,
-                                    static_cast<int32_t>(tile - tile_row * kTilesPerRow));
+    const GatedTile<kColumns> at(params, rows,
+                                 static_cast<int32_t>(tile - tile_row * kTilesPerRow));
     if (at.existing <= 0 && at.rows.count <= 0) return;
     Scales::keep_expert(rows.group);
     cast_rows(params, at);
@@ -89,7 +89,7 @@ struct GatedGradientCasts {
 
   // Stores the quantized rows, and leaves what was computed in shared memory.
   MOEJIT_DEVICE static void cast_rows(const GatedGradientParams& params,
-                                      const PermutedTile<kColumns>& tile) {
+                                      const GatedTile<kColumns>& tile) {
     Values::for_each_row(
         params, tile,
         [&](const SegmentPosition<kColumns>& at, int32_t row) {
@@ -112,7 +112,7 @@ struct GatedGradientCasts {
 
   // Casts the tiles by columns, 64 of them with two warps.
   MOEJIT_DEVICE static void cast_columns(const GatedGradientParams& params,
-                                         const PermutedTile<kColumns>& tile, int32_t tile_row) {
+                                         const GatedTile<kColumns>& tile, int32_t tile_row) {
     constexpr int32_t kFirst = 2 * (kTransposesGradient ? StagedValues::kGate : StagedValues::kAct);
     constexpr int32_t kEnd = 2 * StagedValues::kTiles;
     const auto slots = ptx::shared<Bytes16>(static_cast<uint32_t>(
@@ -140,8 +140,8 @@ struct GatedGradientCasts {
   }
 
   // Returns this lane's eight columns of half of a tile.
-  MOEJIT_DEVICE static OperandColumns columns_of(const PermutedTile<kColumns>& tile,
-                                                 int32_t tile_row, int32_t half_tile) {
+  MOEJIT_DEVICE static OperandColumns columns_of(const GatedTile<kColumns>& tile, int32_t tile_row,
+                                                 int32_t half_tile) {
     const int32_t part = half_tile / 2;
     const bool is_act = !kTransposesGradient || part == StagedValues::kAct;
     const int32_t column = tile.column * 128 + half_tile % 2 * kPairColumns + value_column();

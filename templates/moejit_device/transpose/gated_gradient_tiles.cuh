@@ -116,8 +116,8 @@ struct GatedGradientTiles {
     if (tile_row >= params.output_columns / 128) return;
     const RowTile rows = find_row_tile<kGroups>(params, tile_row * 128);
     if (rows.is_past_the_end) return;
-    const PermutedTile<kColumns> at(params, rows,
-                                    static_cast<int32_t>(tile - tile_row * kTilesPerRow));
+    const GatedTile<kColumns> at(params, rows,
+                                 static_cast<int32_t>(tile - tile_row * kTilesPerRow));
     if (at.existing <= 0 && at.rows.count <= 0) return;
     const RowChainParams chain = row_chain_params(params);
     Quantize quantize = quantize_of(params, rows.group);

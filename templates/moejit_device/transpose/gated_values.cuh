@@ -4,20 +4,51 @@
 // What kernels share that compute the gradient of a gated activation, and the activation itself, in
 // tiles of 128 rows by 128 columns of gate and of up, rounded to bf16. Three tiles of bf16 in
 // shared memory hold what was read, all of which is on its way at once; eight lanes take a row
-// segment as in the row chain.
+// segment as in the row chain. No access to shared memory meets a bank twice: rows are 256 bytes,
+// and eight lanes take 128 of them.
 
 #include "moejit_device/params/gated_gradient_params.h"
 #include "moejit_device/ptx/async_copy.cuh"
 #include "moejit_device/stage/load.cuh"
 #include "moejit_device/stage/transform.cuh"
 #include "moejit_device/transpose/gated_tile.cuh"
-#include "moejit_device/transpose/staged_tiles.cuh"
+#include "moejit_device/transpose/value_block.cuh"
 
 namespace moejit::device {
 
-// kAct holds the gradient of the activation until the activation itself is computed.
-struct StagedValues : StagedTiles<3> {
-  enum Tile { kGate, kUp, kAct };
+// Three tiles of bf16 in shared memory, 128 rows by 128 columns each, row after row. kAct holds the
+// gradient of the activation until the activation itself is computed.
+struct StagedValues {
+  enum Tile { kGate, kUp, kAct, kTiles };
+  static constexpr int32_t kRowRuns = 16;  // of 16 bytes
+  static constexpr int32_t kTileBytes = 128 * kRowRuns * 16;
+  static constexpr int32_t kBytes = kTiles * kTileBytes;
+
+  // Returns the place of 16 bytes of a row, `run` of kRowRuns.
+  MOEJIT_DEVICE static ptx::SharedPtr<Bytes16> at(int32_t tile, int32_t row, int32_t run) {
+    return ptx::shared<Bytes16>(static_cast<uint32_t>(tile * kTileBytes)) + (row * kRowRuns + run);
+  }
+  // This lane's runs of a segment, which is a whole row of the tile.
+  MOEJIT_DEVICE static Bf16Segment load(int32_t tile, int32_t row) {
+    const int32_t lane = segment_lane();
+    return {{ptx::load(at(tile, row, lane)), ptx::load(at(tile, row, kSegmentLanes + lane))}};
+  }
+  MOEJIT_DEVICE static void store(int32_t tile, int32_t row, const Bf16Segment& segment) {
+#pragma unroll
+    for (int32_t run = 0; run < 2; ++run) {
+      ptx::store(at(tile, row, run * kSegmentLanes + segment_lane()), segment.run[run]);
+    }
+  }
+  // 16 rows of 8 columns, of which this lane's are in the half `half` of the tile's columns.
+  MOEJIT_DEVICE static ValueBlock load_block(int32_t tile, int32_t row, int32_t half) {
+    const auto first = at(tile, row, half * (kRowRuns / 2) + column_group_of(ptx::lane_index()));
+    ValueBlock block;
+#pragma unroll
+    for (int32_t i = 0; i < kBlockBytes; ++i) {
+      block.rows.row[i] = ptx::load(first + i * kRowRuns);
+    }
+    return block;
+  }
 };
 
 // A row segment of every eight lanes, rounded to bf16.
@@ -39,7 +70,7 @@ class GatedValues {
   // row.
   template <typename Prepare, typename Visit>
   MOEJIT_DEVICE static void for_each_row(const GatedGradientParams& params,
-                                         const PermutedTile<kColumns>& tile, const Prepare& prepare,
+                                         const GatedTile<kColumns>& tile, const Prepare& prepare,
                                          const Visit& visit) {
 #pragma unroll
     for (int32_t turn = 0; turn < kTurns; ++turn) copy_row(params, tile, row_of_turn(turn));
@@ -86,7 +117,7 @@ class GatedValues {
 
   // Starts the copies of this thread's part of a row, zeros where it is not real.
   MOEJIT_DEVICE static void copy_row(const GatedGradientParams& params,
-                                     const PermutedTile<kColumns>& tile, int32_t row) {
+                                     const GatedTile<kColumns>& tile, int32_t row) {
     const SegmentPosition<kColumns> at = tile.position(row);
     const auto input = ptx::global(static_cast<const Bf16*>(params.input));
     const auto gradient = ptx::global(static_cast<const Bf16*>(params.gradient));
@@ -109,7 +140,7 @@ class GatedValues {
   // Turns from kTurn on, in the order of their copies.
   template <int32_t kTurn, typename Visit>
   MOEJIT_DEVICE static void visit_from(const GatedGradientParams& params,
-                                       const PermutedTile<kColumns>& tile, const Visit& visit) {
+                                       const GatedTile<kColumns>& tile, const Visit& visit) {
     if constexpr (kTurn < kTurns) {
       const int32_t row = row_of_turn(kTurn);
       const SegmentPosition<kColumns> at = tile.position(row);

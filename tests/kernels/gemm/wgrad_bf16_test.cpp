@@ -66,32 +66,32 @@ class Bf16Wgrad : public WgradTest {
 
 TEST_F(Bf16Wgrad, EqualsTheReferenceForEveryOutput) {
   for (const GradientOutput output : kOutputs)
-    for (const Spec& spec : arrangements(problem(output, 5, 144, 208)))
+    for (const Spec& spec : with_clusters(problem(output, 5, 144, 208)))
       expect_exact(spec, splits({0, 1, 130, 128, 0}, 64));
 }
 
 TEST_F(Bf16Wgrad, EqualsTheReferenceForGroupsOfAnySize) {
   const Route route = splits({by_target(500, 4000), 0, 40, 127, 128}, 128);
   for (const GradientOutput output : kOutputs)
-    for (const Spec& spec : arrangements(problem(output, 5, 144, 208))) expect_exact(spec, route);
+    for (const Spec& spec : with_clusters(problem(output, 5, 144, 208))) expect_exact(spec, route);
 }
 
 // Sizes around a step of the contraction, with rows between the groups that nobody owns.
 TEST_F(Bf16Wgrad, ReadsNoRowsBeyondAGroupsSteps) {
   const Route route = splits({0, 1, 63, 64, 65}, 192);
   for (const GradientOutput output : kOutputs)
-    for (const Spec& spec : arrangements(problem(output, 5, 328, 336))) expect_exact(spec, route);
+    for (const Spec& spec : with_clusters(problem(output, 5, 328, 336))) expect_exact(spec, route);
 }
 
 TEST_F(Bf16Wgrad, AddsInEachOfThePlannersWays) {
   for (const int64_t mean : {4096, 1024, 256})
-    for (const Spec& spec : arrangements(problem(GradientOutput::kF32Add, 3, 144, 448, mean)))
+    for (const Spec& spec : with_clusters(problem(GradientOutput::kF32Add, 3, 144, 448, mean)))
       expect_exact(spec, splits({300, 0, 700}, 64));
 }
 
 TEST_F(Bf16Wgrad, WritesZerosWhereNothingIsRoutedOrLeavesWhatWasThere) {
   for (const GradientOutput output : kOutputs)
-    for (const Spec& spec : arrangements(problem(output, 3, 144, 208)))
+    for (const Spec& spec : with_clusters(problem(output, 3, 144, 208)))
       expect_exact(spec, splits({0, 0, 0}, 64));
 }
 
@@ -101,7 +101,7 @@ TEST_F(Bf16Wgrad, GivesTheSameBitsInEveryRun) {
   const auto a = normals(route, usual.rows, 5), b = normals(route, usual.n, 6);
   const std::vector<float> old = old_values(usual);
   const auto first = multiply(usual, route, a, b, old);
-  for (const Spec& spec : arrangements(usual))
+  for (const Spec& spec : with_clusters(usual))
     for (uint64_t run = 1; run < by_target(3U, 100U); ++run) {
       open(run);
       ASSERT_EQ(first, multiply(spec, route, a, b, old, 1 + static_cast<int64_t>(run) % 7))

@@ -129,17 +129,10 @@ WgradTest::Spec WgradTest::problem(GradientScales scales, GradientOutput output,
       mean_columns);
 }
 
-std::vector<WgradTest::Spec> WgradTest::arrangements(Spec spec) {
+std::vector<WgradTest::Spec> WgradTest::with_clusters(Spec spec) {
   std::vector<Spec> all = {spec};
-  const bool has_clusters = may_be_clustered(spec);
-  for (const bool takes_turns : {false, true}) {
-    if (takes_turns && !may_take_turns(spec)) continue;
-    spec.takes_turns = takes_turns;
-    spec.cluster_ctas = 1;
-    if (takes_turns) all.push_back(spec);
-    spec.cluster_ctas = 2;
-    if (has_clusters) all.push_back(spec);
-  }
+  spec.cluster_ctas = 2;
+  if (may_be_clustered(spec)) all.push_back(spec);
   return all;
 }
 

@@ -17,9 +17,8 @@ class WgradTest : public GemmTest {
   static Spec problem(compiler::GradientScales scales, compiler::GradientOutput output,
                       int32_t experts, int32_t rows, int32_t n, int64_t mean_columns = 4096);
 
-  // Returns the spec, and where they may be the spec with clusters of CTAs, with warpgroups that
-  // take turns, and with both.
-  static std::vector<Spec> arrangements(Spec spec);
+  // Returns the spec, and where CTAs may run in clusters the spec with such.
+  static std::vector<Spec> with_clusters(Spec spec);
 
   // Random A or B [rows, columns of the route] for the scales of `spec`. Columns that fill up a
   // group's last 128 are zeros, those behind them NaN with NaN scales.

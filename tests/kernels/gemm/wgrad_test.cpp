@@ -20,12 +20,12 @@ constexpr int64_t kMeanColumns[] = {4096, 1024, 256};
 
 class Wgrad : public WgradTest {
  protected:
-  // The same problem with both kinds of scales and every output, in all arrangements.
+  // The same problem with both kinds of scales and every output, also in clusters.
   template <typename Check>
   static void for_each_kind(const Check& check) {
     for (const GradientScales scales : kScales) {
       for (const GradientOutput output : kOutputs) {
-        for (const Spec& spec : arrangements(problem(scales, output, 5, 144, 208))) {
+        for (const Spec& spec : with_clusters(problem(scales, output, 5, 144, 208))) {
           SCOPED_TRACE(to_string(spec));
           check(spec);
         }
@@ -55,7 +55,7 @@ TEST_F(Wgrad, AddsInEachOfThePlannersWays) {
   for (const GradientScales scales : kScales) {
     for (const int64_t mean : kMeanColumns) {
       const Spec usual = problem(scales, GradientOutput::kF32Add, 3, 144, 448, mean);
-      for (const Spec& spec : arrangements(usual)) {
+      for (const Spec& spec : with_clusters(usual)) {
         SCOPED_TRACE(to_string(spec));
         expect_exact(spec, route);
       }
@@ -111,7 +111,7 @@ class WgradClusters : public Wgrad {
       const QuantizedRows b = randoms(usual, usual.n, route, 8);
       const std::vector<float> old = old_values(usual);
       const auto wanted = multiply(usual, route, a, b, old);
-      for (const Spec& spec : arrangements(usual))
+      for (const Spec& spec : with_clusters(usual))
         for (const int64_t ctas : {1, 6})
           ASSERT_EQ(multiply(spec, route, a, b, old, ctas), wanted) << to_string(spec);
     }
@@ -137,7 +137,7 @@ TEST_F(Wgrad, GivesTheSameBitsInEveryRun) {
       const QuantizedRows b = randoms(usual, usual.n, route, 6);
       const std::vector<float> old = old_values(usual);
       const auto first = multiply(usual, route, a, b, old);
-      for (const Spec& spec : arrangements(usual)) {
+      for (const Spec& spec : with_clusters(usual)) {
         for (uint64_t run = 1; run < by_target(3U, 100U); ++run) {
           open(run);
           ASSERT_EQ(first, multiply(spec, route, a, b, old, 1 + static_cast<int64_t>(run) % 7))

@@ -109,10 +109,6 @@ std::vector<KernelPlan> kernels() {
       {.operation = "quantize_columns", .spec = ColumnCastSpec{.local_experts = 7, .columns = 272}},
       {.operation = "quantize_permute_transpose",
        .spec = CastTransposeSpec{.local_experts = 7, .columns = 272}},
-      {.operation = "quantize_permute_columns",
-       .spec =
-           CastTransposeSpec{
-               .local_experts = 7, .columns = 272, .finds_scales = true, .threads = 128}},
       {.operation = "scale_columns",
        .spec = GroupColumnsSpec{.local_experts = 7, .columns = 272, .epsilon = 1e-12f}},
       {.operation = "quantize_columns",

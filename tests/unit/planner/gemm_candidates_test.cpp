@@ -153,29 +153,11 @@ TEST(GemmCandidates, OfWgradHaveClustersWhereTilesHaveSeveralSteps) {
   bf16.scales = GradientScales::kNone;
   EXPECT_EQ(count_clusters(bf16, 4096), 5);
   row.scales = GradientScales::kRow;
-  EXPECT_EQ(count_clusters(row, 4096), 7);  // two take turns
+  EXPECT_EQ(count_clusters(row, 4096), 5);
   one_tile.rows = 128;
   EXPECT_EQ(count_clusters(one_tile, 4096), 0);
   narrow.n = 128;
   EXPECT_EQ(count_clusters(narrow, 4096), 0);
-}
-
-// With the usual tiles, wide ones and narrow ones, and the first two in clusters too.
-TEST(GemmCandidates, OfWgradTakeTurnsWhereScalesBelongToRows) {
-  const auto count_turns = [](GradientScales scales, int64_t columns) {
-    const ContractionGroupedGemmSpec problem{.scales = scales,
-                                             .output = GradientOutput::kF32Add,
-                                             .local_experts = 8,
-                                             .rows = 4096,
-                                             .n = 7168};
-    return std::ranges::count_if(
-        contraction_grouped_gemm_candidates(problem, columns),
-        [](const auto& candidate) { return candidate.choices.contains("takes_turns"); });
-  };
-  EXPECT_EQ(count_turns(GradientScales::kRow, 4096), 5);
-  EXPECT_EQ(count_turns(GradientScales::kRow, 430), 3);
-  EXPECT_EQ(count_turns(GradientScales::kTile, 4096), 0);
-  EXPECT_EQ(count_turns(GradientScales::kNone, 4096), 0);
 }
 
 TEST(GemmCandidates, OfFewRowsAreSwappedAlone) {
