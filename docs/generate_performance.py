@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes docs/performance.md from docs/performance/: the text of page.md, in which {{results}} stands
-for a section per GPU with one per result file in it (*.json, as `moejit bench [--gemms] --json` and
-hf_experts_bench.py print them, in the order of their names), and {{NAME.md}} for that file. A lint test
+for a section per GPU with one per result file in it (*.json, as `moejit bench [--gemms] --json`, hf_experts_bench.py
+and ranks_bench.py print them, in the order of their names), and {{NAME.md}} for that file. A lint test
 checks that the page is what this script makes.
 
   python3 docs/generate_performance.py [--check]   --check: write nothing, status 1 where it differs
@@ -12,9 +12,11 @@ import pathlib
 import re
 import sys
 
-from hf_experts_sections import SECTIONS
+import expert_parallel_sections
+import hf_experts_sections
 from performance_text import bytes_text, gpu_text, table, time_text
 
+SECTIONS = {**hf_experts_sections.SECTIONS, **expert_parallel_sections.SECTIONS}
 DOCS = pathlib.Path(__file__).resolve().parent
 SHAPE = ("experts", "local_experts", "top_k", "hidden", "intermediate", "splits_alignment")
 PLACE = re.compile(r"^\{\{([\w.-]+)\}\}$", re.MULTILINE)

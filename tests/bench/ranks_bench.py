@@ -3,7 +3,7 @@
 """Tests and times expert parallelism on the GPUs of this machine, all in one call. Prints JSON and, on the standard
 error, a line for each step.
 
-  python3 tests/bench/ranks_bench.py --tools FOLDER [--ranks 2,4] [--without tests,nccl,wire,exchange,steps]
+  python3 tests/bench/ranks_bench.py --tools FOLDER [--ranks 2,4] [--without tests,processes,nccl,wire,exchange,steps]
 
 FOLDER holds `moejit`, `exchange_bench`, and the tests exchange_cuda_test, group_cuda_test and
 group_processes_cuda_test, of which those for R ranks skip where there are fewer GPUs; `tests/torch/gpu_group.py` runs
@@ -66,10 +66,13 @@ class Runs:
         return str(self.tools / name)
 
 
-def tests(runs, most):
+def tests(runs, most, with_processes):
     """The suites, by name: how many tests passed, failed and were skipped."""
+    suites = [("exchange_cuda_test", 120), ("group_cuda_test", 240)]
+    if with_processes:
+        suites.append(("group_processes_cuda_test", 500))
     found = []
-    for name, seconds in (("exchange_cuda_test", 120), ("group_cuda_test", 240), ("group_processes_cuda_test", 300)):
+    for name, seconds in suites:
         printed, is_well, taken = runs.run(name, [runs.tool(name), "--gtest_color=no"], seconds)
         counts = {word.lower(): int(count) for word, count in COUNTS.findall(printed)}
         found.append({"name": name, "is_well": is_well, "seconds": taken, **counts})
@@ -96,7 +99,7 @@ def exchanges(runs, ranks):
 
 def nccl(runs, ranks):
     found = []
-    for tokens in (4096, 128, 32):
+    for tokens in (4096, 128):
         command = ["torchrun", "--nproc-per-node", str(ranks), str(BENCH / "ranks_nccl.py"), str(tokens), *SHAPE]
         figures = runs.figures(f"NCCL, {ranks} ranks, {tokens} tokens", command, 90)
         if figures is not None:
@@ -142,7 +145,7 @@ def main():
     result = {"kind": "expert_parallel", "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
               "command_line": "python3 " + shlex.join(sys.argv), "gpu": gpu_facts(), "ranks": ranks}
     if "tests" not in without:
-        result["tests"] = tests(runs, max(ranks))
+        result["tests"] = tests(runs, max(ranks), "processes" not in without)
     for name, measure in (("exchange", exchanges), ("nccl", nccl)):
         if name not in without:
             result[name] = [line for count in ranks for line in measure(runs, count)]

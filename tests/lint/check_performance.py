@@ -6,18 +6,20 @@ import source_tree
 
 sys.path.insert(0, str(source_tree.ROOT / "docs"))
 import generate_performance  # noqa: E402
+import generate_ranks_plot  # noqa: E402
 import generate_step_times  # noqa: E402
 import generate_training_plot  # noqa: E402
 
 
 def plot_findings(folder):
-    """A sentence where the plot in a folder is not what its results give; there is none without results."""
-    path = folder / generate_step_times.PLOT.name
-    found = path.read_text(encoding="utf-8") if path.exists() else None
-    if found == generate_step_times.plot(folder):
-        return []
-    return [f"docs/performance/{path.name}: run python3 docs/generate_step_times.py; it draws the results named "
-            "*-hf-experts.json"]
+    """A sentence for each plot in a folder that is not what its results give; there is none without results."""
+    found = []
+    for script, results in ((generate_step_times, "*-hf-experts.json"), (generate_ranks_plot, "*-expert-parallel.json")):
+        path = folder / script.PLOT.name
+        if (path.read_text(encoding="utf-8") if path.exists() else None) != script.plot(folder):
+            found.append(f"docs/performance/{path.name}: run python3 docs/{script.__name__}.py; it draws the results named "
+                         f"{results}")
+    return found
 
 
 def training_findings(folder):
