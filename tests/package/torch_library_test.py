@@ -10,7 +10,8 @@ NEEDED = re.compile(r"^(libtorch_cpu\.so|libmoejit\.so\.\d+|libstdc\+\+\.so\.6|l
 UNDEFINED = re.compile(r"^(torch_|aoti_torch_|moejit_)\w+(@.*)?$|@(GLIBC|GLIBCXX|GCC|CXXABI)_")
 WEAK = re.compile(r"^(_ITM_|__gmon_start__)")  # which any library asks for and none needs
 EXPORTED = {"moejit_torch_load_error", "moejit_torch_fill_blocks", "moejit_torch_open_meeting",
-            "moejit_torch_close_meeting", "moejit_torch_add_group_layer", "moejit_torch_remove_group_layer"}
+            "moejit_torch_close_meeting", "moejit_torch_abort_meeting", "moejit_torch_add_group_layer",
+            "moejit_torch_remove_group_layer"}
 
 
 def output_of(*command):
