@@ -9,22 +9,16 @@ wire and NCCL. A lint test checks that the plot is what this script makes.
 import json
 import pathlib
 import sys
-from xml.sax.saxutils import escape
 
 from expert_parallel_sections import floors
+from svg import picture, text
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "performance"
 PLOT = FOLDER / "ranks.svg"
 TOKENS = 4096
 WIDTH, LABEL_WIDTH, FIGURE_WIDTH = 900, 250, 90
 ROW, BAR, HEADING, TITLE, MARGIN = 24, 16, 40, 40, 12
-TEXT = "#797979"  # in the middle between black and white: as legible on a light page as on a dark one
 COLOURS = {"moejit": "#1a7f37", "wire": "#2f7fd8", "NCCL, rows alone": "#a0793d", "NCCL, eager": "#b0563d"}
-
-
-def text(x, y, content, size=14, anchor="start", weight="normal"):
-    return (f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}" font-weight="{weight}">'
-            f"{escape(content)}</text>")
 
 
 def bars_of(result, what):
@@ -61,9 +55,7 @@ def svg(results):
                           text(round(LABEL_WIDTH + length + 8, 1), y + 17, f"{microseconds:.0f} us", weight="bold")]
                 y += ROW
     height = y + MARGIN
-    head = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
-            f'role="img" font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif" fill="{TEXT}">')
-    return "\n".join([head, f"<title>{escape(title)}</title>", *parts, "</svg>"]) + "\n"
+    return picture(WIDTH, height, title, parts)
 
 
 def plot(folder):

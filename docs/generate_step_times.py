@@ -9,7 +9,8 @@ names. A lint test checks that the plot is what this script makes.
 import json
 import pathlib
 import sys
-from xml.sax.saxutils import escape
+
+from svg import picture, text
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "performance"
 PLOT = FOLDER / "step_times.svg"
@@ -17,8 +18,6 @@ BASELINE = ("grouped_mm", "eager")
 
 WIDTH, LABEL_WIDTH, FIGURE_WIDTH = 900, 290, 150
 ROW, BAR, HEADING, TITLE, MARGIN = 26, 18, 44, 52, 12
-# In the middle between black and white: as legible on a light page as on a dark one.
-TEXT = "#797979"
 COLOURS = {"moejit fp8_flow": "#1a7f37", "moejit bf16": "#2f7fd8"}
 OTHER_COLOUR = "#a0793d"
 
@@ -50,11 +49,6 @@ def longest_of(steps):
     while len(ordered) > 1 and ordered[-1] > 2 * ordered[-2]:
         ordered.pop()
     return ordered[-1] if ordered else 1.0
-
-
-def text(x, y, content, size=14, anchor="start", weight="normal"):
-    return (f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}" font-weight="{weight}">'
-            f"{escape(content)}</text>")
 
 
 def bar(row, y, longest, baseline):
@@ -100,9 +94,7 @@ def svg(results):
             drawn, y = group(case, result["gpu"]["name"], y)
             parts += drawn
     height = y + MARGIN
-    head = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
-            f'role="img" font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif" fill="{TEXT}">')
-    return "\n".join([head, f"<title>{escape(title)}</title>", *parts, "</svg>"]) + "\n"
+    return picture(WIDTH, height, title, parts)
 
 
 def plot(folder):

@@ -10,15 +10,15 @@ import json
 import math
 import pathlib
 import statistics
-from xml.sax.saxutils import escape
+
+from svg import TEXT, picture, text
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "training"
 PLOT = FOLDER / "losses.svg"
 WINDOW = 25
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 900, 420, 70, 150, 56, 44
-# In the middle between black and white: as legible on a light page as on a dark one.
-TEXT, GRID = "#797979", "#79797955"
+GRID = TEXT + "55"
 COLOURS = ("#1a7f37", "#2f7fd8", "#a0793d", "#b3478f", "#c0392b", "#6c5fc7", "#148f8f")
 
 
@@ -26,11 +26,6 @@ def deviations(losses, bf16):
     """Percent that a loss lies above bf16's, the mean over a window behind each step from the first whole one on."""
     percent = [100.0 * (loss - base) / base for loss, base in zip(losses, bf16)]
     return [statistics.fmean(percent[i - WINDOW:i]) for i in range(WINDOW, len(percent) + 1)]
-
-
-def text(x, y, content, size=14, anchor="start", weight="normal", colour=TEXT):
-    return (f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}" font-weight="{weight}" '
-            f'fill="{colour}">{escape(content)}</text>')
 
 
 def grid(steps, low, high, x, y):
@@ -79,9 +74,7 @@ def svg(result):
         points = " ".join(f"{x(WINDOW + i):.1f},{y(value):.1f}" for i, value in enumerate(line))
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
         parts.append(text(WIDTH - RIGHT + 8, heights[name], name, weight="bold", colour=colour))
-    head = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
-            f'role="img" font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif" fill="{TEXT}">')
-    return "\n".join([head, f"<title>{escape(title)}</title>", *parts, "</svg>"]) + "\n"
+    return picture(WIDTH, HEIGHT, title, parts)
 
 
 def plot(folder):

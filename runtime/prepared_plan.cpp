@@ -2,6 +2,7 @@
 #include "runtime/prepared_plan.h"
 
 #include "compiler/compiler.h"
+#include "runtime/entered_device.h"
 #include "runtime/launch/bound_tensors.h"
 #include "runtime/launch/collective_call.h"
 #include "runtime/launch/kernel_call.h"
@@ -67,26 +68,6 @@ bool has_memory(const CallPart& part) {
   return part.phase != Phase::kWeights && !is_of_scales(part.phase) &&
          part.dispatch_call != kQuantize;
 }
-
-// Makes a device current for a scope. Without it each launch and each tensor map would do so.
-class EnteredDevice {
- public:
-  explicit EnteredDevice(Device& device) : device_(device), is_entered_(device.enter()) {}
-  ~EnteredDevice() {
-    if (is_entered_ && *is_entered_) device_.leave();
-  }
-  EnteredDevice(const EnteredDevice&) = delete;
-  EnteredDevice& operator=(const EnteredDevice&) = delete;
-
-  Result<void> check() const {
-    if (!is_entered_) return tl::make_unexpected(is_entered_.error());
-    return {};
-  }
-
- private:
-  Device& device_;
-  Result<bool> is_entered_;
-};
 
 // The caller's tensors of a part of the plan.
 struct PartTensors {

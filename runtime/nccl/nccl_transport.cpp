@@ -3,10 +3,10 @@
 
 #include "runtime/device_memory.h"
 #include "runtime/driver/driver_api.h"
+#include "runtime/entered_device.h"
 #include "runtime/group/rendezvous_messages.h"
 #include "runtime/nccl/abort_at.h"
 #include "runtime/nccl/communicator.h"
-#include "runtime/nccl/entered_device.h"
 
 #include <algorithm>
 #include <cstring>

@@ -23,11 +23,11 @@ import torch.distributed as dist
 ROUNDS = 30
 
 
-def exchange(to, source, sent, received):
+def exchange(source, sent, received):
     """Sends rows, [rows, columns]; the number for each rank in turn."""
     got = torch.empty((sum(received), source.shape[1]), dtype=source.dtype, device=source.device)
     dist.all_to_all_single(got, source, received, sent)
-    return got if to is None else to.copy_(got)
+    return got
 
 
 class Rank:
@@ -52,22 +52,22 @@ class Rank:
         dist.all_to_all_single(theirs, counts)
         both = torch.stack([counts, theirs]).view(2, self.ranks, -1).sum(2).tolist()  # the host waits
         self.sent, self.received = both
-        rows = exchange(None, self.rows[self.order // self.top_k], self.sent, self.received)
+        rows = exchange(self.rows[self.order // self.top_k], self.sent, self.received)
         local = torch.arange(self.experts // self.ranks, device="cuda").repeat(self.ranks)
         self.by_expert = local.repeat_interleave(theirs, output_size=sum(self.received)).argsort(stable=True)
         return rows[self.by_expert]
 
     def combine(self):
         """From the rows of this rank's experts to its tokens."""
-        home = exchange(None, self.h2[self.by_expert.argsort()], self.received, self.sent)
+        home = exchange(self.h2[self.by_expert.argsort()], self.received, self.sent)
         of_choices = home[self.order.argsort()].view(self.ids.shape[0], self.top_k, -1)
         return torch.einsum("tkh,tk->th", of_choices, self.probs.to(of_choices.dtype))
 
     def send_rows(self):
-        exchange(None, self.permuted, self.sent, self.received)
+        exchange(self.permuted, self.sent, self.received)
 
     def send_results(self):
-        exchange(None, self.unpermuted, self.received, self.sent)
+        exchange(self.unpermuted, self.received, self.sent)
 
 
 def microseconds(call):

@@ -5,10 +5,12 @@
 #include "cli/inputs/random_layer_inputs.h"
 #include "cli/inputs/split_inputs.h"
 #include "cli/tensors/routing_tensors.h"
+#include "compiler/support/file.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 #include "tests/tested_target.h"
 
+#include <fmt/core.h>
 #include <numeric>
 
 namespace moejit::testing {
@@ -97,6 +99,20 @@ std::vector<cli::TensorMap> GroupCase::results() {
     }
   }
   return results;
+}
+
+void GroupCase::expect_files(const std::filesystem::path& folder) {
+  const std::vector<cli::TensorMap> of_ranks = results();
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    // y, and of layers with backward the gradients
+    EXPECT_EQ(of_ranks[rank].size(),
+              has_backward(layer_) ? 1 + gradients_of(layer_).size() : std::size_t{1});
+    for (const auto& [name, host] : of_ranks[rank]) {
+      const auto bytes = read_file((folder / fmt::format("{}.{}", rank, name)).string());
+      ASSERT_TRUE(succeeded(bytes));
+      EXPECT_TRUE(*bytes == host.bytes) << name << " of rank " << rank;
+    }
+  }
 }
 
 const cli::TensorMap& GroupCase::one_rank() {

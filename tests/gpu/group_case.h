@@ -6,6 +6,7 @@
 #include "compiler/group_plan.h"
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -37,6 +38,9 @@ class GroupCase {
   void expect_bits_of_one_rank();
   // Returns the results of each rank.
   std::vector<cli::TensorMap> results();
+  // Expects that the results of all ranks are what files FOLDER/RANK.TENSOR hold, which processes
+  // have saved.
+  void expect_files(const std::filesystem::path& folder);
   // Returns what one rank makes of all tokens, with its intermediates.
   const cli::TensorMap& one_rank();
   const cli::TensorMap& inputs() const { return inputs_; }

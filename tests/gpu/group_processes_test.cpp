@@ -15,7 +15,7 @@ void sleep_ms(int64_t ms) {
   ::usleep(static_cast<useconds_t>(ms * 1000));  // NOLINT(concurrency-mt-unsafe)
 }
 
-// Of two, four and eight ranks.
+// Runs tests with two, four and eight ranks.
 class GroupProcesses : public ::testing::TestWithParam<int32_t> {
  protected:
   void SetUp() override {

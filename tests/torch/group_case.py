@@ -27,6 +27,13 @@ class Case:
             torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
         return module
 
+    def check(self, test, ranks, what):
+        """Lets a test fail unless the ranks' steps gave what one rank with all tokens gives, and status 0."""
+        for rank, (got, want) in enumerate(zip(ranks, self.expected())):
+            for name, tensor in want.items():
+                test.assertTrue(torch.equal(got[name], tensor), f"{name} of rank {rank}, {what}")
+        test.assertEqual([got["status"] for got in ranks], [0] * len(self.tokens))
+
     def module(self, group, **options):
         """The module of a rank, with its part of the weights."""
         module = Experts(*self.sizes, max_tokens=self.max_tokens, recipe=self.recipe, device=self.device,

@@ -11,21 +11,12 @@ import torch.distributed as dist
 
 from group_case import K_OF_GROUP, Case
 from ranks import run_on_ranks
-from support import DEVICE, E, H, I, MAX_TOKENS
+from support import DEVICE, E, H, I, MAX_TOKENS, told
 from thread_ranks import run_on_threads
 from moejit.torch import Experts, group_ops, ops
 from moejit.torch.group_memory import _allocate
 from moejit.torch.groups import layers_of
 from moejit.torch.ranks import Place, check_places
-
-
-def told(function):
-    """The sentence of the error that a function raises; None: it raises none."""
-    try:
-        function()
-    except RuntimeError as error:
-        return str(error)
-    return None
 
 
 def make(group, **options):

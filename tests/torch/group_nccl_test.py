@@ -10,22 +10,13 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from group_case import Case
-from support import DEVICE, assert_same_bits
+from support import DEVICE, assert_same_bits, told
 from thread_ranks import run_on_threads
 from moejit.torch import Experts
 from moejit.torch.groups import layers_of
 
 OVER_NCCL = {"transport": "nccl"}
 STEP = ("y", "dx", "dprobs", "dw1", "dw2")
-
-
-def told(function):
-    """The sentence of the error that a function raises; None: it raises none."""
-    try:
-        function()
-    except RuntimeError as error:
-        return str(error)
-    return None
 
 
 @unittest.skipUnless(DEVICE.type == "cpu", "simulated ranks; on GPUs gpu_group.py")
@@ -38,10 +29,7 @@ class OverNccl(unittest.TestCase):
     def check(self, recipe, tokens, **of_group):
         case = Case(recipe, tokens, of_group=of_group)
         ranks = run_on_threads(lambda group, rank: case.step(case.module(group), rank), len(tokens))
-        for rank, (got, want) in enumerate(zip(ranks, case.expected())):
-            for name, tensor in want.items():
-                self.assertTrue(torch.equal(got[name], tensor), f"{name} of rank {rank}, {recipe}, {tokens}, {of_group}")
-        self.assertEqual([got["status"] for got in ranks], [0] * len(tokens))
+        case.check(self, ranks, f"{recipe}, {tokens}, {of_group}")
 
     def test_ranks_have_the_bits_of_one_rank_with_all_tokens(self):
         for recipe in ("fp8_flow", "bf16"):

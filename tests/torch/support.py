@@ -156,3 +156,12 @@ def assert_same_bits(test, got, want):
     test.assertEqual(len(got), len(want))
     for index, (one, other) in enumerate(zip(got, want)):
         test.assertTrue(torch.equal(one, other), f"result {index} differs")
+
+
+def told(function):
+    """The sentence of the error that a function raises; None: it raises none."""
+    try:
+        function()
+    except RuntimeError as error:
+        return str(error)
+    return None

@@ -5,7 +5,8 @@
 
 namespace moejit::runtime {
 
-// Makes a device current for a scope: NCCL takes the GPU of the thread's context.
+// Makes a device current for a scope: launches in it do not each do so, and libraries that take the
+// GPU of the thread's context find it.
 class EnteredDevice {
  public:
   explicit EnteredDevice(Device& device) : device_(device), is_entered_(device.enter()) {}
