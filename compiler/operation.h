@@ -64,6 +64,7 @@ struct RouteOperation {
 enum class RowFormat {
   kBf16,
   kFp8,  // e4m3 with a scale for each row and 128 columns
+  kFp4,  // e2m1 with a scale for each row and 16 columns; of permuted rows alone
 };
 
 // Copies the rows of tokens, or the rows of a gradient, to expert order. A gradient has no
@@ -75,7 +76,7 @@ struct PermutePadOperation {
   bool quantizes = false;              // whether bf16 input is quantized to fp8 output on the way
   bool is_gradient = false;
   int64_t experts = 0;               // of the whole model; affects speed only
-  Recipe recipe = Recipe::kFp8Flow;  // of fp8 rows: whose they are
+  Recipe recipe = Recipe::kFp8Flow;  // of fp8 and fp4 rows: whose they are
   int64_t scale_sharing_k = 1;       // if it quantizes
   bool keeps_rows = false;  // if it quantizes: whether rows are also stored in the order of tokens
   bool row_tokens = false;  // whether the token of each row is written

@@ -74,6 +74,26 @@ QuantizedRows quantized_rows(const compiler::RowChainSpec& spec, const KernelTen
                                    spec.quantize == QuantizeStage::k1x128Pairs ? 2 : 1);
 }
 
+// Checks permuted rows of E2M1, of half as many bytes as columns, with words of four scales.
+void check_two_level_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                          const reference::Route& route, std::span<const float> probs,
+                          CheckList& list) {
+  const HostTensor& input = tensors.at("input");
+  const std::span<const uint8_t> scales = tensors.view<uint8_t>("input_scale_inv");
+  QuantizedRows rows{.rows = input.shape[0],
+                     .cols = input.shape[1],
+                     .q = copy_elements<uint8_t>(input),
+                     .scale_inv = std::vector<float>(scales.size() / sizeof(float))};
+  std::memcpy(rows.scale_inv.data(), scales.data(), scales.size());
+  const QuantizedRows wanted = spec.moves_probs
+                                   ? reference::permute_pad(rows, probs, route, spec.top_k).data
+                                   : reference::permute_pad(rows, route, spec.top_k);
+  std::vector<uint8_t> wanted_scales(wanted.scale_inv.size() * sizeof(float));
+  std::memcpy(wanted_scales.data(), wanted.scale_inv.data(), wanted_scales.size());
+  list.bytes(tensors, "output", wanted.q);
+  list.bytes(tensors, "output_scale_inv", wanted_scales);
+}
+
 }  // namespace
 
 void check_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors, CheckList& list) {
@@ -91,7 +111,9 @@ void check_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors
     return list.rows(tensors, "output", quantized_rows(spec, tensors));
   const reference::Route route = tensors.route();
   const std::vector<float> probs = probs_of(tensors);
-  if (stores_bf16(spec)) {
+  if (spec.load == LoadStage::kTwoLevelRows) {
+    check_two_level_rows(spec, tensors, route, probs, list);
+  } else if (stores_bf16(spec)) {
     const std::vector<uint16_t> rows = stored_rows(spec, tensors.at("input"));
     if (tensors.has("kept_output")) list.bf16(tensors, "kept_output", rows);
     list.bf16(tensors, "output",
@@ -168,7 +190,8 @@ void check_kernel(const compiler::RowChainSpec& spec, const KernelTensors& tenso
   switch (spec.load) {
     case LoadStage::kMatrixRows: return check_matrix_rows(spec, tensors, list);
     case LoadStage::kRows:
-    case LoadStage::kQuantizedRows: return check_rows(spec, tensors, list);
+    case LoadStage::kQuantizedRows:
+    case LoadStage::kTwoLevelRows: return check_rows(spec, tensors, list);
     case LoadStage::kCombinedRows: return check_unpermute(spec, tensors, list);
     case LoadStage::kGatedRows:
     case LoadStage::kUpRows: return check_activation(spec, tensors, list);

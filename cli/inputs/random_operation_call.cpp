@@ -11,6 +11,7 @@
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"
 #include "runtime/reference/row_scale.h"
+#include "runtime/reference/two_level.h"
 
 #include <algorithm>
 #include <cmath>
@@ -117,6 +118,7 @@ class RandomCall {
     if (compiler::call_dim(tensor) == CallDim::kColumnBlocks) return add_columns(tensor, *scales);
     if (tensor.dtype == DType::kF8E4M3 && scales->layout != compiler::Layout::kRowMajor)
       return add_quantized(tensor, *scales);
+    if (tensor.dtype == DType::kF4E2M1x2) return add_two_levels(tensor, *scales);
     put(tensor, random_codes(tensor));
     put(*scales, random_scales(*scales));
   }
@@ -237,6 +239,17 @@ class RandomCall {
                                   shape[1], reference::kActivationEps, sharing);
     put(tensor, rows.q);
     put(scales, rows.scale_inv);
+  }
+
+  // Adds rows of E2M1 and the scales of their blocks, below one of all rows.
+  void add_two_levels(const TensorPlan& tensor, const TensorPlan& scales) {
+    const int64_t rows = shape_of(tensor)[0], columns = 2 * shape_of(tensor)[1];
+    const auto values = reference::random_activations(rows, columns, seed_of(tensor.name));
+    const float scale = reference::two_level_expert_scale(reference::amax_of_bf16(values)).scale;
+    const auto matrix = reference::quantize_two_levels(values, rows, columns, scale,
+                                                       reference::TwoLevelBlocks::kRows);
+    put(tensor, reference::packed_row_codes(matrix));
+    put(scales, reference::row_scales(matrix));
   }
 
   // Returns codes of normal numbers that use most of the format's range.

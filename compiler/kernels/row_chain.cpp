@@ -20,6 +20,11 @@ bool stores_bf16(const RowChainSpec& spec) {
          (spec.quantize == QuantizeStage::kKeep && spec.load == LoadStage::kRows);
 }
 
+int64_t input_row_bytes(const RowChainSpec& spec) {
+  if (spec.load == LoadStage::kTwoLevelRows) return spec.columns / 2;
+  return int64_t{spec.columns} * (spec.load == LoadStage::kRows ? 2 : 1);
+}
+
 int64_t magnitudes_of_row(int64_t columns) { return ceil_div(columns, 512); }
 
 bool has_row_scale(const RowChainSpec& spec) { return spec.quantize == QuantizeStage::kRow; }
@@ -53,6 +58,7 @@ std::string_view to_string(LoadStage stage) {
   switch (stage) {
     case LoadStage::kRows: return "rows";
     case LoadStage::kQuantizedRows: return "quantized_rows";
+    case LoadStage::kTwoLevelRows: return "two_level_rows";
     case LoadStage::kMatrixRows: return "matrix_rows";
     case LoadStage::kGatedRows: return "gated_rows";
     case LoadStage::kGatedGradientRows: return "gated_gradient_rows";
@@ -149,6 +155,8 @@ int64_t stored_row_bytes(const RowChainSpec& spec) {
   if (spec.store == StoreStage::kGroupedDprobs) return 0;
   if (spec.quantize == QuantizeStage::kAmax) return 4 * magnitudes_of_row(spec.columns);
   if (spec.quantize == QuantizeStage::kExpert) return spec.columns;
+  if (spec.load == LoadStage::kTwoLevelRows)
+    return spec.columns / 2 + 8 * ceil_div(spec.columns, 128);
   // The halves of a gated row share the scale.
   if (has_row_scale(spec))
     return spec.columns + (spec.store == StoreStage::kGroupedGatedRows ? 2 : 4);
@@ -276,7 +284,8 @@ Work KernelKind<RowChainSpec>::work(const RowChainSpec& spec, const CallBounds& 
     case LoadStage::kMatrixRows:
       return {.min_bytes = matrix_rows(spec) * (2 * columns + row_bytes)};
     case LoadStage::kRows:
-    case LoadStage::kQuantizedRows: break;
+    case LoadStage::kQuantizedRows:
+    case LoadStage::kTwoLevelRows: break;
   }
   const int64_t input_row = spec.load == LoadStage::kRows ? 2 * columns : row_bytes;
   if (spec.store == StoreStage::kGroupedRows)
@@ -307,6 +316,7 @@ bool walks_permuted_rows(const RowChainSpec& spec) {
     case LoadStage::kUpGradientRows: return true;
     case LoadStage::kRows:
     case LoadStage::kQuantizedRows:
+    case LoadStage::kTwoLevelRows:
     case LoadStage::kMatrixRows:
     case LoadStage::kCombinedRows: break;
   }

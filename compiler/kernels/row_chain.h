@@ -14,6 +14,7 @@ namespace moejit::compiler {
 enum class LoadStage {
   kRows,               // bf16 rows
   kQuantizedRows,      // e4m3 rows with their compact scales
+  kTwoLevelRows,       // rows of e2m1 codes, two to a byte, with an e4m3 scale for 16 columns
   kMatrixRows,         // bf16 rows of matrices, whose sections' rows may alternate
   kGatedRows,          // bf16 rows with halves of gate and up, and the row's probability
   kGatedGradientRows,  // kGatedRows, and bf16 rows of the activation's gradient
@@ -103,6 +104,10 @@ RowChainSpec with_whole_rows(RowChainSpec spec, int32_t segments);
 
 // Returns whether the stored rows are bf16, without scales.
 bool stores_bf16(const RowChainSpec& spec);
+
+// Returns the bytes of a row of elements that kRows, kQuantizedRows or kTwoLevelRows loads, without
+// its scales.
+int64_t input_row_bytes(const RowChainSpec& spec);
 
 // Returns how many magnitudes a row of so many columns, or of halves of so many, has in kAmax.
 int64_t magnitudes_of_row(int64_t columns);

@@ -2,6 +2,7 @@
 #include "compiler/emitter/activation_text.h"
 #include "compiler/kernels/amax_columns_text.h"
 #include "compiler/kernels/kernel_kind.h"
+#include "compiler/kernels/row_chain_summary.h"
 
 #include <fmt/format.h>
 
@@ -19,6 +20,7 @@ std::string load_type(const RowChainSpec& spec) {
                  ? "LoadUnchangedRows<kColumns>"
                  : "LoadRows<kColumns>";
     case LoadStage::kQuantizedRows: return "LoadQuantizedRows<kColumns>";
+    case LoadStage::kTwoLevelRows: return "LoadTwoLevelRows<kColumns>";
     case LoadStage::kMatrixRows:
       return spec.is_interleaved ? "LoadMatrixRows<kColumns, kSections, kSectionRows, kInterleaved>"
                                  : "LoadMatrixRows<kColumns, kSections, kSectionRows>";
@@ -84,7 +86,15 @@ bool names_tokens(const RowChainSpec& spec) {
   return !has_expert_stage(spec) && (spec.tells_tokens || has_bf16_probs(spec));
 }
 
-bool names_element(const RowChainSpec& spec) { return names_tokens(spec) || stores_bf16(spec); }
+bool names_element(const RowChainSpec& spec) {
+  return names_tokens(spec) || stores_bf16(spec) || spec.load == LoadStage::kTwoLevelRows;
+}
+
+// Returns the type of the elements of permuted rows.
+std::string_view element_type(const RowChainSpec& spec) {
+  if (spec.load == LoadStage::kTwoLevelRows) return "E2m1x2";
+  return stores_bf16(spec) ? "Bf16" : "E4m3";
+}
 
 bool names_bias_dprobs(const RowChainSpec& spec) {
   return spec.adds_bias_dprobs || (spec.store == StoreStage::kRowsAndProbs && has_bf16_probs(spec));
@@ -156,7 +166,7 @@ ComposedType store_stage(const RowChainSpec& spec) {
   if (!spec.tells_dprobs) store.arguments.emplace_back("kTellsDprobs");
   if (!is_permuted(spec.store)) return store;
   if (names_element(spec) || !spec.moves_probs) store.arguments.emplace_back("kMovesProbs");
-  if (names_element(spec)) store.arguments.emplace_back(stores_bf16(spec) ? "Bf16" : "E4m3");
+  if (names_element(spec)) store.arguments.emplace_back(element_type(spec));
   if (names_tokens(spec)) store.arguments.emplace_back("kTellsTokens");
   if (has_bf16_probs(spec)) store.arguments.emplace_back("Bf16");
   return store;
@@ -173,88 +183,18 @@ std::string store_text(const RowChainSpec& spec, const ComposedType& store, bool
                                                          : text;
 }
 
-std::string load_words(LoadStage stage) {
-  switch (stage) {
-    case LoadStage::kRows: return "bf16 rows";
-    case LoadStage::kQuantizedRows: return "e4m3 rows with their scales";
-    case LoadStage::kMatrixRows: return "bf16 rows of matrices";
-    case LoadStage::kGatedRows: return "bf16 rows of gate and up";
-    case LoadStage::kGatedGradientRows:
-      return "bf16 rows of gate, up and the activation's gradient";
-    case LoadStage::kUpRows: return "bf16 rows of up";
-    case LoadStage::kUpGradientRows: return "bf16 rows of up and the activation's gradient";
-    case LoadStage::kCombinedRows: return "the sum of each token's bf16 rows";
-  }
-  return {};
-}
-
-std::string transform_words(const RowChainSpec& spec) {
-  switch (spec.transform) {
-    case TransformStage::kIdentity: return "";
-    case TransformStage::kActivationProbability:
-      return fmt::format("{} * probability, ", spec.activation.preset);
-    case TransformStage::kActivationBackward:
-      return fmt::format("gradients of {} and probability, ",
-                         has_gate(spec.activation) ? "gate, up" : "up");
-  }
-  return {};
-}
-
-std::string quantize_words(QuantizeStage stage) {
-  switch (stage) {
-    case QuantizeStage::kNone: return "rounded to bf16";
-    case QuantizeStage::kKeep: return "unchanged";
-    case QuantizeStage::k1x128: return "to e4m3, one power-of-two scale for 128 columns of a row";
-    case QuantizeStage::k1x128Pairs:
-      return "to e4m3, one power-of-two scale for 256 columns of a row";
-    case QuantizeStage::k1x128Rounded:
-      return "rounded to bf16, to e4m3, one power-of-two scale for 128 columns of a row";
-    case QuantizeStage::kExpert: return "rounded to bf16 and cast with the scale of its expert";
-    case QuantizeStage::kAmax: return "the largest magnitude of 512 columns of a row";
-    case QuantizeStage::k1x32: return "to e4m3, one E8M0 scale for 32 columns of a row";
-    case QuantizeStage::k1x32Values:
-      return "rounded to values of e4m3, one E8M0 scale for 32 columns of a row";
-    case QuantizeStage::kRow: return "rounded to bf16, to e4m3, one power-of-two scale for a row";
-  }
-  return {};
-}
-
-std::string store_words(const RowChainSpec& spec) {
-  switch (spec.store) {
-    case StoreStage::kRows: return "in their order";
-    case StoreStage::kGroupedRows: return "in their order, pad rows as zeros";
-    case StoreStage::kGroupedGatedRows:
-    case StoreStage::kGroupedUpRows:
-      return fmt::format("in their order, pad rows as zeros{}",
-                         spec.tells_dprobs ? ", beside a partial sum of each segment" : "");
-    case StoreStage::kGroupedDprobs: return "as a partial sum of each segment, pad rows as zeros";
-    case StoreStage::kPermuted: return "to every destination of the row, and pad rows";
-    case StoreStage::kRowsAndPermuted:
-      return "in their order and to every destination of the row, and pad rows";
-    case StoreStage::kRowsAndProbs:
-      return "in their order, and the gradients of their probabilities";
-  }
-  return {};
-}
-
-std::string summary_of(const RowChainSpec& spec) {
-  if (spec.store == StoreStage::kGroupedDprobs)
-    return fmt::format("{}, the gradient of the probability, stored {}", load_words(spec.load),
-                       store_words(spec));
-  if (spec.quantize == QuantizeStage::kAmax)
-    return fmt::format("{}, {}{}{}", load_words(spec.load), transform_words(spec),
-                       quantize_words(spec.quantize),
-                       is_permuted(spec.store) ? ", to every destination of the row" : "");
-  return fmt::format("{}, {}{}, stored {}", load_words(spec.load), transform_words(spec),
-                     quantize_words(spec.quantize), store_words(spec));
-}
-
 std::string_view stored_type(const RowChainSpec& spec) {
   if (spec.store == StoreStage::kGroupedDprobs || spec.quantize == QuantizeStage::kAmax)
     return "f32";
   if (spec.quantize == QuantizeStage::kExpert)
     return spec.format == DType::kF8E5M2 ? "e5m2" : "e4m3";
+  if (spec.load == LoadStage::kTwoLevelRows) return "e2m1";
   return stores_bf16(spec) ? "bf16" : "e4m3";
+}
+
+std::string_view loaded_type(const RowChainSpec& spec) {
+  if (spec.load == LoadStage::kTwoLevelRows) return "e2m1";
+  return spec.load == LoadStage::kQuantizedRows ? "e4m3" : "bf16";
 }
 
 // Returns whether the kernel finds scales, of blocks or rows.
@@ -297,9 +237,8 @@ KernelText KernelKind<RowChainSpec>::text(const RowChainSpec& spec) {
                         (has_row_scale(spec) && is_permuted(spec.store)) || spec.adds_bias_dprobs ||
                         !spec.tells_dprobs || (spec.is_interleaved && is_gated(spec.store));
   KernelText text{
-      .types =
-          fmt::format("{}{}_{}", has_activation(spec) ? spec.activation.preset + "_" : "",
-                      spec.load == LoadStage::kQuantizedRows ? "e4m3" : "bf16", stored_type(spec)),
+      .types = fmt::format("{}{}_{}", has_activation(spec) ? spec.activation.preset + "_" : "",
+                           loaded_type(spec), stored_type(spec)),
       .tile = has_row_scale(spec) ? fmt::format("1x{}", spec.columns) : "1x128",
       .summary = summary_of(spec),
       .includes = includes_of(spec),

@@ -9,6 +9,7 @@ int32_t usual_threads_per_sm(const RowChainSpec& spec) {
     case LoadStage::kCombinedRows: return spec.top_k <= 8 ? 1024 : 768;
     case LoadStage::kRows:
     case LoadStage::kQuantizedRows:
+    case LoadStage::kTwoLevelRows:
     case LoadStage::kMatrixRows:
     case LoadStage::kGatedRows:
     case LoadStage::kUpRows:

@@ -100,10 +100,15 @@ void visit(PermutePadOperation& operation, FieldVisitor& visitor) {
     visit_rows(operation.recipe, operation.scale_sharing_k, visitor);
     visitor.boolean("keep_rows", operation.keeps_rows);
   } else {
-    visitor.choice("format", operation.format, std::array{RowFormat::kFp8, RowFormat::kBf16},
-                   {"fp8", "bf16"});
+    visitor.choice("format", operation.format,
+                   std::array{RowFormat::kFp8, RowFormat::kBf16, RowFormat::kFp4},
+                   {"fp8", "bf16", "fp4"});
     if (operation.format == RowFormat::kFp8)
       visitor.choice("recipe", operation.recipe, kRowRecipes);
+    if (operation.format == RowFormat::kFp4) {
+      operation.recipe = Recipe::kNvfp4;
+      visitor.choice("recipe", operation.recipe, std::array{Recipe::kNvfp4});
+    }
     visitor.integer("experts", operation.experts, kExpertsRange);
   }
   if (operation.is_gradient) return;

@@ -82,6 +82,7 @@ Dim groups_of(const Dim& dim) {
 
 PartsBuilder::Scaled scaled_rows(std::string role, const Dim& rows, const Dim& columns,
                                  const Format& codes) {
+  if (has_two_levels(codes)) return two_level_rows(std::move(role), rows, columns);
   if (codes.rule == ScaleRule::kE8m0)
     return {.role = std::move(role),
             .shape = {rows, columns},

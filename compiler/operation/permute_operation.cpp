@@ -25,7 +25,8 @@ PermutePad kind_of(const PermutePadOperation& operation) {
                   .experts = static_cast<int32_t>(operation.experts),
                   .local_experts = static_cast<int32_t>(operation.tokens.local_experts),
                   .top_k = static_cast<int32_t>(operation.tokens.top_k),
-                  .probs = dtype_of(operation.topk_probs_dtype)};
+                  .probs = dtype_of(operation.topk_probs_dtype),
+                  .has_two_levels = operation.format == RowFormat::kFp4};
   if (operation.quantizes)
     kind.quantize =
         QuantizeRows{.columns = kind.columns,

@@ -23,7 +23,8 @@ bool is_permuted(const RowChainSpec& spec) {
 
 // Returns whether L2 may be asked for rows in bursts.
 bool may_have_bursts(const RowChainSpec& spec) {
-  return spec.store == StoreStage::kPermuted && spec.quantize == QuantizeStage::kKeep;
+  return spec.store == StoreStage::kPermuted && spec.quantize == QuantizeStage::kKeep &&
+         input_row_bytes(spec) % 16 == 0;
 }
 
 bool touches_permuted_rows(const RowChainSpec& spec) {
@@ -42,6 +43,7 @@ int32_t enough_registers(const RowChainSpec& spec) {
   switch (spec.load) {
     case LoadStage::kRows:
     case LoadStage::kQuantizedRows:
+    case LoadStage::kTwoLevelRows:
     case LoadStage::kMatrixRows:
       return is_scattered ? by_segments(32, 64, 80) : by_segments(32, 40, 64);
     case LoadStage::kGatedRows:
@@ -60,9 +62,8 @@ int32_t step_segments(const RowChainSpec& spec) {
 
 // Returns the spec with as many rows in a burst as fit into so many bytes. A burst is whole steps.
 RowChainSpec with_burst(RowChainSpec spec, int64_t bytes) {
-  const int64_t row_bytes = int64_t{spec.columns} * (spec.load == LoadStage::kRows ? 2 : 1);
   const int64_t step = step_segments(spec);
-  spec.rows_per_burst = static_cast<int32_t>(bytes / row_bytes / step * step);
+  spec.rows_per_burst = static_cast<int32_t>(bytes / input_row_bytes(spec) / step * step);
   return spec;
 }
 

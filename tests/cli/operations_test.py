@@ -31,6 +31,19 @@ class Operations(tool.ToolTest):
             self.assertEqual(written | {"status"}, checked | {"status"}, path.stem)
             self.assertTrue(report["check"]["passed"])
 
+    def test_rows_of_any_format_are_permuted_and_checked(self):
+        routed = {"max_tokens": 40, "top_k": 3, "local_experts": 5, "splits_alignment": 16}
+        for name in ("permute_pad", "permute_pad_grad"):
+            for fields in ({"recipe": "mxfp8", "columns": 2896}, {"format": "fp4", "columns": 2896},
+                           {"format": "fp4", "columns": 16}):
+                path = self.write("permute.json", {"operation": name, **routed, **fields})
+                report = self.succeed_json("run", path, "--target", "sim", "--check", "--output", "out.safetensors")
+                self.assertTrue(report["check"]["passed"])
+                self.assertEqual(len(report["check"]["tensors"]), 3 if name == "permute_pad" else 2)
+            self.assertEqual(self.succeed_json("run", path, "--target", "sim", "--check", "--tokens", "0")["rows"], 0)
+        dtype, shape, _ = read_safetensors(self.folder / "out.safetensors")["output"]
+        self.assertEqual((dtype, shape[1]), ("F4_E2M1X2", 8))
+
     def test_the_output_of_one_is_the_input_of_the_next(self):
         routed = {"max_tokens": 16, "top_k": 2, "local_experts": 4, "splits_alignment": 16}
         route = self.write("route.json", {"operation": "route", **routed})

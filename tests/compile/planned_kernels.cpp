@@ -167,7 +167,8 @@ void add_chains(std::map<std::string, PlannedKernel>& all) {
                                   .threads = 256 * sharing});
     }
   }
-  for (const auto load : {compiler::LoadStage::kQuantizedRows, compiler::LoadStage::kRows})
+  for (const auto load : {compiler::LoadStage::kQuantizedRows, compiler::LoadStage::kRows,
+                          compiler::LoadStage::kTwoLevelRows})
     add(compiler::RowChainSpec{.load = load,
                                .quantize = compiler::QuantizeStage::kKeep,
                                .store = compiler::StoreStage::kPermuted,
@@ -175,6 +176,12 @@ void add_chains(std::map<std::string, PlannedKernel>& all) {
                                .local_experts = 8,
                                .top_k = 8,
                                .rows_per_burst = 208});
+  add(compiler::RowChainSpec{.load = compiler::LoadStage::kTwoLevelRows,
+                             .quantize = compiler::QuantizeStage::kKeep,
+                             .store = compiler::StoreStage::kPermuted,
+                             .columns = 2896,
+                             .local_experts = 8,
+                             .top_k = 12});
   for (const int32_t top_k : {1, 4, 8, 10, 16, 17, 22, 32, 40}) {
     for (const int32_t columns : {1, 6, 16, 23}) {
       add(compiler::RowChainSpec{.load = compiler::LoadStage::kCombinedRows,

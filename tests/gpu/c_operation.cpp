@@ -67,7 +67,7 @@ COperation::~COperation() {
 }
 
 int64_t COperation::bytes_of(const DLTensor& tensor) {
-  int64_t bytes = tensor.dtype.bits / 8;
+  int64_t bytes = tensor.dtype.bits * tensor.dtype.lanes / 8;
   for (int32_t d = 0; d < tensor.ndim; ++d) bytes *= tensor.shape[d];
   return bytes;
 }

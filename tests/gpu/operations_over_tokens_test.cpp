@@ -3,6 +3,7 @@
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"
 #include "runtime/reference/route.h"
+#include "runtime/reference/two_level.h"
 #include "tests/gpu/c_operation.h"
 #include "tests/support/matchers.h"
 
@@ -136,6 +137,43 @@ TEST_F(OperationOverTokens, PermutesRowsInBf16) {
   EXPECT_TRUE(matches(compare_bf16(
       {"output", kColumns}, first_rows(operation.read<uint16_t>("output"), routed, kColumns),
       reference::permute_pad_bf16(input, kColumns, routed.probs, routed.route, kTopK))));
+}
+
+// What a GEMM of Blackwell would read: rows that are cast below one scale of all tokens, permuted
+// and swizzled, are those that are cast in the order of experts.
+TEST_F(OperationOverTokens, PermutesRowsInFp4AsIfTheyWereCastAfterwards) {
+  constexpr int64_t kCodes = kColumns / 2, kScales = 8 * kBlocks;
+  const Routed routed;
+  const auto x = bf16_rows(kTokens, 11);
+  const float scale = reference::two_level_expert_scale(reference::amax_of_bf16(x)).scale;
+  const auto cast = [scale](const std::vector<uint16_t>& rows, int64_t count) {
+    return reference::quantize_two_levels(rows, count, kColumns, scale,
+                                          reference::TwoLevelBlocks::kRows);
+  };
+  const auto given = cast(x, kTokens);
+  COperation operation(example_operation("permute_pad", "fp8", "fp4"));
+  operation.give("input", {kTokens, kCodes}, reference::packed_row_codes(given));
+  operation.give("input_scale_inv", {kTokens, kScales}, reference::row_scales(given));
+  operation.give("probs", {kTokens, kTopK}, routed.probs);
+  give_route(operation, routed);
+  operation.want("output", {kRows, kCodes});
+  operation.want("output_scale_inv", {kRows, kScales});
+  operation.want("output_probs", {kRows});
+  ASSERT_TRUE(is_ok(operation.run()));
+  const auto permuted = reference::permute_pad_bf16(x, kColumns, routed.probs, routed.route, kTopK);
+  const auto wanted = cast(permuted, routed.route.rows());
+  EXPECT_TRUE(matches(compare_bytes({"output", kCodes},
+                                    first_rows(operation.read<uint8_t>("output"), routed, kCodes),
+                                    reference::packed_row_codes(wanted))));
+  const auto scales = first_rows(operation.read<uint8_t>("output_scale_inv"), routed, kScales);
+  EXPECT_TRUE(
+      matches(compare_bytes({"output_scale_inv", kScales}, scales, reference::row_scales(wanted))));
+  reference::TransposeGroups groups{
+      .counts = routed.route.counts, .offs = routed.route.offs, .output_offs = {0}};
+  for (const int32_t count : groups.counts)
+    groups.output_offs.push_back(groups.output_offs.back() + (count + 127) / 128 * 128);
+  EXPECT_EQ(reference::swizzled_row_scales(scales, kColumns, groups),
+            reference::swizzled_row_scales(reference::row_scales(wanted), kColumns, groups));
 }
 
 TEST_F(OperationOverTokens, QuantizesAndPermutesRows) {

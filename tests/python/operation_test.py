@@ -70,6 +70,27 @@ class OperationTest(PackageTest):
         self.assertEqual(list(got), [float(sum(max(row, 0) for row in row_map[2 * token:2 * token + 2]))
                                      for token in range(TOKENS)])
 
+    def test_packed_rows_are_permuted_with_their_scales(self):
+        permute = moejit.Operation({"operation": "permute_pad", "max_tokens": 8, "top_k": TOP_K, "local_experts": EXPERTS,
+                                    "splits_alignment": ALIGNMENT, "columns": 144, "format": "fp4"}, "sim")
+        self.assertEqual({permute.tensors[name].dtype for name in ("input", "output")}, {"F4_E2M1X2"})
+        tensors = permute.prepare(test_engine()).allocate(TOKENS)
+        counts, offs, row_map = route_of(IDS)
+        codes = [bytes([16 * token + 1 + column % 7 for column in range(72)]) for token in range(TOKENS)]
+        scales = [bytes([16 * token + 2 + column % 5 for column in range(16)]) for token in range(TOKENS)]
+        for name, values in (("counts", counts), ("offs", offs), ("row_map", row_map)):
+            tensors[name].write(array.array("i", values))
+        tensors["probs"].write(array.array("f", [0.5] * len(IDS)))
+        tensors["input"].write(b"".join(codes))
+        tensors["input_scale_inv"].write(b"".join(scales))
+        permute.run(tensors)
+        for name, rows, size in (("output", codes, 72), ("output_scale_inv", scales, 16)):
+            wanted = bytearray(offs[-1] * size)
+            for choice, row in enumerate(row_map):
+                if row >= 0:
+                    wanted[size * row:size * (row + 1)] = rows[choice // TOP_K]
+            self.assertEqual(bytes(tensors[name].read())[:len(wanted)], bytes(wanted), name)
+
     def test_plain_memory_serves(self):
         quantize = self.prepared("quantize")
         ones = shaped(bf16_bits([448.0] * TOKENS * COLUMNS), (TOKENS, COLUMNS))

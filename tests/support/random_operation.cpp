@@ -120,7 +120,7 @@ class OperationMaker {
     name(fmt::format("{}permute_pad{}", quantizes ? "quantize_" : "", is_gradient ? "_grad" : ""));
     add_routed_tokens();
     add("columns", width());
-    if (!quantizes) add_choice("format", {"fp8", "bf16"});
+    if (!quantizes) add_choice("format", {"fp8", "bf16", "fp4"});
     if (quantizes) add_recipe(true);
     if (quantizes) add_flag("keep_rows");
     if (is_gradient) return;

@@ -14,9 +14,9 @@ namespace {
 // none. Measured: it pays if a token has 8 rows here, but not if it has one, and not if rows are
 // quantized on the way, where twice as many bytes are read. Bursts of 2 to 4 MiB are better than
 // smaller and larger ones.
-int32_t rows_per_burst(const PermutePad& permute, bool has_scales, int64_t max_tokens) {
+int32_t rows_per_burst(const PermutePad& permute, int64_t row_bytes, int64_t max_tokens) {
   constexpr int64_t kBytes = int64_t{3} << 20, kWholeSteps = 16, kLeastRowsOfToken = 6;
-  const int64_t row_bytes = int64_t{permute.columns} * (has_scales ? 1 : 2);
+  if (row_bytes % 16 != 0) return 0;  // L2 is asked for multiples of 16 bytes
   const int64_t rows = kBytes / row_bytes / kWholeSteps * kWholeSteps;
   const bool pays = permute.top_k * permute.local_experts >= kLeastRowsOfToken * permute.experts &&
                     max_tokens > 2 * rows;
@@ -46,8 +46,10 @@ KernelPlan permute_as_they_are(const Operation& operation, const PermutePad& per
                                const KernelContext& context) {
   const bool has_scales = !read_of(operation, "input").scale_inv.empty();
   RowChainSpec spec = permuting_spec(operation, permute);
-  spec.load = has_scales ? LoadStage::kQuantizedRows : LoadStage::kRows;
-  spec.rows_per_burst = rows_per_burst(permute, has_scales, context.bounds.max_tokens);
+  spec.load = permute.has_two_levels ? LoadStage::kTwoLevelRows
+              : has_scales           ? LoadStage::kQuantizedRows
+                                     : LoadStage::kRows;
+  spec.rows_per_burst = rows_per_burst(permute, input_row_bytes(spec), context.bounds.max_tokens);
   KernelPlan kernel{
       .spec = spec,
       .reasons = {"rows are read once in token order and written to their destinations; pad rows "

@@ -22,6 +22,7 @@ struct PermutePad {
   int32_t top_k = 0;
   DType probs = DType::kF32;                  // type of the probabilities that move; kF32 or kBF16
   std::optional<QuantizeRows> quantize = {};  // how rows are quantized on the way, if they are
+  bool has_two_levels = false;                // whether input and output are e2m1 with their scales
   bool finds_amax = false;
   AmaxColumns amax = {};  // columns of a state amax, which a cast raises to largest magnitudes
 };

@@ -11,8 +11,9 @@ namespace moejit::device {
 struct RowChainParams {
   // Load stages
   const void* input;             // kRows: bf16 [rows, C]; kQuantizedRows: e4m3 [rows, C];
-                                 // gated: bf16 [P, 2C]; kUpRows, kCombinedRows: bf16 [P, C]
-  const float* input_scale_inv;  // kQuantizedRows: [rows, B]
+                                 // kTwoLevelRows: e2m1 [rows, C / 2]; gated: bf16 [P, 2C];
+                                 // kUpRows, kCombinedRows: bf16 [P, C]
+  const float* input_scale_inv;  // kQuantizedRows: [rows, B]; kTwoLevelRows: e4m3 [rows, 8B]
   const void* gradient;          // gated and up gradient rows: bf16 [P, C]
   const void* probs;             // gated, up: f32 [P]; kPermuted stores: topk_probs [T, K], f32
                                  // or bf16
@@ -20,9 +21,11 @@ struct RowChainParams {
   const int32_t* counts;         // [E], grouped and permuted stores
   const int32_t* offs;           // [E + 1], grouped and permuted stores
   // Store stages
-  void* output;             // [rows, C] e4m3 or bf16; kGroupedGatedRows: [P, 2 * pitch]; with
-                            // expert_scales e4m3 or e5m2; amax stores: f32 [P, ceil(C / 512)]
-  float* output_scale_inv;  // [rows, B] where quantized; then kGroupedGatedRows: [P, 2B]
+  void* output;             // [rows, C] e4m3 or bf16; e2m1: [P, C / 2]; kGroupedGatedRows: [P, 2 *
+                            // pitch]; with expert_scales e4m3 or e5m2; amax stores: f32 [P,
+                            // ceil(C / 512)]
+  float* output_scale_inv;  // [rows, B] where quantized, of e2m1 e4m3 [P, 8B]; then
+                            // kGroupedGatedRows: [P, 2B]
   float* output_probs;      // [P], permuted stores
   int32_t* row_tokens;      // [P], permuted stores that are asked for it: whose row it is
   float* output_dprobs;     // [P, B], kGroupedGatedRows, kGroupedUpRows, kGroupedDprobs

@@ -6,6 +6,7 @@
 // many threads an SM should hold, with the registers that this leaves to each. kRowBytes: of a row
 // of `input`, where L2 may be asked for whole ones.
 
+#include "moejit_device/core/two_level_segment.cuh"
 #include "moejit_device/stage/contract.cuh"
 #include "moejit_device/stage/interleaved.cuh"
 
@@ -57,6 +58,32 @@ struct LoadQuantizedRows {
     return segment;
   }
   MOEJIT_DEVICE static QuantizedSegment unpack(const Fetched& fetched) { return fetched; }
+};
+
+// Rows of two codes of E2M1 to a byte, and their scales of E4M3. Uses input [rows, C / 2] and
+// input_scale_inv, bytes [rows, 8 ceil(C / 128)].
+template <int32_t kColumns_>
+struct LoadTwoLevelRows {
+  static constexpr int32_t kColumns = kColumns_;
+  static constexpr int32_t kRowBytes = kColumns / 2;
+  static constexpr int32_t kSegmentsInFlight = 2;
+  static constexpr int32_t kThreadsPerSm = 1024;
+  using Fetched = TwoLevelSegment;
+
+  MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
+                                     const SegmentPosition<kColumns>& at) {
+    const auto codes = ptx::global(static_cast<const E2m1x2*>(params.input));
+    const auto scales = ptx::as<const Bytes8>(ptx::global(params.input_scale_inv));
+    TwoLevelSegment segment = {};
+    if (!at.is_real()) return segment;
+    segment.scales = ptx::load_streaming(scales + at.scale_offset());
+    const int32_t column = code_column();
+    if (at.is_inside(column)) {
+      segment.codes = ptx::load_streaming(ptx::as<const Bytes8>(codes + at.offset(column) / 2));
+    }
+    return segment;
+  }
+  MOEJIT_DEVICE static TwoLevelSegment unpack(const Fetched& fetched) { return fetched; }
 };
 
 // Returns the factors of permuted rows.

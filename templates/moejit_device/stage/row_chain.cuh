@@ -66,6 +66,10 @@
 //                             StorePermuted<kColumns, kTopK, kLocalExperts, kMovesProbs, Bf16>,
 //                             kThreads, kSegmentsInFlight>;
 //     and QuantizeNone instead of Quantize1x128.
+//   permute_pad of rows of e2m1:
+//     using Kernel = RowChain<LoadTwoLevelRows<kColumns>, TransformIdentity, QuantizeKeep,
+//                             StorePermuted<kColumns, kTopK, kLocalExperts, kMovesProbs, E2m1x2>,
+//                             kThreads, kSegmentsInFlight>;
 //   unpermute:
 //     using Kernel = RowChain<LoadCombinedRows<kColumns, kTopK>, TransformIdentity, QuantizeNone,
 //                             StoreRows<kColumns>, kThreads, kSegmentsInFlight>;

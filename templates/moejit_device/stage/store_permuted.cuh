@@ -3,6 +3,7 @@
 
 // Store stages that write a token's row to every destination that row_map gives it.
 
+#include "moejit_device/core/two_level_segment.cuh"
 #include "moejit_device/stage/destinations.cuh"
 #include "moejit_device/stage/store_rows.cuh"
 
@@ -10,12 +11,32 @@ namespace moejit::device {
 
 namespace detail {
 
-// Writes zeros to the pad rows of all groups: data, kScales scales of a row and, if they move,
-// probabilities. The rows are dealt out to the warps of the grid one by one; the lanes of a warp
-// look up 32 of its rows at a time.
+// A row of Elements: how many columns an element holds, what is stored of a row at once, and the
+// words of a row's scales.
+template <typename Element, int32_t kColumns>
+struct RowOf {
+  static constexpr int32_t kElementColumns = 1;
+  using Run = Bytes16;
+  static constexpr int32_t kScaleWords =
+      sizeof(Element) == sizeof(E4m3) ? ceil_div(kColumns, kSegmentColumns) : 0;
+  MOEJIT_DEVICE static void store_run(ptx::GlobalPtr<Run> place) {
+    ptx::store_streaming(place, Run{});
+  }
+};
+// Rows of codes start at multiples of 8 bytes, so they are stored 8 bytes at a time.
+template <int32_t kColumns>
+struct RowOf<E2m1x2, kColumns> {
+  static constexpr int32_t kElementColumns = 2;
+  using Run = Bytes8;
+  static constexpr int32_t kScaleWords = 2 * ceil_div(kColumns, kSegmentColumns);
+  MOEJIT_DEVICE static void store_run(ptx::GlobalPtr<Run> place) { ptx::store(place, Run{}); }
+};
+
+// Writes zeros to the pad rows of all groups: data, kScales words of a row's scales and, if they
+// move, probabilities. The rows are dealt out to the warps of the grid one by one; the lanes of a
+// warp look up 32 of its rows at a time.
 template <int32_t kColumns, int32_t kLocalExperts, bool kMovesProbs, typename Element,
-          int32_t kScales =
-              sizeof(Element) == sizeof(E4m3) ? ceil_div(kColumns, kSegmentColumns) : 0>
+          int32_t kScales = RowOf<Element, kColumns>::kScaleWords>
 struct PadRowWriter {
   const RowChainParams& params;
 
@@ -35,11 +56,14 @@ struct PadRowWriter {
 
  private:
   MOEJIT_DEVICE void write_zeros(int64_t row) const {
-    constexpr int32_t kRun = 16 / sizeof(Element);
-    const auto data = ptx::global(static_cast<Element*>(params.output)) + row * kColumns;
+    using Row = RowOf<Element, kColumns>;
+    using Run = typename Row::Run;
+    constexpr int32_t kElements = kColumns / Row::kElementColumns;
+    constexpr int32_t kRun = sizeof(Run) / sizeof(Element);
+    const auto data = ptx::global(static_cast<Element*>(params.output)) + row * kElements;
     const int32_t lane = ptx::lane_index();
-    for (int32_t column = kRun * lane; column < kColumns; column += kRun * 32) {
-      ptx::store_streaming(ptx::as<Bytes16>(data + column), Bytes16{});
+    for (int32_t i = kRun * lane; i < kElements; i += kRun * 32) {
+      Row::store_run(ptx::as<Run>(data + i));
     }
     if constexpr (kScales > 0) {
       const auto scales = ptx::global(params.output_scale_inv) + row * kScales;
@@ -53,12 +77,13 @@ struct PadRowWriter {
 
 }  // namespace detail
 
-// A token's row of Elements, with its scales if these are e4m3, to each of its destinations and,
-// with kMovesProbs, its probability beside them; where that is 0, the data is zeros (scales are
-// kept). Pad rows of the groups become zeros. Uses row_map [T, K], counts [E], offs [E + 1],
-// output [P, C]; for e4m3 output_scale_inv [P, ceil(C / 128)]; with kMovesProbs probs [T, K] and
-// output_probs [P]. With kTellsTokens row_tokens [P] gets the token of each real row, or ~token
-// where the data is zeros. Prob is the type of probs: float or Bf16.
+// A token's row of Elements, with its scales if these are e4m3 or e2m1, to each of its destinations
+// and, with kMovesProbs, its probability beside them; where that is 0, the data is zeros (scales
+// are kept). Pad rows of the groups become zeros. Uses row_map [T, K], counts [E], offs [E + 1],
+// output [P, C], of e2m1 [P, C / 2]; for e4m3 output_scale_inv [P, ceil(C / 128)], for e2m1 bytes
+// [P, 8 ceil(C / 128)]; with kMovesProbs probs [T, K] and output_probs [P]. With kTellsTokens
+// row_tokens [P] gets the token of each real row, or ~token where the data is zeros. Prob is the
+// type of probs: float or Bf16.
 template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs_ = true,
           typename Element = E4m3, bool kTellsTokens = false, typename Prob = float>
 struct StorePermuted {
@@ -148,12 +173,27 @@ struct StorePermuted {
                            is_zero ? Bytes16{} : segment.run[run]);
     }
   }
+  MOEJIT_DEVICE static void store_data(const RowChainParams& params,
+                                       const SegmentPosition<kColumns>& at, int32_t row,
+                                       bool is_zero, const TwoLevelSegment& segment) {
+    const int32_t column = code_column();
+    if (!at.is_inside(column)) return;
+    const auto output = ptx::global(static_cast<E2m1x2*>(params.output));
+    ptx::store(ptx::as<Bytes8>(output + at.offset_in_row(row, column) / 2),
+               is_zero ? Bytes8{} : segment.codes);
+  }
 
   MOEJIT_DEVICE static void store_scale(const RowChainParams& params,
                                         const SegmentPosition<kColumns>& at, int32_t row,
                                         const QuantizedSegment& segment) {
     ptx::store(ptx::global(params.output_scale_inv) + at.scale_offset_in_row(row),
                segment.scale_inv);
+  }
+  MOEJIT_DEVICE static void store_scale(const RowChainParams& params,
+                                        const SegmentPosition<kColumns>& at, int32_t row,
+                                        const TwoLevelSegment& segment) {
+    const auto scales = ptx::as<Bytes8>(ptx::global(params.output_scale_inv));
+    ptx::store(scales + at.scale_offset_in_row(row), segment.scales);
   }
   MOEJIT_DEVICE static void store_scale(const RowChainParams&, const SegmentPosition<kColumns>&,
                                         int32_t, const Bf16Segment&) {}

@@ -131,6 +131,34 @@ TEST(OperationKernels, MakePackedCodesBelowOneScaleOfEachExpert) {
   EXPECT_TRUE(std::get<TwoLevelCastSpec>(weights.kernels.front().spec).has_tiles);
 }
 
+// One launch moves codes and scales; L2 is asked for rows where these are multiples of 16 bytes.
+TEST(OperationKernels, MovePackedRowsWithTheirScales) {
+  const auto permuted = [](std::string_view name, std::string_view columns) {
+    return plan_of(operation_of(fmt::format(
+        R"({{"operation": "{}", "max_tokens": 16384, "top_k": 8, "local_experts": 8,
+             "splits_alignment": 16, "columns": {}, "format": "fp4"}})",
+        name, columns)));
+  };
+  for (const std::string_view name : {"permute_pad", "permute_pad_grad"}) {
+    const Plan plan = permuted(name, "2896");
+    ASSERT_EQ(plan.kernels.size(), 1U);
+    for (const std::string_view rows : {"input", "output"}) {
+      const TensorPlan& codes = *find_tensor(plan, rows);
+      const TensorPlan& scales = *find_tensor(plan, fmt::format("{}_scale_inv", rows));
+      EXPECT_EQ(codes.dtype, DType::kF4E2M1x2);
+      EXPECT_EQ(codes.shape.back().value, 1448);
+      EXPECT_EQ(scales.dtype, DType::kF8E4M3);
+      EXPECT_EQ(scales.shape.back().value, 184);  // 181 blocks, in words of 128 columns
+    }
+    const auto& spec = std::get<RowChainSpec>(plan.kernels.front().spec);
+    EXPECT_EQ(spec.load, LoadStage::kTwoLevelRows);
+    EXPECT_EQ(spec.moves_probs, name == "permute_pad");
+    EXPECT_EQ(spec.rows_per_burst, 0);
+    EXPECT_EQ(std::get<RowChainSpec>(permuted(name, "2880").kernels.front().spec).rows_per_burst,
+              (int64_t{3} << 20) / 1440 / 16 * 16);
+  }
+}
+
 TEST(OperationKernels, RefuseWhatGroupsDoNotHave) {
   const auto refusal = [](const std::string& json) {
     const auto plan = plan_operation(operation_of(json), Target{});

@@ -82,6 +82,12 @@ TEST(ParseOperation, SaysWhatIsWrongAndWhere) {
       {R"({"operation": "permute_pad", "max_tokens": 4, "top_k": 1, "local_experts": 4,
            "columns": 64, "experts": 2})",
        ErrorCode::kInvalidValue, "$.experts: got 2 with 4 of them local"},
+      {R"({"operation": "permute_pad", "max_tokens": 4, "top_k": 1, "local_experts": 4,
+           "columns": 64, "format": "fp4", "recipe": "mxfp8"})",
+       ErrorCode::kInvalidValue, R"($.recipe: got "mxfp8", wanted "nvfp4")"},
+      {R"({"operation": "permute_pad", "max_tokens": 4, "top_k": 1, "local_experts": 4,
+           "columns": 64, "format": "fp16"})",
+       ErrorCode::kInvalidValue, R"(wanted one of "fp8", "bf16", "fp4")"},
   };
   for (const Refused& wrong : all) {
     const auto operation = parse_operation(wrong.json, "operation");

@@ -144,6 +144,9 @@ TEST(ChainWork, CountsIdsAndProbabilitiesInTheDTypesOfTheSpec) {
                        .probs = DType::kBF16};
   const int64_t row = 272 + 4 * 3;
   EXPECT_EQ(bytes(permute), 6 * row + 48 * (row + 4) + (4 + 2) * choices);
+  permute.load = LoadStage::kTwoLevelRows;
+  const int64_t packed = 136 + 8 * 3;
+  EXPECT_EQ(bytes(permute), 6 * packed + 48 * (packed + 4) + (4 + 2) * choices);
   RowChainSpec unpermute{.load = LoadStage::kCombinedRows,
                          .quantize = QuantizeStage::kNone,
                          .store = StoreStage::kRowsAndProbs,
