@@ -18,6 +18,7 @@
 //       CombineArrived<ArrivedSums<Exchange, kColumns>, Exchange, kHasDprobs, float, kThreads>;
 
 #include "moejit_device/core/probability.cuh"
+#include "moejit_device/core/segment_sum.cuh"
 #include "moejit_device/exchange/chunk_walk.cuh"
 #include "moejit_device/exchange/token_ranks.cuh"
 #include "moejit_device/map/descending_rows.cuh"
@@ -47,11 +48,7 @@ struct ArrivedSums {
       }
 #pragma unroll
       for (int32_t i = 0; i < kRowsInFlight; ++i) {
-        const ValueSegment values = unpack_bf16(segment[i]);
-#pragma unroll
-        for (int32_t v = 0; v < kLaneColumns; ++v) {
-          if (from + i < kRanks) sum.value[v] = ptx::add(sum.value[v], values.value[v]);
-        }
+        add_values(sum, unpack_bf16(segment[i]), from + i < kRanks);
       }
     }
     return sum;
@@ -90,11 +87,7 @@ struct ArrivedRows {
       }
 #pragma unroll
       for (int32_t i = 0; i < kRowsInFlight; ++i) {
-        const ValueSegment values = unpack_bf16(segment[i]);
-#pragma unroll
-        for (int32_t v = 0; v < kLaneColumns; ++v) {
-          if (exists[i]) sum.value[v] = ptx::add(sum.value[v], values.value[v]);
-        }
+        add_values(sum, unpack_bf16(segment[i]), exists[i]);
       }
     }
     return sum;

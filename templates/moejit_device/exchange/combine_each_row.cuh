@@ -23,6 +23,7 @@
 //   using Exchange = TokenExchange<kRanks, kRankExperts, kTopK, kMaxTokens, kChunkTokens>;
 //   using Kernel = CombineEachRow<Exchange, kColumns, kHasDprobs, float, kThreads>;
 
+#include "moejit_device/core/segment_sum.cuh"
 #include "moejit_device/exchange/result_rows.cuh"
 #include "moejit_device/exchange/unit_walk.cuh"
 #include "moejit_device/map/descending_rows.cuh"
@@ -121,11 +122,7 @@ struct CombineEachRow {
       }
 #pragma unroll
       for (int32_t i = 0; i < kRowsInFlight; ++i) {
-        const ValueSegment values = unpack_bf16(segment[i]);
-#pragma unroll
-        for (int32_t v = 0; v < kLaneColumns; ++v) {
-          if (exists[i]) sum.value[v] = ptx::add(sum.value[v], values.value[v]);
-        }
+        add_values(sum, unpack_bf16(segment[i]), exists[i]);
       }
     }
     store_runs(ptx::global(static_cast<Bf16*>(params.output)), at, pack_bf16(sum));

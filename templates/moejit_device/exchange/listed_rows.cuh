@@ -5,6 +5,7 @@
 // order in which they are added: descending. A warp lists a token's once, and all threads that add
 // a part of its rows read the list, so that no load of rows waits for a sort.
 
+#include "moejit_device/core/segment_sum.cuh"
 #include "moejit_device/exchange/token_ranks.cuh"
 #include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/stage/position.cuh"
@@ -87,11 +88,7 @@ struct ListedRows {
     }
 #pragma unroll
     for (int32_t i = 0; i < kRows; ++i) {
-      const ValueSegment values = unpack_bf16(segment[i]);
-#pragma unroll
-      for (int32_t v = 0; v < kLaneColumns; ++v) {
-        if (k + i < count) sum.value[v] = ptx::add(sum.value[v], values.value[v]);
-      }
+      add_values(sum, unpack_bf16(segment[i]), k + i < count);
     }
   }
 };

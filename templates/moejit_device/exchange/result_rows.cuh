@@ -5,6 +5,7 @@
 // sum over ranks, and gradients of probabilities and status words, which go home beside the rows.
 
 #include "moejit_device/core/probability.cuh"
+#include "moejit_device/core/segment_sum.cuh"
 #include "moejit_device/exchange/chunk_walk.cuh"
 #include "moejit_device/exchange/group.cuh"
 #include "moejit_device/exchange/slots.cuh"
@@ -70,11 +71,8 @@ MOEJIT_DEVICE void store_sum(const Params& params, const void* results, int32_t 
   ValueSegment sum = {};
 #pragma unroll
   for (int32_t from = 0; from < Exchange::kRanks; ++from) {
-    const ValueSegment values = unpack_bf16(from == own_rank ? own : segment[from]);
-#pragma unroll
-    for (int32_t v = 0; v < kLaneColumns; ++v) {
-      if (((ranks >> from) & 1u) != 0) sum.value[v] = ptx::add(sum.value[v], values.value[v]);
-    }
+    add_values(sum, unpack_bf16(from == own_rank ? own : segment[from]),
+               ((ranks >> from) & 1u) != 0);
   }
   store_runs(ptx::global(static_cast<Bf16*>(params.output)), at, pack_bf16(sum));
 }

@@ -78,6 +78,8 @@ struct LoadCombinedRows {
     }
 #pragma unroll
     for (int32_t i = 0; i < kCount; ++i) {
+      // This is add_values() of core/segment_sum.cuh, written out: with a call of it NVRTC 13.0
+      // orders the instructions of most of these kernels otherwise.
       const ValueSegment values = unpack_bf16(segment[i]);
 #pragma unroll
       for (int32_t v = 0; v < kLaneColumns; ++v) {
