@@ -54,11 +54,11 @@ struct TuningEntry {
   double ratio = 1.0;  // median of the rounds' quotients: chosen time by the default's
   double ratio_low = 1.0, ratio_high = 1.0;  // 95 % interval of the ratio
   int64_t rounds = 0;
-  std::string objective = "hot";   // or "cool"
-  std::string text_digest;         // text_digest() of the fastest kernel when it was measured
-  std::string session;             // names the run of the tuner that measured it
-  std::string date;                // "2026-12-02"
-  std::string version;             // of moejit
+  std::string objective = "hot";  // or "cool"
+  std::string text_digest;  // measured_text_digest() of the fastest kernel when it was measured
+  std::string session;      // names the run of the tuner that measured it
+  std::string date;         // "2026-12-02"
+  std::string version;      // of moejit
   std::vector<JsonMember> others;  // fields of other versions, kept as they are
 };
 

@@ -2,6 +2,7 @@
 #include "cli/tune/tune_problem.h"
 
 #include "compiler/compiler.h"
+#include "compiler/tuned_text.h"
 
 #include <algorithm>
 #include <array>
@@ -22,14 +23,29 @@ compiler::Tuning tuning_of(std::span<const tune::StepChoice> choices) {
   return *compiler::Tuning::make(std::move(records));  // one record is of one GPU
 }
 
+Result<compiler::KernelPlan> kernel_of(const TuneProblem& problem,
+                                       const compiler::Choices& choices) {
+  const compiler::Tuning tuning = tuning_of(problem.name, choices);
+  MOEJIT_TRY_ASSIGN(const auto plan, problem.plan({.tuning = &tuning}));
+  return plan->kernels[problem.index];
+}
+
+Result<std::vector<std::string>> text_digests_of(const TuneProblem& problem,
+                                                 const compiler::Target& target) {
+  std::vector<std::string> digests;
+  for (const compiler::Choices& choices : problem.candidates) {
+    MOEJIT_TRY_ASSIGN(const compiler::KernelPlan kernel, kernel_of(problem, choices));
+    MOEJIT_TRY_ASSIGN(digests.emplace_back(), measured_text_digest(kernel, target));
+  }
+  return digests;
+}
+
 Result<std::vector<compiler::KernelSource>> sources_of(const TuneProblem& problem,
                                                        const compiler::Target& target) {
   std::vector<compiler::KernelSource> sources;
   for (const compiler::Choices& choices : problem.candidates) {
-    const compiler::Tuning tuning = tuning_of(problem.name, choices);
-    MOEJIT_TRY_ASSIGN(const auto plan, problem.plan({.tuning = &tuning}));
-    MOEJIT_TRY_ASSIGN(compiler::KernelSource source,
-                      emit_kernel(plan->kernels[problem.index], target));
+    MOEJIT_TRY_ASSIGN(const compiler::KernelPlan kernel, kernel_of(problem, choices));
+    MOEJIT_TRY_ASSIGN(compiler::KernelSource source, emit_kernel(kernel, target));
     sources.push_back(std::move(source));
   }
   return sources;

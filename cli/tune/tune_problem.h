@@ -43,7 +43,13 @@ struct TuneProblem {
 compiler::Tuning tuning_of(const std::string& problem, const compiler::Choices& choices);
 compiler::Tuning tuning_of(std::span<const tune::StepChoice> choices);
 
-// Returns the kernel's source with each of the candidates, in their order.
+// Returns the kernel with these choices.
+Result<compiler::KernelPlan> kernel_of(const TuneProblem& problem,
+                                       const compiler::Choices& choices);
+// Return the digests of the kernel's text, as entries have them, and its source with each of the
+// candidates, in their order.
+Result<std::vector<std::string>> text_digests_of(const TuneProblem& problem,
+                                                 const compiler::Target& target);
 Result<std::vector<compiler::KernelSource>> sources_of(const TuneProblem& problem,
                                                        const compiler::Target& target);
 // Returns the sources of all problems.

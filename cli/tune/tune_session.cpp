@@ -22,11 +22,8 @@ namespace {
 // Appends the list of the problem's candidates to the journal.
 Result<void> list_candidates(const TuneProblem& problem, const compiler::Target& target,
                              const RaceSite& site) {
-  MOEJIT_TRY_ASSIGN(const std::vector<compiler::KernelSource> sources, sources_of(problem, target));
   tune::CandidateList list{.candidates = problem.candidates, .estimated_share = problem.share};
-  for (const compiler::KernelSource& source : sources) {
-    MOEJIT_TRY_ASSIGN(list.text_digests.emplace_back(), compiler::text_digest(source.text));
-  }
+  MOEJIT_TRY_ASSIGN(list.text_digests, text_digests_of(problem, target));
   return site.journal.append(problem.name, list);
 }
 

@@ -7,6 +7,7 @@
 #include "cli/tune/tune_session.h"
 #include "cli/tune/verify_report.h"
 #include "compiler/support/file.h"
+#include "compiler/tuned_text.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -102,9 +103,10 @@ Result<VerifiedEntry> verify_entry(const TuningEntry& entry, const TuneProblem& 
     verified.reason = "this version of moejit has no such kernel for the problem";
     return verified;
   }
-  MOEJIT_TRY_ASSIGN(const std::vector<compiler::KernelSource> sources, sources_of(problem, target));
-  MOEJIT_TRY_ASSIGN(const std::string digest, compiler::text_digest(sources.back().text));
-  const bool is_text_changed = !entry.text_digest.empty() && entry.text_digest != digest;
+  MOEJIT_TRY_ASSIGN(const compiler::KernelPlan kernel,
+                    kernel_of(problem, problem.candidates.back()));
+  const bool is_text_changed =
+      !entry.text_digest.empty() && !is_measured_text(entry, kernel, target);
   MOEJIT_TRY(site.measurer.compile(index));
   tune::Race race(2, verify_rules());
   const Result<void> raced = race_kernel(problem, index, site, race);

@@ -1,20 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/tuned_candidate.h"
 
-#include "compiler/compiler.h"
+#include "compiler/tuned_text.h"
 
 #include <fmt/core.h>
 
 namespace moejit::compiler {
 namespace {
-
-// Returns whether the kernel's text is the one that was measured; a text that cannot be had is not.
-bool is_measured_text(const KernelPlan& kernel, const Target& target, const TuningEntry& entry) {
-  const auto source = emit_kernel(kernel, target);
-  if (!source) return false;
-  const auto digest = text_digest(source->text);
-  return digest && *digest == entry.text_digest;
-}
 
 std::string measured(const Tuning::Found& found) {
   const TuningEntry& entry = *found.entry;
@@ -39,7 +31,7 @@ std::string reason(const KernelPlan& kernel, const Target& target,
   std::string text =
       fmt::format("tuned: {}; {}, {}", to_string(entry.choices), gain(entry), measured(*found));
   if (found->is_hint) text += "; a hint, since that is another GPU";
-  if (!is_measured_text(kernel, target, entry))
+  if (!is_measured_text(entry, kernel, target))
     text += "; a hint, since the kernel's text has changed since then";
   return text;
 }

@@ -4,6 +4,7 @@
 #include "cli/tune/tune_subjects.h"
 #include "compiler/compiler.h"
 #include "compiler/group_plan.h"
+#include "compiler/tuned_text.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 
@@ -73,6 +74,31 @@ TEST(TuneProblems, OfAVerificationHaveTheUsualChoicesAndThoseOfTheRecord) {
   EXPECT_EQ((*kept)[0].candidates, (std::vector{(*all)[0].candidates[0], (*all)[0].candidates[2]}));
   EXPECT_EQ((*kept)[1].candidates, std::vector{(*all)[1].candidates[0]});
   EXPECT_EQ((*kept)[2].candidates, std::vector{(*all)[2].candidates[0]});
+}
+
+// A sweep writes the digests that plans ask for, of all kernels of the problem.
+TEST(TuneProblems, HaveTheDigestsOfEachKernelThatSharesThem) {
+  const compiler::Target target;
+  compiler::Layer layer = layer_of(64);
+  layer.dispatch = compiler::Dispatch::kFp8;
+  layer.passes.push_back(compiler::Pass::kBackward);
+  const auto problems = collect_problems({.layers = {{layer, 64, 0}}, .gemms = {}}, target);
+  ASSERT_TRUE(succeeded(problems));
+  const auto problem = std::ranges::find(*problems, "one quantize", &TuneProblem::subject);
+  ASSERT_NE(problem, problems->end());
+  const auto digests = text_digests_of(*problem, target);
+  ASSERT_TRUE(succeeded(digests));
+  ASSERT_EQ(digests->size(), problem->candidates.size());
+  for (const std::size_t candidate : {std::size_t{0}, problem->candidates.size() - 1}) {
+    const compiler::Tuning tuning = tuning_of(problem->name, problem->candidates[candidate]);
+    const auto plan = plan_layer(layer, target, {.tuning = &tuning});
+    ASSERT_TRUE(succeeded(plan));
+    EXPECT_EQ(std::ranges::count(plan->kernels, problem->name, &compiler::KernelPlan::problem), 2);
+    for (const compiler::KernelPlan& kernel : plan->kernels) {
+      if (kernel.problem != problem->name) continue;
+      EXPECT_EQ(*measured_text_digest(kernel, target), (*digests)[candidate]) << kernel.operation;
+    }
+  }
 }
 
 compiler::Layer group_layer(std::string_view recipe, std::string_view more, int64_t ranks = 2) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/operation.h"
+#include "compiler/tuned_text.h"
 #include "tests/unit/planner/planner_layers.h"
 #include "tests/unit/tuning/tuning_records.h"
 
@@ -88,12 +89,45 @@ TEST(TunedPlan, SaysNothingOfHintsIfTextAndGpuAreThoseOfTheRecord) {
   TuningEntry measured = entry(usual.problem, others(usual));
   const Tuning first = tuning_with(measured);
   const LayerPlan plan = plan_of(training_layer(), {.tuning = &first});
-  measured.text_digest =
-      text_digest(emit_kernel(kernel_of(plan, "gemm_fc2"), Target{})->text).value();
+  measured.text_digest = measured_text_digest(kernel_of(plan, "gemm_fc2"), Target{}).value();
   const Tuning second = tuning_with(measured);
   const LayerPlan again = plan_of(training_layer(), {.tuning = &second});
   EXPECT_THAT(kernel_of(again, "gemm_fc2").reasons.back(), Not(HasSubstr("hint")));
   EXPECT_EQ(plan_digest(again), plan_digest(plan));
+}
+
+// Quantizing x and dy is one problem, with one entry, whichever of the kernels was measured.
+TEST(TunedPlan, SaysNothingOfHintsToAnotherKernelOfTheProblem) {
+  Layer layer = training_layer();
+  layer.dispatch = Dispatch::kFp8;
+  const LayerPlan listed = plan_of(layer, {.list_candidates = true});
+  const KernelPlan& usual = kernel_of(listed, "quantize");
+  ASSERT_EQ(kernel_of(listed, "quantize_dy").problem, usual.problem);
+  TuningEntry measured = entry(usual.problem, others(usual));
+  const Tuning first = tuning_with(measured);
+  const LayerPlan plan = plan_of(layer, {.tuning = &first});
+  EXPECT_NE(emit_kernel(kernel_of(plan, "quantize"), Target{})->text,
+            emit_kernel(kernel_of(plan, "quantize_dy"), Target{})->text);
+  for (const char* const name : {"quantize", "quantize_dy"}) {
+    measured.text_digest = measured_text_digest(kernel_of(plan, name), Target{}).value();
+    const Tuning second = tuning_with(measured);
+    const LayerPlan again = plan_of(layer, {.tuning = &second});
+    for (const char* const other : {"quantize", "quantize_dy"})
+      EXPECT_THAT(kernel_of(again, other).reasons.back(), Not(HasSubstr("hint"))) << other;
+  }
+}
+
+// Entries of earlier versions have the digest of the text with the kernel's name.
+TEST(TunedPlan, KnowsTheTextOfAnEntryThatWasMeasuredUnderTheKernelsName) {
+  const LayerPlan listed = plan_of(training_layer(), {.list_candidates = true});
+  const KernelPlan& usual = kernel_of(listed, "gemm_fc2");
+  TuningEntry measured = entry(usual.problem, usual.choices);
+  measured.text_digest = text_digest(emit_kernel(usual, Target{})->text).value();
+  EXPECT_NE(measured.text_digest, measured_text_digest(usual, Target{}).value());
+  EXPECT_TRUE(is_measured_text(measured, usual, Target{}));
+  KernelPlan other = usual;
+  other.spec = kernel_of(listed, "gemm_fc1_dgrad").spec;
+  EXPECT_FALSE(is_measured_text(measured, other, Target{}));
 }
 
 TEST(TunedPlan, KeepsTheUsualChoicesAndSaysWhy) {
