@@ -41,6 +41,9 @@ void add_cache_options(CLI::App& sub, CacheOptions& cache);
 // The tuning records that a command makes its plans with.
 void add_tuning_options(CLI::App& sub, TuningOptions& tuning);
 
+// How often random tokens choose each expert.
+CLI::Option* add_routing_option(CLI::App& sub, RandomRouting& routing);
+
 // Each of these declares a command of moejit, with its verbs. In layer_arguments.cpp:
 void add_layer(CLI::App& app, Action& action);
 void add_activation(CLI::App& app, Action& action);

@@ -85,6 +85,19 @@ void add_build(CLI::App& app, Action& action) {
   sub->add_flag("--json", command->is_json, "Print JSON");
 }
 
+CLI::Option* add_routing_option(CLI::App& sub, RandomRouting& routing) {
+  const auto set = [&routing](const std::string& name) {
+    routing = name == to_string(RandomRouting::kUniform) ? RandomRouting::kUniform
+                                                         : RandomRouting::kSkewed;
+  };
+  return sub
+      .add_option_function<std::string>("--routing", set,
+                                        "Of random data: skewed, as popularity of experts falls, "
+                                        "or uniform, all experts alike")
+      ->check(CLI::IsMember({"skewed", "uniform"}))
+      ->default_str("skewed");
+}
+
 void add_run(CLI::App& app, Action& action) {
   const auto command = add_command<RunCommand>(
       app, action, "run", "Run a layer or an operation on given or random tokens",
@@ -118,6 +131,7 @@ void add_run(CLI::App& app, Action& action) {
   sub->add_option("--seed", inputs.seed, "Of random data and of the simulator's fiber order")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  add_routing_option(*sub, inputs.routing)->excludes(input);
   add_checkpoint_options(*sub, inputs.checkpoint);
   sub->add_option("-o,--output", command->output, "safetensors file for y; dx, dprobs, dw1, dw2")
       ->check(&check_name);
@@ -136,7 +150,7 @@ void add_bench(CLI::App& app, Action& action, const std::string& command_line) {
       "  moejit bench operation.json\n"
       "  moejit bench layer.json --tokens 4096 --repeat 50 --json\n"
       "  moejit bench layer.json --pass training\n"
-      "  moejit bench layer.json --ranks 2\n"
+      "  moejit bench layer.json --ranks 2 --routing uniform\n"
       "  moejit bench --gemms gemms.json --case dsv3_fc1 --case dsv3_fc2\n",
       run_bench);
   command->command_line = command_line;
@@ -164,6 +178,7 @@ void add_bench(CLI::App& app, Action& action, const std::string& command_line) {
   sub->add_option("--seed", command->seed, "Of the random data")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  add_routing_option(*sub, command->routing)->excludes(gemms);
   sub->add_option("--report", command->report, "Page in HTML to write, with drawings")
       ->check(&check_name)
       ->excludes(gemms);

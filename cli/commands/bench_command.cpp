@@ -64,12 +64,13 @@ Result<void> bench_layer(const BenchCommand& command, compiler::Layer layer, Ter
   cache.build_arguments =
       shell_word(command.layer) + " --variants all" + tuning_words(command.tuning);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
-  const TensorMap inputs = measuring_inputs(layer, tokens, command.seed);
+  const TensorMap inputs = measuring_inputs(layer, tokens, command.seed, command.routing);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<LayerSession> session,
                     LayerSession::create(plan, *engine, device, inputs));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
   BenchReport report{.run = describe_run(command, target, monitor.get()),
                      .rows = count_call_rows(layer, inputs),
+                     .routing = command.routing,
                      .tuning = tuning_use(plan, tuning.get())};
   tell_tuning(report.tuning, terminal);
   MOEJIT_TRY(measure_all(command, session->call(), *engine, monitor.get(), report));

@@ -61,6 +61,7 @@ struct Line {
 struct GroupBench {
   std::string target;
   int64_t tokens = 0;  // of each rank
+  RandomRouting routing = RandomRouting::kSkewed;
   std::vector<Line> lines;
   double forward_us = 0.0, backward_us = 0.0;
   double exchange_us = 0.0;  // of the kernels that exchange, each on the rank that waits least
@@ -106,9 +107,10 @@ std::string text_of(const Layer& layer, const GroupBench& bench, int32_t width) 
                sends ? fmt::format("{:.0f}", bytes / line.fastest_us * 1e-3) : ""});
   }
   const double step = bench.forward_us + bench.backward_us;
-  std::string text = fmt::format(
-      "layer \"{}\" on {}, {} tokens each\n{}\n{}\n", layer.name, bench.target, bench.tokens,
-      bench.tuning ? tuning_text(*bench.tuning) + "\n" : "", table.text(width));
+  std::string text =
+      fmt::format("layer \"{}\" on {}, {} tokens each{}\n{}\n{}\n", layer.name, bench.target,
+                  bench.tokens, routing_text(bench.routing),
+                  bench.tuning ? tuning_text(*bench.tuning) + "\n" : "", table.text(width));
   text += fmt::format("forward {}", time_text(bench.forward_us));
   if (bench.backward_us > 0.0)
     text += fmt::format(", backward {}, step {}", time_text(bench.backward_us), time_text(step));
@@ -131,6 +133,7 @@ std::string json_of(const Layer& layer, const GroupBench& bench) {
                                  {"device", bench.target},
                                  {"ranks", layer.expert_parallel.ranks},
                                  {"tokens", bench.tokens},
+                                 {"routing", to_string(bench.routing)},
                                  {"kernels", lines},
                                  {"forward_us", bench.forward_us},
                                  {"backward_us", bench.backward_us},
@@ -147,7 +150,7 @@ Result<void> bench_group(const BenchCommand& command, const Layer& described, Te
   layer.passes = {compiler::Pass::kForward};
   if (command.pass == "training") layer.passes.push_back(compiler::Pass::kBackward);
   MOEJIT_TRY_ASSIGN(const GroupPlan plan, compiler::plan_group_layer(layer, {}));
-  GroupBench bench;
+  GroupBench bench{.routing = command.routing};
   MOEJIT_TRY_ASSIGN(bench.tokens,
                     random_token_count(layer, command.tokens.value_or(layer.max_tokens)));
   MOEJIT_TRY_ASSIGN(const auto devices,
@@ -158,7 +161,7 @@ Result<void> bench_group(const BenchCommand& command, const Layer& described, Te
   MOEJIT_TRY_ASSIGN(const auto engine, open_engine(command.cache, terminal));
   const Layer one = compiler::layer_of_one_rank(layer);
   const int64_t all = bench.tokens * command.ranks;
-  TensorMap inputs = measuring_inputs(one, all, command.seed);
+  TensorMap inputs = measuring_inputs(one, all, command.seed, command.routing);
   for (const char* const weights : {"w1", "w2"}) repeat_experts(inputs.at(weights), one);
   const std::vector<int64_t> tokens(static_cast<std::size_t>(command.ranks), bench.tokens);
   const std::vector<TensorMap> of_ranks = split_inputs(layer, inputs, tokens);

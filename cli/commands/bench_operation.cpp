@@ -54,7 +54,7 @@ Result<void> measure_all(const BenchCommand& command, OperationSession& session,
 }
 
 InputOptions input_options(const BenchCommand& command, const OperationPlan& plan) {
-  InputOptions options{.tokens = command.tokens, .seed = command.seed};
+  InputOptions options{.tokens = command.tokens, .seed = command.seed, .routing = command.routing};
   if (const auto size = call_size(plan); size && !options.tokens) options.tokens = size->value;
   return options;
 }
@@ -77,13 +77,14 @@ Result<void> bench_operation(const BenchCommand& command,
   CacheOptions cache = command.cache;
   cache.build_arguments = shell_word(command.layer) + tuning_words(command.tuning);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
-  MOEJIT_TRY_ASSIGN(const OperationCall call,
-                    load_operation_call(plan, input_options(command, plan)));
+  const InputOptions options = input_options(command, plan);
+  MOEJIT_TRY_ASSIGN(const OperationCall call, load_operation_call(plan, options));
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<OperationSession> session,
                     OperationSession::create(plan, *engine, device, call, true));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
   BenchReport report{.run = describe_run(command, target, monitor.get()),
                      .rows = call.rows,
+                     .routing = routing_of(plan, options),
                      .tuning = tuning_use(plan, tuning.get())};
   tell_tuning(report.tuning, terminal);
   MOEJIT_TRY(measure_all(command, *session, *engine, device, monitor.get(), report));

@@ -79,10 +79,10 @@ std::string bench_table(const DescribedPlan& plan, const BenchReport& report) {
     table.add(std::move(cells));
   }
   return fmt::format(
-             "{} \"{}\", target {}{}\n"
+             "{} \"{}\", target {}{}{}\n"
              "copy bandwidth {:.0f} GB/s, bytes read plus bytes written\n{}\n",
              kind_of(plan), name_of(plan), report.run.target, rows_text(report.rows),
-             report.copy_bytes_per_second * 1e-9,
+             routing_text(report.routing), report.copy_bytes_per_second * 1e-9,
              report.tuning ? tuning_text(*report.tuning) + "\n" : "") +
          table.text() + "\n" +
          (report.forward ? fmt::format("forward pass, hot: {} at {} MHz\n",
@@ -107,6 +107,7 @@ std::string bench_json(const DescribedPlan& plan, const BenchReport& report) {
   json["routed_tokens"] = report.rows.routed_tokens;
   json["routed_rows"] = report.rows.routed;
   json["padded_rows"] = report.rows.padded;
+  if (report.routing) json["routing"] = to_string(*report.routing);
   json["copy_bytes_per_second"] = report.copy_bytes_per_second;
   json["kernels"] = nlohmann::ordered_json::array();
   for (const BenchLine& line : bench_lines(base_of(plan), report))

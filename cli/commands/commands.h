@@ -108,6 +108,7 @@ struct BenchCommand {
   int32_t repeat = 20;
   double hot_seconds = 0.35;
   uint64_t seed = 0;
+  RandomRouting routing = RandomRouting::kSkewed;
   std::string report;  // a page to write; empty: none
   bool is_json = false;
   std::string command_line;  // as the process got it, for the report

@@ -157,10 +157,11 @@ int32_t free_cores() {
 
 SimulatedTime estimate_random(const RunCommand& command, const compiler::LayerPlan& plan,
                               int64_t tokens) {
-  return estimate_simulated_time(plan, random_topk_ids(plan.layer, tokens, command.inputs.seed),
-                                 {.makes_weights = command.inputs.checkpoint.shards.empty(),
-                                  .is_checked = command.check,
-                                  .cores = free_cores()});
+  return estimate_simulated_time(
+      plan, random_topk_ids(plan.layer, tokens, command.inputs.seed, command.inputs.routing),
+      {.makes_weights = command.inputs.checkpoint.shards.empty(),
+       .is_checked = command.check,
+       .cores = free_cores()});
 }
 
 // Estimates how long a run on random tokens takes in the simulator, and warns if that is long.
@@ -196,6 +197,7 @@ Result<void> run_layer(const RunCommand& command, compiler::Layer layer, Termina
   RunReport report;
   report.target = target.description;
   report.output = command.output;
+  if (command.inputs.input_path.empty()) report.routing = command.inputs.routing;
   report.tuning = tuning_use(plan, tuning.get());
   tell_tuning(report.tuning, terminal);
   MOEJIT_TRY_ASSIGN(const std::optional<SimulatedTime> time, estimate(command, plan, terminal));

@@ -50,6 +50,7 @@ constexpr int64_t kTimeoutMs = 10000;
 struct GroupReport {
   std::string target;
   std::vector<int64_t> tokens;  // of each rank
+  RandomRouting routing = RandomRouting::kSkewed;
   std::vector<uint32_t> status;
   std::vector<TensorCheck> checks;  // of the ranks, and of the one rank with the CPU reference
   runtime::EngineCounters counters;
@@ -112,8 +113,9 @@ Result<std::vector<TensorMap>> run_ranks(const Layer& layer, GroupDevices& devic
 }
 
 std::string text_of(const Layer& layer, const GroupReport& report, int32_t width) {
-  std::string text = fmt::format("layer \"{}\" on {}, {} tokens each\n", layer.name, report.target,
-                                 report.tokens.front());
+  std::string text =
+      fmt::format("layer \"{}\" on {}, {} tokens each{}\n", layer.name, report.target,
+                  report.tokens.front(), routing_text(report.routing));
   if (!report.checks.empty()) {
     Table table({{"tensor"}, {"against the reference"}});
     for (const TensorCheck& check : report.checks) table.add({check.tensor, check.verdict});
@@ -126,9 +128,13 @@ std::string text_of(const Layer& layer, const GroupReport& report, int32_t width
 }
 
 std::string json_of(const Layer& layer, const GroupReport& report) {
-  nlohmann::ordered_json json = {{"layer", layer.name},           {"device", report.target},
-                                 {"ranks", report.tokens.size()}, {"tokens", report.tokens},
-                                 {"status", report.status},       {"check", nullptr}};
+  nlohmann::ordered_json json = {{"layer", layer.name},
+                                 {"device", report.target},
+                                 {"ranks", report.tokens.size()},
+                                 {"tokens", report.tokens},
+                                 {"routing", to_string(report.routing)},
+                                 {"status", report.status},
+                                 {"check", nullptr}};
   if (!report.checks.empty()) {
     nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
     for (const TensorCheck& check : report.checks)
@@ -194,12 +200,13 @@ Result<void> run_group(const RunCommand& command, const Layer& described, Termin
                                                            plan.memory.bytes, command.inputs.seed));
   GroupReport report{
       .target = devices->description(),
-      .tokens = std::vector<int64_t>(static_cast<std::size_t>(command.ranks), tokens)};
+      .tokens = std::vector<int64_t>(static_cast<std::size_t>(command.ranks), tokens),
+      .routing = command.inputs.routing};
   terminal.note("target " + report.target);
   MOEJIT_TRY_ASSIGN(const auto engine, open_engine(command.cache, terminal));
   const Layer one = compiler::layer_of_one_rank(layer);
   const int64_t all = tokens * command.ranks;
-  TensorMap inputs = random_tokens(one, all, command.inputs.seed);
+  TensorMap inputs = random_tokens(one, all, command.inputs.seed, command.inputs.routing);
   inputs.merge(random_weights_of(one, one.local_experts, command.inputs.seed));
   if (has_backward(layer)) inputs.merge(random_gradient(one, all, command.inputs.seed));
   MOEJIT_TRY_ASSIGN(const std::vector<TensorMap> results,

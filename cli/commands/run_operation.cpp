@@ -102,6 +102,7 @@ Result<void> run_operation(const RunCommand& command,
   RunReport report;
   report.target = target.description;
   report.output = command.output;
+  report.routing = routing_of(plan, command.inputs);
   report.tuning = tuning_use(plan, tuning.get());
   tell_tuning(report.tuning, terminal);
   MOEJIT_TRY_ASSIGN(TensorMap results,

@@ -81,7 +81,7 @@ std::string sizes_text(const RunReport& report) {
   if (report.tokens) text += fmt::format(", {} tokens", *report.tokens);
   if (report.rows) text += fmt::format(", {} permuted rows", *report.rows);
   if (report.columns) text += fmt::format(", {} columns", *report.columns);
-  return text;
+  return text += routing_text(report.routing);
 }
 
 bool is_simulated(const compiler::Plan& plan) {
@@ -134,6 +134,7 @@ std::string json_of(const DescribedPlan& described, const RunReport& report) {
   if (report.tokens) json["tokens"] = *report.tokens;
   if (report.rows) json["rows"] = *report.rows;
   if (report.columns) json["columns"] = *report.columns;
+  if (report.routing) json["routing"] = to_string(*report.routing);
   add_tuning(json, report.tuning);
   json["status"] = {{"word", report.status}};
   for (const StatusBit& bit : kStatusBits)

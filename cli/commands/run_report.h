@@ -22,10 +22,11 @@ inline constexpr std::string_view kOfNextStep = " of the next step";
 
 // What `moejit run` reports at its end.
 struct RunReport {
-  std::string target;              // and why it was chosen
-  std::optional<int64_t> tokens;   // T, where there is one
-  std::optional<int64_t> rows;     // likewise offs[E], or P where nothing tells it
-  std::optional<int64_t> columns;  // likewise C
+  std::string target;                    // and why it was chosen
+  std::optional<int64_t> tokens;         // T, where there is one
+  std::optional<int64_t> rows;           // likewise offs[E], or P where nothing tells it
+  std::optional<int64_t> columns;        // likewise C
+  std::optional<RandomRouting> routing;  // of random data, where rows belong to experts
   uint32_t status = 0;
   std::vector<measure::KernelTimer::Sample> times;
   bool is_checked = false;

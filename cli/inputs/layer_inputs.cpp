@@ -144,7 +144,7 @@ Result<TensorMap> load_inputs(const LayerPlan& plan, const InputOptions& options
   TensorMap inputs;
   if (options.input_path.empty()) {
     MOEJIT_TRY_ASSIGN(const int64_t tokens, random_token_count(plan.layer, options.tokens));
-    inputs = random_tokens(plan.layer, tokens, options.seed);
+    inputs = random_tokens(plan.layer, tokens, options.seed, options.routing);
     if (compiler::find_tensor(plan, "dy") != nullptr)
       inputs.merge(random_gradient(plan.layer, tokens, options.seed));
     inputs.merge(random_states(plan, options.seed));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/checkpoint/expert_weights.h"
+#include "cli/inputs/random_routing.h"
 #include "cli/tensors/host_tensor.h"
 #include "compiler/plan.h"
 
@@ -17,6 +18,7 @@ struct InputOptions {
   CheckpointOptions checkpoint;   // no shards: weights from the same place as x
   std::optional<int64_t> tokens;  // T of random data; default: min(max_tokens, 128)
   uint64_t seed = 0;
+  RandomRouting routing = RandomRouting::kSkewed;  // of random data
 };
 
 // Loads x, topk_ids, topk_probs, the state if there is one, and the weights of one call, each

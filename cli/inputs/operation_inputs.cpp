@@ -128,10 +128,22 @@ std::optional<compiler::Dim> call_size(const OperationPlan& plan) {
   return std::nullopt;
 }
 
+std::optional<RandomRouting> routing_of(const OperationPlan& plan, const InputOptions& options) {
+  if (!options.input_path.empty()) return std::nullopt;
+  for (const char* const name : {"topk_ids", "row_map", "offs"})
+    if (compiler::find_tensor(plan, name) != nullptr) return options.routing;
+  return std::nullopt;
+}
+
 Result<OperationCall> load_operation_call(const OperationPlan& plan, const InputOptions& options) {
   if (!options.input_path.empty()) return read_call(plan, options.input_path);
+  if (options.routing != RandomRouting::kSkewed && !routing_of(plan, options))
+    return fail(Stage::kCommand, ErrorCode::kUsage,
+                fmt::format("--routing is {}, but no rows of {} belong to experts",
+                            to_string(options.routing), operation_name(plan.operation)),
+                "leave --routing out");
   MOEJIT_TRY_ASSIGN(const int64_t size, random_size(plan, options.tokens));
-  return random_operation_call(plan, size, options.seed);
+  return random_operation_call(plan, size, options.seed, options.routing);
 }
 
 compiler::CallRows count_rows(const OperationPlan& plan, const OperationCall& call) {

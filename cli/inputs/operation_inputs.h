@@ -27,9 +27,15 @@ std::optional<compiler::Dim> call_size(const compiler::OperationPlan& plan);
 
 // Loads the call of a file, whose tensors have the names that docs/operations-api.md tells, or else
 // makes one of random data, of `options.tokens` in that dimension, at most 256 by default. Errors
-// name file and tensor (kMissingTensor, kTensorMismatch); kInvalidValue: too many tokens.
+// name file and tensor (kMissingTensor, kTensorMismatch); kInvalidValue: too many tokens; kUsage:
+// a routing that is asked for where no rows belong to experts.
 Result<OperationCall> load_operation_call(const compiler::OperationPlan& plan,
                                           const InputOptions& options);
+
+// Returns how rows of random data choose their experts; none where no rows belong to experts, and
+// for the call of a file.
+std::optional<RandomRouting> routing_of(const compiler::OperationPlan& plan,
+                                        const InputOptions& options);
 
 // Counts the rows that the kernel of such a call works on.
 compiler::CallRows count_rows(const compiler::OperationPlan& plan, const OperationCall& call);

@@ -20,6 +20,7 @@ struct RandomGroups {
 // Makes a call with `size` in the dimension of call_size(). Tokens are routed as those of a layer.
 // Where an operation has groups without tokens, they fill P or C as far as pad rows let them; those
 // that do not fit are cut.
-RandomGroups random_groups(const compiler::OperationPlan& plan, int64_t size, uint64_t seed);
+RandomGroups random_groups(const compiler::OperationPlan& plan, int64_t size, uint64_t seed,
+                           RandomRouting routing);
 
 }  // namespace moejit::cli

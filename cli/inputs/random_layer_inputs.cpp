@@ -33,21 +33,24 @@ void add_foreign_ids(const compiler::Layer& layer, std::vector<int64_t>& ids) {
 
 }  // namespace
 
-HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens, uint64_t seed) {
-  const std::vector<int32_t> routing = reference::random_routing(
-      tokens, layer.local_experts, layer.top_k, seed, {.unrouted_share = unrouted_share(layer)});
-  std::vector<int64_t> ids(routing.begin(), routing.end());
+HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens, uint64_t seed,
+                           RandomRouting routing) {
+  const std::vector<int32_t> drawn = reference::random_routing(
+      tokens, layer.local_experts, layer.top_k, seed,
+      {.unrouted_share = unrouted_share(layer), .is_uniform = routing == RandomRouting::kUniform});
+  std::vector<int64_t> ids(drawn.begin(), drawn.end());
   if (layer.foreign_experts == compiler::ForeignExperts::kIgnore) add_foreign_ids(layer, ids);
   return make_topk_ids(
       layer.topk_ids_dtype == compiler::TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32,
       {tokens, layer.top_k}, ids);
 }
 
-TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t seed) {
+TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t seed,
+                        RandomRouting routing) {
   TensorMap inputs;
   inputs["x"] = make_tensor(DType::kBF16, {tokens, layer.hidden},
                             reference::random_activations(tokens, layer.hidden, seed));
-  inputs["topk_ids"] = random_topk_ids(layer, tokens, seed);
+  inputs["topk_ids"] = random_topk_ids(layer, tokens, seed, routing);
   inputs["topk_probs"] = make_topk_probs(
       layer.topk_probs_dtype == compiler::TopkProbsDtype::kBf16 ? DType::kBF16 : DType::kF32,
       {tokens, layer.top_k}, reference::random_probs(tokens, layer.top_k, seed));
@@ -99,9 +102,10 @@ TensorMap slot_inputs(const compiler::Layer& layer, int64_t slots, uint64_t seed
   return inputs;
 }
 
-TensorMap measuring_inputs(const compiler::Layer& layer, int64_t tokens, uint64_t seed) {
+TensorMap measuring_inputs(const compiler::Layer& layer, int64_t tokens, uint64_t seed,
+                           RandomRouting routing) {
   constexpr int64_t kDistinctExperts = 4;
-  TensorMap inputs = random_tokens(layer, tokens, seed);
+  TensorMap inputs = random_tokens(layer, tokens, seed, routing);
   if (has_backward(layer)) inputs.merge(random_gradient(layer, tokens, seed));
   inputs.merge(
       random_weights_of(layer, std::min<int64_t>(layer.local_experts, kDistinctExperts), seed));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cli/inputs/random_routing.h"
 #include "cli/tensors/host_tensor.h"
 #include "compiler/layer.h"
 
@@ -10,7 +11,7 @@ namespace moejit::cli {
 
 // Seeded inputs like those of a trained model, the same bits on every machine and target:
 // activations with outlier channels, tokens and elements; weights whose rows differ in size;
-// experts whose popularity falls like 1 / rank; probabilities that sum to 1.
+// experts whose popularity falls like 1 / rank, or is the same; probabilities that sum to 1.
 //
 // A rank that holds r = local / all of the experts sees only tokens with at least one expert here.
 // Of their K choices a share of r / (1 - (1 - r)^K) is local in the mean, the others are -1; where
@@ -18,10 +19,12 @@ namespace moejit::cli {
 // experts, every other one of those choices is the id of one instead.
 
 // Returns topk_ids [T, K] alone: those of random_tokens().
-HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens, uint64_t seed);
+HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens, uint64_t seed,
+                           RandomRouting routing = RandomRouting::kSkewed);
 
 // Returns x, topk_ids and topk_probs.
-TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t seed);
+TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t seed,
+                        RandomRouting routing = RandomRouting::kSkewed);
 
 // Returns dy, the gradient of y.
 TensorMap random_gradient(const compiler::Layer& layer, int64_t tokens, uint64_t seed);
@@ -32,7 +35,8 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
 // Returns all inputs of a measured call, forward or with the backward pass if the layer has one.
 // Experts beyond the first four have copies of their weights: a kernel's time does not depend on
 // it, and distinct weights for all of DeepSeek-V3's experts would need 22 GB of host memory.
-TensorMap measuring_inputs(const compiler::Layer& layer, int64_t tokens, uint64_t seed);
+TensorMap measuring_inputs(const compiler::Layer& layer, int64_t tokens, uint64_t seed,
+                           RandomRouting routing = RandomRouting::kSkewed);
 
 // Returns all inputs of a measured call of the layer that layer_of_experts() makes of a group's,
 // over `slots` tokens, as those of measuring_inputs(). Tokens are those of all ranks, and many have

@@ -30,8 +30,8 @@ using reference::RandomStream;
 
 class RandomCall {
  public:
-  RandomCall(const OperationPlan& plan, int64_t size, uint64_t seed)
-      : plan_(plan), seed_(seed), groups_(random_groups(plan, size, seed)) {
+  RandomCall(const OperationPlan& plan, int64_t size, uint64_t seed, RandomRouting routing)
+      : plan_(plan), seed_(seed), groups_(random_groups(plan, size, seed, routing)) {
     call_.dims = groups_.dims;
   }
 
@@ -300,8 +300,9 @@ class RandomCall {
 
 }  // namespace
 
-OperationCall random_operation_call(const OperationPlan& plan, int64_t size, uint64_t seed) {
-  return RandomCall(plan, size, seed).make();
+OperationCall random_operation_call(const OperationPlan& plan, int64_t size, uint64_t seed,
+                                    RandomRouting routing) {
+  return RandomCall(plan, size, seed, routing).make();
 }
 
 }  // namespace moejit::cli

@@ -117,16 +117,19 @@ std::vector<std::int32_t> random_routing(std::int64_t tokens, std::int64_t exper
                                          std::int64_t top_k, std::uint64_t seed,
                                          const RoutingOptions& options) {
   const std::vector<std::int64_t> order = shuffled_experts(experts, seed);
+  const auto weight_of = [&](std::int64_t rank) {
+    return options.is_uniform ? 1.0 : 1.0 / static_cast<double>(rank + 1);
+  };
   const RandomStream choices(seed, kExpertChoice);
   const RandomStream unrouted(seed, kUnrouted);
   std::vector<std::int32_t> ids(tokens * top_k, -1);
   for (std::int64_t token = 0; token < tokens; ++token) {
     std::vector<bool> is_taken(experts, false);
     for (std::int64_t k = 0; k < top_k; ++k) {
-      // Draw from the weights 1 / (rank + 1) of the experts that are still free.
+      // Draw from the weights of the experts that are still free.
       double total = 0.0;
       for (std::int64_t rank = 0; rank < experts; ++rank) {
-        if (!is_taken[rank]) total += 1.0 / static_cast<double>(rank + 1);
+        if (!is_taken[rank]) total += weight_of(rank);
       }
       const std::int64_t i = token * top_k + k;
       double rest = choices.uniform(i) * total;
@@ -134,7 +137,7 @@ std::vector<std::int32_t> random_routing(std::int64_t tokens, std::int64_t exper
       for (std::int64_t rank = 0; rank < experts; ++rank) {
         if (is_taken[rank]) continue;
         chosen = rank;
-        rest -= 1.0 / static_cast<double>(rank + 1);
+        rest -= weight_of(rank);
         if (rest < 0.0) break;
       }
       if (chosen < 0) break;  // top_k > experts: the others stay unrouted

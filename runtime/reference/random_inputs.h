@@ -43,9 +43,11 @@ std::vector<std::uint16_t> random_weights(std::int64_t experts, std::int64_t row
 struct RoutingOptions {
   double unrouted_share = 0.125;  // the share of the (token, k) that get id -1
   bool may_repeat = false;        // whether a token may have the same expert twice
+  bool is_uniform = false;        // whether all experts are chosen alike
 };
 
-// Returns topk_ids [tokens, top_k]; popularity falls like 1/rank over a random order of experts.
+// Returns topk_ids [tokens, top_k]; popularity falls like 1/rank over a random order of experts,
+// unless the choice is uniform.
 std::vector<std::int32_t> random_routing(std::int64_t tokens, std::int64_t experts,
                                          std::int64_t top_k, std::uint64_t seed,
                                          const RoutingOptions& options = {});

@@ -81,6 +81,24 @@ class Operations(tool.ToolTest):
         self.assertIn("wanted 0 to 192 (P of transpose)", self.refuse(2, example("transpose"), "--tokens", "193"))
         self.assertIn("leave --tokens out", self.refuse(2, example("quantize_weights"), "--tokens", "1"))
 
+    def test_experts_are_drawn_alike_if_asked_for(self):
+        route = {"operation": "route", "max_tokens": 512, "top_k": 1, "local_experts": 4, "splits_alignment": 1}
+        path = self.write("route.json", route)
+        shares = {}
+        for routing in ("skewed", "uniform"):
+            report = self.succeed_json("run", path, "--target", "sim", "--check", "--tokens", "512", "--routing", routing,
+                                       "--output", "out.safetensors")
+            self.assertEqual(report["routing"], routing)
+            counts = struct.unpack("<4i", read_safetensors(self.folder / "out.safetensors")["counts"][2])
+            shares[routing] = max(counts) / sum(counts)
+        self.assertGreater(shares["skewed"], 0.4)
+        self.assertLess(shares["uniform"], 0.33)
+        text = self.succeed("run", path, "--target", "sim", "--routing", "uniform").stdout
+        self.assertIn(", uniform routing", text)
+        self.assertNotIn("routing", self.succeed("run", path, "--target", "sim").stdout)
+        self.assertNotIn("routing", self.run_operation("quantize"))
+        self.assertIn("no rows of quantize belong to experts", self.refuse(2, example("quantize"), "--routing", "uniform"))
+
     def test_what_only_layers_have_is_refused(self):
         for option in (["--pass", "backward"], ["--dump-intermediates", "--output", "x"], ["--weights", "."]):
             self.assertIn(f"{' '.join(option[:1 + (option[0] == '--pass')])} is for layers",

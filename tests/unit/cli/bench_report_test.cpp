@@ -103,6 +103,17 @@ TEST(BenchReport, SaysHowItWasMade) {
   EXPECT_EQ(json["forward_hot_mhz"], 1500.0);
 }
 
+TEST(BenchReport, TellsHowExpertsWereDrawnWhereThereAreExperts) {
+  BenchReport drawn = report();
+  EXPECT_FALSE(nlohmann::json::parse(bench_json(plan(), drawn)).contains("routing"));
+  drawn.routing = RandomRouting::kSkewed;
+  EXPECT_EQ(nlohmann::json::parse(bench_json(plan(), drawn))["routing"], "skewed");
+  EXPECT_EQ(bench_table(plan(), drawn).find("routing"), std::string::npos);
+  drawn.routing = RandomRouting::kUniform;
+  EXPECT_EQ(nlohmann::json::parse(bench_json(plan(), drawn))["routing"], "uniform");
+  EXPECT_NE(bench_table(plan(), drawn).find("with pad rows, uniform routing\n"), std::string::npos);
+}
+
 TEST(BenchReport, HasWhatTheDriverToldAndNothingElse) {
   BenchReport watched = report();
   watched.run.cuda_version = "13.0";

@@ -9,7 +9,11 @@
 #include "tests/support/matchers.h"
 
 #include <algorithm>
+#include <array>
 #include <gtest/gtest.h>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 namespace moejit::cli {
 namespace {
@@ -112,6 +116,54 @@ TEST(RandomInputs, HaveForeignExpertsWhereTheLayerIgnoresThem) {
   EXPECT_EQ(rows.routed, std::ranges::count_if(ids, [](int64_t id) { return id == 0 || id == 1; }));
   layer.foreign_experts = compiler::ForeignExperts::kReport;
   EXPECT_EQ(std::ranges::max(expert_ids(random_topk_ids(layer, 64, 5))), 1);
+}
+
+// The shares of 4096 choices that the least and the most popular of 8 experts have.
+std::pair<double, double> shares_of(const std::vector<int64_t>& ids) {
+  std::array<int64_t, 8> count{};
+  for (const int64_t id : ids)
+    if (id >= 0) ++count.at(static_cast<size_t>(id));
+  const auto [least, most] = std::ranges::minmax(count);
+  const auto all = static_cast<double>(std::reduce(count.begin(), count.end()));
+  return {static_cast<double>(least) / all, static_cast<double>(most) / all};
+}
+
+TEST(RandomInputs, ChooseExpertsAlikeIfAskedTo) {
+  compiler::Layer layer = routed_layer();
+  layer.foreign_experts = compiler::ForeignExperts::kReport;
+  layer.experts = layer.local_experts = 8;
+  layer.top_k = 1;
+  layer.max_tokens = 4096;
+  const auto ids = [&](RandomRouting routing) {
+    return expert_ids(random_topk_ids(layer, 4096, 5, routing));
+  };
+  const auto [least, most] = shares_of(ids(RandomRouting::kUniform));
+  EXPECT_NEAR(least, 0.125, 0.025);
+  EXPECT_NEAR(most, 0.125, 0.025);
+  const auto [rarest, usual] = shares_of(ids(RandomRouting::kSkewed));
+  EXPECT_NEAR(usual, 0.368, 0.03);  // 1 / (1 + 1/2 + ... + 1/8)
+  EXPECT_NEAR(rarest, 0.046, 0.02);
+  EXPECT_EQ(ids(RandomRouting::kSkewed), expert_ids(random_topk_ids(layer, 4096, 5)));
+  const TensorMap all = measuring_inputs(layer, 4096, 5, RandomRouting::kUniform);
+  EXPECT_EQ(expert_ids(all.at("topk_ids")), ids(RandomRouting::kUniform));
+  // The choice of experts leaves everything else as it was.
+  EXPECT_EQ(all.at("x").bytes, random_tokens(layer, 4096, 5).at("x").bytes);
+}
+
+// The K experts of a token differ, whichever way they are drawn.
+TEST(RandomInputs, ChooseDifferentExpertsForAToken) {
+  compiler::Layer layer = routed_layer();
+  layer.foreign_experts = compiler::ForeignExperts::kReport;
+  layer.experts = layer.local_experts = 4;
+  layer.top_k = 4;
+  const auto ids = expert_ids(random_topk_ids(layer, 64, 5, RandomRouting::kUniform));
+  for (size_t token = 0; token < 64; ++token) {
+    std::vector<int64_t> own(ids.begin() + static_cast<std::ptrdiff_t>(4 * token),
+                             ids.begin() + static_cast<std::ptrdiff_t>(4 * token + 4));
+    std::erase(own, -1);
+    std::ranges::sort(own);
+    EXPECT_EQ(std::ranges::adjacent_find(own), own.end()) << token;
+  }
 }
 
 TEST(FileInputs, AreReadInTheTypesOfTheLayerAndNoOthers) {
