@@ -48,8 +48,8 @@ void Cta::check_alive(int32_t cta, const char* verb, sim::Site site) {
 
 void* Cta::access_shared(uint32_t address, uint32_t bytes, sim::Access kind, sim::Site site) {
   const uint32_t offset = shared_offset(address, bytes, verb_of(kind), site);
-  Actor now = actor();
-  if (kind == sim::Access::kWarpRead || kind == sim::Access::kWarpWrite) now.stamp |= kWholeWarp;
+  const bool is_whole_warp = kind == sim::Access::kWarpRead || kind == sim::Access::kWarpWrite;
+  const Actor now = is_whole_warp ? order_.whole_warp(thread()) : actor();
   const Conflict conflict =
       kind == sim::Access::kRead || kind == sim::Access::kWarpRead
           ? shared_.read(offset, bytes, now, site)

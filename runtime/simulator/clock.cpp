@@ -17,9 +17,17 @@ void Clock::clear() {
   ahead_.clear();
 }
 
+// Lists are short, mostly a lane or two of each warp.
 const Clock::Ahead* Clock::find(int32_t thread) const {
-  const auto found = std::ranges::lower_bound(ahead_, thread, {}, &Ahead::thread);
-  return found != ahead_.end() && found->thread == thread ? &*found : nullptr;
+  const Ahead* first = ahead_.data();
+  for (std::size_t count = ahead_.size(); count > 0;) {
+    const std::size_t half = count / 2;
+    if (first[half].thread == thread) return first + half;
+    const bool is_behind = first[half].thread < thread;
+    first = is_behind ? first + half + 1 : first;
+    count = is_behind ? count - half - 1 : half;
+  }
+  return nullptr;
 }
 
 Clock::Ahead& Clock::entry(int32_t thread) {
@@ -85,12 +93,16 @@ void Clock::join(const Clock& other) {
   for (std::size_t i = 0; i < other.agents_.size(); ++i) {
     agents_[i] = std::max(agents_[i], other.agents_[i]);
   }
+  // Of a few lanes each is looked up, rather than all of the own ones passed.
+  if (constexpr std::size_t kFew = 4; other.ahead_.size() <= kFew) {
+    for (const Ahead& theirs : other.ahead_) entry(theirs.thread).join(theirs);
+    return;
+  }
   list_all_of(other);
   auto own = ahead_.begin();
   for (const Ahead& theirs : other.ahead_) {
     while (own->thread < theirs.thread) ++own;
-    own->before = std::max(own->before, theirs.before);
-    own->fenced = std::max(own->fenced, theirs.fenced);
+    own->join(theirs);
   }
 }
 

@@ -3,8 +3,10 @@
 
 #include "runtime/simulator/fibers.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace moejit::runtime {
@@ -63,6 +65,11 @@ class Clock {
     int32_t thread = 0;
     uint32_t before = 0;
     uint32_t fenced = 0;
+
+    void join(const Ahead& other) {
+      before = std::max(before, other.before);
+      fenced = std::max(fenced, other.fenced);
+    }
   };
   const Ahead* find(int32_t thread) const;
   Ahead& entry(int32_t thread);
@@ -73,6 +80,28 @@ class Clock {
   std::array<uint32_t, kMaxWarps> fenced_{};
   std::vector<uint32_t> agents_;
   std::vector<Ahead> ahead_;  // ascending threads
+};
+
+// A clock that others may hold too: a copy is the same clock until either changes it. Lanes that
+// learn the same, as those of a warp mostly do, so need one clock and one computation.
+class SharedClock {
+ public:
+  SharedClock() : clock_(std::make_shared<Clock>()) {}
+  explicit SharedClock(const Clock& clock) : clock_(std::make_shared<Clock>(clock)) {}
+
+  const Clock& operator*() const { return *clock_; }
+  const Clock* operator->() const { return clock_.get(); }
+  // Returns the clock to change, which nobody else holds from then on.
+  Clock& own() {
+    if (is_shared()) clock_ = std::make_shared<Clock>(*clock_);
+    return *clock_;
+  }
+  bool is_shared() const { return clock_.use_count() > 1; }
+  // Two are equal that hold one clock, not those whose clocks know the same.
+  bool operator==(const SharedClock&) const = default;
+
+ private:
+  std::shared_ptr<Clock> clock_;
 };
 
 }  // namespace moejit::runtime

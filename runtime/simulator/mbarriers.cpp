@@ -122,7 +122,9 @@ void Cta::wait_mbarrier(uint32_t address, uint32_t parity, sim::Site site) {
   }
   Mbarrier& barrier = mbarriers_[index];
   barrier.waited_phases = std::max(barrier.waited_phases, barrier.phase);
-  if (barrier.phase > 0) order_.acquire(thread(), barrier.completed);
+  if (barrier.phase > 0) {
+    order_.acquire(thread(), barrier.completed, static_cast<uint64_t>(index) << 32 | barrier.phase);
+  }
 }
 
 }  // namespace moejit::runtime

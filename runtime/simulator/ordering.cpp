@@ -25,10 +25,14 @@ void Ordering::reset(int32_t threads) {
     lanes_.resize(static_cast<std::size_t>(threads));
   }
   agents_ = 0;
+  Clock start;
+  for (int32_t warp = 0; warp < kMaxWarps; ++warp) start.add_warp(warp, 1);
+  const SharedClock of_all(start);
   for (Warp& warp : warps_) {
-    warp.clock.clear();
-    for (int32_t other = 0; other < kMaxWarps; ++other) warp.clock.add_warp(other, 1);
+    warp.clock = of_all;
+    warp.acquired.reset();
     warp.epoch = 1;
+    warp.whole_epoch = 0;
     warp.own = 0;
     warp.lanes = 0;
     warp.changes = 1;
@@ -41,9 +45,17 @@ void Ordering::reset(int32_t threads) {
 
 Actor Ordering::actor(int32_t thread) const {
   const Warp& warp = warps_[warp_index(thread)];
-  if ((warp.own & lane_bit(thread)) == 0) return {make_stamp(thread, warp.epoch), &warp.clock};
+  if ((warp.own & lane_bit(thread)) == 0) return {make_stamp(thread, warp.epoch), &*warp.clock};
   const Lane& lane = lanes_[static_cast<std::size_t>(thread)];
-  return {make_stamp(thread, lane.epoch), &lane.clock};
+  return {make_stamp(thread, lane.epoch), &*lane.clock};
+}
+
+Actor Ordering::whole_warp(int32_t thread) {
+  Actor now = actor(thread);
+  uint32_t& latest = warps_[warp_index(thread)].whole_epoch;
+  latest = std::max(latest, epoch_of(now.stamp));
+  now.stamp |= kWholeWarp;
+  return now;
 }
 
 Ordering::Lane& Ordering::own_lane(int32_t thread) {
@@ -64,72 +76,93 @@ void Ordering::gather(int32_t index, Clock& joined, uint32_t& epoch, uint32_t& f
   const Warp& warp = warps_[static_cast<std::size_t>(index)];
   epoch = warp.epoch;
   fenced = 0;
-  joined.join(warp.clock);
+  joined.join(*warp.clock);
   if (warp.own == 0) return;
   fenced = UINT32_MAX;
+  const SharedClock* joined_last = &warp.clock;
   for_bits(warp.lanes, [&](int32_t lane) {
     const int32_t thread = index * sim::kWarpLanes + lane;
     if ((warp.own >> lane & 1u) == 0) {
-      fenced = std::min(fenced, warp.clock.fenced_of(thread));
+      fenced = std::min(fenced, warp.clock->fenced_of(thread));
       return;
     }
     const Lane& own = lanes_[static_cast<std::size_t>(thread)];
-    joined.join(own.clock);
+    if (own.clock != *joined_last) joined.join(*own.clock);
+    joined_last = &own.clock;
     epoch = std::max(epoch, own.epoch);
-    fenced = std::min(fenced, own.clock.fenced_of(thread));
+    fenced = std::min(fenced, own.clock->fenced_of(thread));
   });
 }
 
 void Ordering::join(uint32_t warps) {
-  joined_.clear();
+  Clock joined;
   for_bits(warps, [&](int32_t index) {
     Warp& warp = warps_[static_cast<std::size_t>(index)];
     uint32_t epoch = 0;
     uint32_t fenced = 0;
-    gather(index, joined_, epoch, fenced);
+    gather(index, joined, epoch, fenced);
     warp.epoch = epoch + 1;
     warp.own = 0;
     ++warp.changes;
-    joined_.add_warp(index, epoch + 1);
-    joined_.add_fenced_warp(index, fenced);
+    joined.add_warp(index, epoch + 1);
+    joined.add_fenced_warp(index, fenced);
   });
-  joined_.compact();
-  for_bits(warps, [&](int32_t index) { warps_[static_cast<std::size_t>(index)].clock = joined_; });
+  joined.compact();
+  const SharedClock of_all(joined);
+  for_bits(warps, [&](int32_t index) { warps_[static_cast<std::size_t>(index)].clock = of_all; });
 }
 
 void Ordering::release(int32_t thread, Clock& clock) {
   Lane& lane = own_lane(thread);
-  lane.clock.add_thread(thread, ++lane.epoch);
-  clock.join(lane.clock);
+  lane.clock.own().add_thread(thread, ++lane.epoch);
+  clock.join(*lane.clock);
 }
 
-void Ordering::acquire(int32_t thread, const Clock& clock) { own_lane(thread).clock.join(clock); }
+void Ordering::acquire(int32_t thread, const Clock& clock, uint64_t version) {
+  Lane& lane = own_lane(thread);
+  if (!lane.clock.is_shared()) {
+    lane.clock.own().join(clock);
+    return;
+  }
+  std::optional<Acquired>& last = warps_[warp_index(thread)].acquired;
+  if (!last || last->version != version || last->before != lane.clock) {
+    SharedClock after = lane.clock;
+    after.own().join(clock);
+    last = Acquired{lane.clock, version, after};
+  }
+  lane.clock = last->after;
+}
 
-// Fences a thread's accesses. A lane that has arrived by itself is epochs ahead of the others, and
-// a store of the whole warp may have its epoch, so the fence gets a later epoch than any lane.
+// Fences a thread's accesses. A store of the whole warp may have been stamped by a lane that is
+// epochs ahead, since it has arrived by itself; the fence gets a later epoch than that, too. Lanes
+// that fence one after the other so get the same epoch, and one number tells it of the warp.
 void Ordering::fence_async(int32_t thread) {
   Lane& lane = own_lane(thread);
-  const auto index = static_cast<int32_t>(warp_index(thread));
-  const Warp& warp = warps_[static_cast<std::size_t>(index)];
-  lane.epoch = std::max(lane.epoch, warp.epoch);
-  for_bits(warp.own, [&](int32_t other) {
-    const auto& ahead = lanes_[static_cast<std::size_t>(index * sim::kWarpLanes + other)];
-    lane.epoch = std::max(lane.epoch, ahead.epoch);
-  });
-  lane.clock.add_fenced_thread(thread, ++lane.epoch);
+  lane.epoch = std::max(lane.epoch, warps_[warp_index(thread)].whole_epoch) + 1;
+  lane.clock.own().add_fenced_thread(thread, lane.epoch);
 }
 
 void Ordering::learn(int32_t thread, int32_t agent, uint32_t before) {
-  own_lane(thread).clock.add_agent(agent, before);
+  own_lane(thread).clock.own().add_agent(agent, before);
 }
 
 void Ordering::learn_in_warp(int32_t index, int32_t agent, uint32_t before) {
   Warp& warp = warps_[static_cast<std::size_t>(index)];
   ++warp.changes;
-  warp.clock.add_agent(agent, before);
+  if (warp.own == 0) {
+    warp.clock.own().add_agent(agent, before);
+    return;
+  }
+  SharedClock last = warp.clock;
+  warp.clock.own().add_agent(agent, before);
+  SharedClock last_learned = warp.clock;
   for_bits(warp.own, [&](int32_t lane) {
-    const int32_t thread = index * sim::kWarpLanes + lane;
-    lanes_[static_cast<std::size_t>(thread)].clock.add_agent(agent, before);
+    SharedClock& clock = lanes_[static_cast<std::size_t>(index * sim::kWarpLanes + lane)].clock;
+    if (clock != last) {
+      last = last_learned = clock;
+      last_learned.own().add_agent(agent, before);
+    }
+    clock = last_learned;
   });
 }
 
@@ -141,14 +174,14 @@ const Clock& Ordering::common(int32_t warpgroup) {
   }
   if (common.changes == changes) return common.clock;
   common.changes = changes;
-  bool is_first = true;
-  const auto add = [&](const Clock& clock) {
-    if (is_first) {
-      common.clock = clock;
-    } else {
-      common.clock.meet(clock);
+  const SharedClock* last = nullptr;
+  const auto add = [&](const SharedClock& clock) {
+    if (last == nullptr) {
+      common.clock = *clock;
+    } else if (clock != *last) {
+      common.clock.meet(*clock);
     }
-    is_first = false;
+    last = &clock;
   };
   for (int32_t index = 4 * warpgroup; index < 4 * warpgroup + 4; ++index) {
     const Warp& warp = warps_[static_cast<std::size_t>(index)];

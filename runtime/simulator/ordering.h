@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace moejit::runtime {
@@ -27,14 +28,17 @@ class Ordering {
   void reset(int32_t threads);
 
   Actor actor(int32_t thread) const;
+  // Returns the actor of an access by all lanes of the thread's warp.
+  Actor whole_warp(int32_t thread);
 
   // Joins the warps in the mask at a barrier.
   void join(uint32_t warps);
 
   // Release to and acquire from an mbarrier. release() adds what a thread did until now to `clock`;
-  // acquire() orders what `clock` holds before what the thread does from now on.
+  // acquire() orders what `clock` holds before what the thread does from now on. No two clocks that
+  // differ may have the same version between two resets.
   void release(int32_t thread, Clock& clock);
-  void acquire(int32_t thread, const Clock& clock);
+  void acquire(int32_t thread, const Clock& clock, uint64_t version);
 
   // Orders the thread's ordinary accesses until now with the async proxy.
   void fence_async(int32_t thread);
@@ -55,15 +59,23 @@ class Ordering {
 
  private:
   struct Lane {
-    Clock clock;
+    SharedClock clock;
     uint32_t epoch = 1;
   };
+  // The last acquisition by a lane that shared its clock: the others have the same result.
+  struct Acquired {
+    SharedClock before;
+    uint64_t version = 0;
+    SharedClock after;
+  };
   struct Warp {
-    Clock clock;
+    SharedClock clock;
+    std::optional<Acquired> acquired;
     uint32_t epoch = 1;
-    uint32_t own = 0;      // lanes with a clock of their own
-    uint32_t lanes = 0;    // lanes that exist
-    uint64_t changes = 0;  // counts changes of any clock of the warp
+    uint32_t whole_epoch = 0;  // the latest of an access by the whole warp
+    uint32_t own = 0;          // lanes with a clock of their own
+    uint32_t lanes = 0;        // lanes that exist
+    uint64_t changes = 0;      // counts changes of any clock of the warp
   };
   struct Common {
     Clock clock;
@@ -76,7 +88,6 @@ class Ordering {
   std::vector<Lane> lanes_;
   std::array<Warp, kMaxWarps> warps_;
   std::array<Common, kMaxWarps / 4> common_;
-  Clock joined_;  // of the current barrier
   int32_t agents_ = 0;
 };
 

@@ -23,23 +23,27 @@ Conflict SharedMemory::conflict(Conflict kind, Stamp stamp, sim::Site site) {
   return kind;
 }
 
-SharedMemory::Cell* SharedMemory::split(uint32_t chunk_index) {
+// Splits a chunk into cells of a word or a byte, fewer bytes than now.
+void SharedMemory::split(uint32_t chunk_index, uint32_t cell_bytes) {
   Chunk& chunk = chunks_[chunk_index];
   Cell* cells = &cells_[static_cast<std::size_t>(chunk_index) * kChunk];
-  if (!chunk.is_split) {
-    for (uint32_t i = 0; i < kChunk; ++i) cells[i] = chunk.whole;
-    chunk.is_split = true;
+  for (uint32_t first = 0; first < kChunk; first += chunk.cell_bytes) {
+    const Cell from = chunk.cell_bytes == kChunk ? chunk.whole : cells[first];
+    for (uint32_t i = 0; i < chunk.cell_bytes; i += cell_bytes) cells[first + i] = from;
   }
-  return cells;
+  chunk.cell_bytes = cell_bytes;
 }
 
 template <typename Access>
 Conflict SharedMemory::for_cells(uint32_t offset, uint32_t size, Access access) {
   const uint32_t index = offset / kChunk;
   other_.offset = offset;
-  if (!chunks_[index].is_split && size == kChunk) return access(chunks_[index].whole);
-  Cell* cells = split(index) + offset % kChunk;
-  for (uint32_t i = 0; i < size; ++i) {
+  ordered_ = 0;
+  Chunk& chunk = chunks_[index];
+  if (chunk.cell_bytes > size) split(index, size < kWord ? 1 : kWord);
+  if (chunk.cell_bytes == kChunk) return access(chunk.whole);
+  Cell* cells = &cells_[offset];
+  for (uint32_t i = 0; i < size; i += chunk.cell_bytes) {
     other_.offset = offset + i;
     const Conflict found = access(cells[i]);
     if (found != Conflict::kNone) return found;
@@ -51,8 +55,11 @@ Conflict SharedMemory::for_cells(uint32_t offset, uint32_t size, Access access) 
 Conflict SharedMemory::find_foul(const Cell& cell, const Actor& now) {
   if (cell.is_mbarrier) return conflict(Conflict::kMbarrier, cell.written, cell.write_site);
   if (cell.is_pending) return conflict(Conflict::kPendingCopy, cell.written, cell.write_site);
-  if (cell.written != 0 && !now.is_after(cell.written)) {
-    return conflict(Conflict::kUnorderedWrite, cell.written, cell.write_site);
+  if (cell.written != ordered_ && cell.written != 0) {
+    if (!now.is_after(cell.written)) {
+      return conflict(Conflict::kUnorderedWrite, cell.written, cell.write_site);
+    }
+    ordered_ = cell.written;
   }
   return Conflict::kNone;
 }
@@ -64,13 +71,15 @@ void SharedMemory::add_reader(Cell& cell, const Clock& clock, Stamp reader, sim:
     const int32_t actor = actor_of(stamp);
     return actor < kFirstAgent ? actor / sim::kWarpLanes : actor;
   };
-  std::size_t place = kReaders - 1;
-  for (std::size_t i = kReaders; i-- > 0;) {
-    if (cell.read[i] != 0 && group(cell.read[i]) == group(reader)) place = i;
-  }
-  for (std::size_t i = kReaders; i-- > 0;) {
-    const Stamp other = cell.read[i];
-    if (other == 0 || same_actor(other, reader) || clock.covers(other)) place = i;
+  const auto is_replaceable = [&](Stamp other) {
+    return other == 0 || same_actor(other, reader) || clock.covers(other);
+  };
+  const auto is_of_group = [&](Stamp other) { return group(other) == group(reader); };
+  std::size_t place = 0;
+  while (place < kReaders && !is_replaceable(cell.read[place])) ++place;
+  if (place == kReaders) {
+    place = 0;
+    while (place < kReaders - 1 && !is_of_group(cell.read[place])) ++place;
   }
   cell.read[place] = reader;
   cell.read_site[place] = site;
@@ -117,9 +126,9 @@ Conflict SharedMemory::write(uint32_t offset, uint32_t size, const Actor& now, s
   const Conflict found =
       for_cells(offset, size, [&](Cell& cell) { return write_cell(cell, now, site, is_atomic); });
   Chunk& chunk = chunks_[offset / kChunk];
-  if (found == Conflict::kNone && size == kChunk && chunk.is_split) {
+  if (found == Conflict::kNone && size == kChunk && chunk.cell_bytes < kChunk) {
     chunk.whole = cells_[offset];
-    chunk.is_split = false;
+    chunk.cell_bytes = kChunk;
   }
   return found;
 }

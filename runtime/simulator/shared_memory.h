@@ -37,7 +37,8 @@ enum class Arrangement : uint8_t {
 };
 
 // The dynamic shared memory of a CTA, with a record of who wrote and read each byte. Most accesses
-// move 16 aligned bytes, so the record is per 16 bytes until a smaller access splits it.
+// move 16 aligned bytes, so the record is per 16 bytes until a smaller access splits it: into
+// words, or where it is smaller than one into bytes.
 class SharedMemory {
  public:
   static constexpr uint32_t kChunk = 16;
@@ -69,6 +70,7 @@ class SharedMemory {
 
  private:
   static constexpr std::size_t kReaders = 3;
+  static constexpr uint32_t kWord = 4;
 
   struct Cell {
     Stamp written = 0;
@@ -84,8 +86,8 @@ class SharedMemory {
     Arrangement arrangement = Arrangement::kAny;
   };
   struct Chunk {
-    Cell whole;  // used if not split
-    bool is_split = false;
+    Cell whole;                    // used if it is the only one
+    uint32_t cell_bytes = kChunk;  // or kWord or 1: what each of its cells records
   };
 
   Conflict find_foul(const Cell& cell, const Actor& now);
@@ -97,7 +99,7 @@ class SharedMemory {
   Conflict write_cell_async(Cell& cell, const Actor& now);
   static void add_reader(Cell& cell, const Clock& clock, Stamp reader, sim::Site site);
   Conflict conflict(Conflict kind, Stamp stamp, sim::Site site);
-  Cell* split(uint32_t chunk_index);
+  void split(uint32_t chunk_index, uint32_t cell_bytes);
 
   // Calls access(cell) for the cells of these bytes until it returns a conflict.
   template <typename Access>
@@ -107,8 +109,9 @@ class SharedMemory {
   std::size_t capacity_ = 0;
   std::unique_ptr<std::byte[]> data_;
   std::vector<Chunk> chunks_;
-  std::unique_ptr<Cell[]> cells_;  // of the bytes of split chunks
+  std::unique_ptr<Cell[]> cells_;  // of split chunks, at the place of their first byte
   OtherAccess other_;
+  Stamp ordered_ = 0;  // a write that is known to be before the access that goes on, or 0
 };
 
 }  // namespace moejit::runtime
