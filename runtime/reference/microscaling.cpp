@@ -59,8 +59,10 @@ std::int64_t scales_of_row(const MxMatrix& matrix) { return 4 * block_count(matr
 std::uint8_t e8m0_from_amax(float amax) {
   if (std::isinf(amax)) return 254;
   int exponent = 0;
-  while (exponent < 254 && double{amax} > std::ldexp(double{kE4m3Max}, exponent - kBias))
+  for (double largest = std::ldexp(double{kE4m3Max}, -kBias); amax > largest; largest *= 2.0) {
+    if (exponent == 254) break;
     ++exponent;
+  }
   return static_cast<std::uint8_t>(exponent);
 }
 

@@ -2,6 +2,7 @@
 #include "runtime/reference/number_formats.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -73,7 +74,9 @@ std::uint8_t encode_fp8(float value, Fp8Format format) {
   return static_cast<std::uint8_t>(sign | std::min(base + multiple, largest_finite_code));
 }
 
-float decode_fp8(std::uint8_t code, Fp8Format format) {
+namespace {
+
+float compute_fp8(std::uint8_t code, Fp8Format format) {
   const auto [mantissa_bits, smallest_exponent, largest_finite_code] = parameters_of(format);
   const std::uint32_t magnitude = code & 0x7FU;
   const float sign = (code & 0x80U) != 0 ? -1.0F : 1.0F;
@@ -87,6 +90,21 @@ float decode_fp8(std::uint8_t code, Fp8Format format) {
   const int significand = field == 0 ? fraction : fraction + (1 << mantissa_bits);
   const int steps = field == 0 ? 0 : field - 1;
   return sign * std::ldexp(static_cast<float>(significand), steps + smallest_exponent);
+}
+
+std::array<float, 256> all_of(Fp8Format format) {
+  std::array<float, 256> values{};
+  for (std::size_t code = 0; code < values.size(); ++code)
+    values[code] = compute_fp8(static_cast<std::uint8_t>(code), format);
+  return values;
+}
+
+}  // namespace
+
+float decode_fp8(std::uint8_t code, Fp8Format format) {
+  static const std::array<float, 256> kE4m3 = all_of(Fp8Format::kE4m3);
+  static const std::array<float, 256> kE5m2 = all_of(Fp8Format::kE5m2);
+  return format == Fp8Format::kE4m3 ? kE4m3[code] : kE5m2[code];
 }
 
 }  // namespace moejit::reference

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <type_traits>
 
 namespace moejit::reference {
 namespace {
@@ -16,18 +17,14 @@ constexpr int kLeastAlignment = -133;
 constexpr int kLongestShift = 62;
 constexpr std::uint32_t kNanBits = 0x7FFFFFFF;
 
-// A format: bits behind the first one, and the exponent of the smallest normal numbers.
-struct FormatShape {
-  int fraction_bits;
-  int least_exponent;
-};
-FormatShape shape_of(OperandFormat format) {
+// Returns the exponent of a format's smallest normal numbers.
+int least_exponent(OperandFormat format) {
   switch (format) {
-    case OperandFormat::kE4m3: return {3, -6};
-    case OperandFormat::kE5m2: return {2, -14};
-    case OperandFormat::kBf16: return {7, -126};
+    case OperandFormat::kE4m3: return -6;
+    case OperandFormat::kE5m2: return -14;
+    case OperandFormat::kBf16: return -126;
   }
-  return {};
+  return 0;
 }
 
 // How a tensor core adds products: at once, with so many bits behind the first one of the largest
@@ -46,12 +43,9 @@ struct Number {
   Number(float number, OperandFormat format) : value(number) {
     exponent = value == 0.0F ? TensorCoreNumbers::kNoExponent : TensorCoreNumbers::kNotFinite;
     if (value == 0.0F || !std::isfinite(value)) return;
-    const FormatShape shape = shape_of(format);
-    exponent = std::max(std::ilogb(value), shape.least_exponent);
-    significand = static_cast<std::int32_t>(std::ldexp(value, shape.fraction_bits - exponent));
+    exponent = std::max(std::ilogb(value), least_exponent(format));
   }
   float value = 0.0F;
-  std::int32_t significand = 0;
   std::int32_t exponent = 0;
 };
 
@@ -65,6 +59,12 @@ NumberTable numbers_of(Fp8Format format) {
   return table;
 }
 
+// Returns 2^exponent, of a normal double. std::ldexp() is a call, and makes sure of the rest.
+double power_of_two(int exponent) {
+  constexpr int kBias = 1023, kFraction = 52;
+  return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + kBias) << kFraction);
+}
+
 // Returns value * 2^-shift, cut toward zero; shifts to the left where `shift` is negative.
 std::int64_t cut_right(std::int64_t value, int shift) {
   const std::int64_t magnitude = std::abs(value);
@@ -73,12 +73,14 @@ std::int64_t cut_right(std::int64_t value, int shift) {
   return value < 0 ? -cut : cut;
 }
 
-// The sum so far as the products are: an integer and an exponent.
+// The sum so far, which is finite, as the products are: an integer and an exponent.
 struct Accumulator {
   explicit Accumulator(float sum) {
     if (sum == 0.0F) return;
-    exponent = std::max(std::ilogb(sum), kFp32LeastExponent);
-    significand = static_cast<std::int64_t>(std::ldexp(sum, kFp32Fraction - exponent));
+    const auto bits = std::bit_cast<std::uint32_t>(std::fabs(sum));
+    exponent = std::max(static_cast<int>(bits >> kFp32Fraction), 1) - 1 + kFp32LeastExponent;
+    significand = static_cast<std::int64_t>(static_cast<double>(sum) *
+                                            power_of_two(kFp32Fraction - exponent));
   }
   std::int64_t significand = 0;
   int exponent = TensorCoreNumbers::kNoExponent;
@@ -90,13 +92,42 @@ float keep(std::int64_t total, int exponent, int kept) {
   const int top = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::abs(total)))) - 1;
   const int unit = std::max(top + exponent, kFp32LeastExponent) - kept;
   const std::int64_t multiple = cut_right(total, unit - exponent);
-  return static_cast<float>(std::ldexp(static_cast<double>(multiple), unit));
+  return static_cast<float>(static_cast<double>(multiple) * power_of_two(unit));
 }
 
 float sum_not_finite(const float* a, const float* b, std::int64_t count, float sum) {
   double total = sum;
   for (std::int64_t k = 0; k < count; ++k) total += static_cast<double>(a[k]) * b[k];
   return std::isnan(total) ? float_of_bits(kNanBits) : static_cast<float>(total);
+}
+
+// The operands of the products of one step, numbers and exponents.
+struct Operands {
+  const std::int32_t* a_exponents;
+  const std::int32_t* b_exponents;
+  const float* a;
+  const float* b;
+};
+
+// Returns the sum after one step. Products of operands, times a power of two, are exact in double,
+// and so conversions to integers cut them.
+template <typename Count>
+float add_products(const Operands& operands, Count count, const Adder& adder, float sum) {
+  const Accumulator old(std::isfinite(sum) ? sum : 0.0F);
+  std::int32_t largest = std::max(old.exponent, kLeastAlignment);
+  for (std::int64_t k = 0; k < count; ++k)
+    largest = std::max(largest, operands.a_exponents[k] + operands.b_exponents[k]);
+  if (largest > TensorCoreNumbers::kNotFinite / 2 || !std::isfinite(sum))
+    return sum_not_finite(operands.a, operands.b, count, sum);
+  const double to_unit = power_of_two(adder.fraction - largest);
+  std::int32_t products = 0;  // 16 of less than 2^27 each, or 32 of less than 2^15
+  for (std::int64_t k = 0; k < count; ++k) {
+    const double product = static_cast<double>(operands.a[k]) * static_cast<double>(operands.b[k]);
+    products += static_cast<std::int32_t>(product * to_unit);
+  }
+  const std::int64_t total = products + cut_right(old.significand, kFp32Fraction - adder.fraction +
+                                                                       largest - old.exponent);
+  return keep(total, largest - adder.fraction, adder.kept);
 }
 
 }  // namespace
@@ -109,24 +140,20 @@ TensorCoreNumbers::TensorCoreNumbers(std::span<const std::uint8_t> codes, Fp8For
   reserve(codes.size());
   for (const std::uint8_t code : codes) {
     values_.push_back(table[code].value);
-    significands_.push_back(table[code].significand);
     exponents_.push_back(table[code].exponent);
   }
 }
 
 TensorCoreNumbers::TensorCoreNumbers(std::span<const std::uint16_t> bf16)
     : format_(OperandFormat::kBf16) {
-  constexpr std::uint32_t kImplicitBit = 0x80, kLastField = 0xFF;
+  constexpr std::uint32_t kLastField = 0xFF;
   reserve(bf16.size());
   for (const std::uint16_t bits : bf16) {
     const std::uint32_t field = bits >> 7 & kLastField;
-    const auto magnitude =
-        static_cast<std::int32_t>((bits & 0x7FU) | (field > 0 ? kImplicitBit : 0));
-    const bool is_number = field < kLastField;
+    const bool is_number = field < kLastField, is_zero = (bits & 0x7FFFU) == 0;
     const std::int32_t exponent = static_cast<std::int32_t>(std::max(field, 1U)) - 127;
     values_.push_back(float_from_bf16(bits));
-    significands_.push_back(!is_number ? 0 : (bits & 0x8000U) != 0 ? -magnitude : magnitude);
-    exponents_.push_back(!is_number ? kNotFinite : magnitude == 0 ? kNoExponent : exponent);
+    exponents_.push_back(!is_number ? kNotFinite : is_zero ? kNoExponent : exponent);
   }
 }
 
@@ -136,14 +163,12 @@ TensorCoreNumbers::TensorCoreNumbers(std::span<const float> values, OperandForma
   for (const float value : values) {
     const Number number(value, format);
     values_.push_back(number.value);
-    significands_.push_back(number.significand);
     exponents_.push_back(number.exponent);
   }
 }
 
 void TensorCoreNumbers::reserve(std::size_t count) {
   values_.reserve(count);
-  significands_.reserve(count);
   exponents_.reserve(count);
 }
 
@@ -151,32 +176,18 @@ float tensor_core_chain(const TensorCoreNumbers& a, std::int64_t first_a,
                         const TensorCoreNumbers& b, std::int64_t first_b, std::int64_t length,
                         float sum) {
   const Adder adder = adder_of(a.format());
-  const int to_unit =
-      adder.fraction - shape_of(a.format()).fraction_bits - shape_of(b.format()).fraction_bits;
   for (std::int64_t first = 0; first < length; first += adder.step) {
+    const Operands operands{a.exponents() + first_a + first, b.exponents() + first_b + first,
+                            a.values() + first_a + first, b.values() + first_b + first};
     const std::int64_t count = std::min(adder.step, length - first);
-    const std::int32_t* a_exponents = a.exponents() + first_a + first;
-    const std::int32_t* b_exponents = b.exponents() + first_b + first;
-    const Accumulator old(std::isfinite(sum) ? sum : 0.0F);
-    int largest = std::max(old.exponent, kLeastAlignment);
-    for (std::int64_t k = 0; k < count; ++k)
-      largest = std::max(largest, a_exponents[k] + b_exponents[k]);
-    if (largest > TensorCoreNumbers::kNotFinite / 2 || !std::isfinite(sum)) {
-      sum = sum_not_finite(a.values() + first_a + first, b.values() + first_b + first, count, sum);
-      continue;
+    // Of the usual numbers of products the compiler makes vectors.
+    if (count == 32) {
+      sum = add_products(operands, std::integral_constant<std::int64_t, 32>(), adder, sum);
+    } else if (count == 16) {
+      sum = add_products(operands, std::integral_constant<std::int64_t, 16>(), adder, sum);
+    } else {
+      sum = add_products(operands, count, adder, sum);
     }
-    const std::int32_t* a_significands = a.significands() + first_a + first;
-    const std::int32_t* b_significands = b.significands() + first_b + first;
-    std::int64_t total =
-        cut_right(old.significand, kFp32Fraction - adder.fraction + largest - old.exponent);
-    for (std::int64_t k = 0; k < count; ++k) {
-      const std::int32_t product = a_significands[k] * b_significands[k] * (1 << to_unit);
-      const int shift = std::min(largest - a_exponents[k] - b_exponents[k], 31);
-      // The magnitude is cut; without a branch, since signs are random.
-      const std::int32_t sign = product >> 31;
-      total += (((product ^ sign) - sign) >> shift ^ sign) - sign;
-    }
-    sum = keep(total, largest - adder.fraction, adder.kept);
   }
   return sum;
 }

@@ -18,8 +18,8 @@ inline OperandFormat operand_format(Fp8Format format) {
   return format == Fp8Format::kE4m3 ? OperandFormat::kE4m3 : OperandFormat::kE5m2;
 }
 
-// Numbers of one format as tensor cores read them: value = significand * 2^(exponent -
-// fraction_bits). Subnormals have the exponent of the smallest normal numbers.
+// Numbers of one format as tensor cores read them. Subnormals have the exponent of the smallest
+// normal numbers.
 class TensorCoreNumbers {
  public:
   TensorCoreNumbers(std::span<const std::uint8_t> codes, Fp8Format format);
@@ -28,7 +28,6 @@ class TensorCoreNumbers {
   TensorCoreNumbers(std::span<const float> values, OperandFormat format);
 
   OperandFormat format() const { return format_; }
-  const std::int32_t* significands() const { return significands_.data(); }
   // The exponents; kNoExponent for 0, and kNotFinite for NaN and infinities.
   const std::int32_t* exponents() const { return exponents_.data(); }
   // The numbers as they are, infinities and NaN too.
@@ -41,7 +40,7 @@ class TensorCoreNumbers {
   void reserve(std::size_t count);
 
   OperandFormat format_;
-  std::vector<std::int32_t> significands_, exponents_;
+  std::vector<std::int32_t> exponents_;
   std::vector<float> values_;
 };
 
