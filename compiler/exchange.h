@@ -47,6 +47,7 @@ struct Exchange {
   DType topk_ids = DType::kI32;    // or kI64
   DType topk_probs = DType::kF32;  // or kBF16
   int64_t timeout_ms = 10000;      // of each wait for a peer
+  int64_t sms = 0;                 // that its kernels take; 0: all
   int64_t max_permuted_rows = 0;   // P, of the steps that have permuted rows
   int64_t splits_alignment = 1;    // of the experts' groups of rows, of kRouteDispatchPermute
   bool moves_probs = true;         // whether kDispatchPermute writes their probabilities: forward

@@ -229,9 +229,11 @@ std::string to_json(const Layer& layer) {
   if (is_of_group(layer))
     add("expert_parallel",
         fmt::format(
-            "{{\"ranks\": {}, \"combine\": {}{}}}", layer.expert_parallel.ranks,
+            "{{\"ranks\": {}, \"combine\": {}{}{}}}", layer.expert_parallel.ranks,
             json_string(to_string(layer.expert_parallel.combine)),
-            layer.expert_parallel.transport == Transport::kNccl ? R"(, "transport": "nccl")" : ""),
+            layer.expert_parallel.transport == Transport::kNccl ? R"(, "transport": "nccl")" : "",
+            layer.expert_parallel.sms > 0 ? fmt::format(R"(, "sms": {})", layer.expert_parallel.sms)
+                                          : ""),
         true);
   return text + "}\n";
 }

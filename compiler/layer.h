@@ -63,6 +63,7 @@ struct ExpertParallel {
   int32_t ranks = 0;  // R; 0: the layer is that of one rank
   Combine combine = Combine::kPartial;
   Transport transport = Transport::kPeer;
+  int32_t sms = 0;  // SMs that kernels of the exchange take, of transport kPeer; 0: all
   bool operator==(const ExpertParallel&) const = default;
 };
 

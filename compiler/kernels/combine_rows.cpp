@@ -48,7 +48,7 @@ LaunchShape KernelKind<CombineRowsSpec>::shape(const CombineRowsSpec& spec) {
 
 template <>
 int64_t KernelKind<CombineRowsSpec>::busy(const CombineRowsSpec& spec, const CallBounds&, int64_t) {
-  return int64_t{spec.exchange.ranks} * chunks_of(spec.exchange);
+  return ctas_of(spec.exchange, int64_t{spec.exchange.ranks} * chunks_of(spec.exchange));
 }
 
 template <>
@@ -94,12 +94,12 @@ KernelText KernelKind<CombineRowsSpec>::text(const CombineRowsSpec& spec) {
   add_columns(text, spec.columns);
   text.constants.push_back(
       bool_constant("kHasDprobs", spec.has_dprobs, "gradients of probabilities go along"));
-  add_sender_sms(text, spec.sender_sms);
+  add_sms(text, spec.exchange, spec.sender_sms);
   add_threads(text, spec.threads, 0);
   text.types_used.push_back(
       {"Kernel",
        spec.sends_rows ? "CombineEachRow" : "CombineRows",
-       {"Exchange", "kColumns", "kHasDprobs", prob_type(spec.probs), "kSenderSms", "kThreads"}});
+       {"Exchange", "kColumns", "kHasDprobs", prob_type(spec.probs), "Sms", "kThreads"}});
   return text;
 }
 

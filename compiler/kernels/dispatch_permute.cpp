@@ -61,7 +61,7 @@ LaunchShape KernelKind<DispatchPermuteSpec>::shape(const DispatchPermuteSpec& sp
 template <>
 int64_t KernelKind<DispatchPermuteSpec>::busy(const DispatchPermuteSpec& spec, const CallBounds&,
                                               int64_t) {
-  return int64_t{spec.exchange.ranks + 1} * chunks_of(spec.exchange);
+  return ctas_of(spec.exchange, int64_t{spec.exchange.ranks + 1} * chunks_of(spec.exchange));
 }
 
 template <>
@@ -114,7 +114,7 @@ void add_dispatch(KernelText& text, const DispatchPermuteSpec& spec, int32_t slo
   text.constants.push_back(
       integer_constant("kSlotChunks", is_through_shared ? slot_chunks : chunks_of(spec.exchange),
                        "chunks of own tokens whose rows go through slots"));
-  add_sender_sms(text, spec.sender_sms);
+  add_sms(text, spec.exchange, spec.sender_sms);
   add_threads(text, spec.threads, spec.segments_in_flight);
   add_send(text, rows, spec.rows_in_shared);
   text.types_used.push_back({"Store",
@@ -130,7 +130,7 @@ void add_dispatch(KernelText& text, const DispatchPermuteSpec& spec, int32_t slo
   text.types_used.push_back(
       {std::move(name),
        "DispatchPermute",
-       {"Send", "Receive", "Store", "Exchange", "kSlotChunks", "kSenderSms", "kThreads"}});
+       {"Send", "Receive", "Store", "Exchange", "kSlotChunks", "Sms", "kThreads"}});
 }
 
 }  // namespace moejit::compiler

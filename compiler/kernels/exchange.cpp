@@ -26,6 +26,11 @@ int32_t rows_in_shared(const ExchangeShape& exchange, DType dtype, int32_t colum
   return static_cast<int32_t>(2 * std::min<int64_t>(kWanted / bytes, of_chunk));
 }
 
+int64_t ctas_of(const ExchangeShape& exchange, int64_t busy) {
+  constexpr int64_t kAll = 1 << 16;
+  return exchange.sms > 0 ? kAll : busy;
+}
+
 int64_t slots_of(const ExchangeShape& exchange) {
   return int64_t{exchange.ranks} * exchange.max_tokens;
 }
@@ -90,6 +95,7 @@ constexpr std::array kDispatchPointers = {
     MOEJIT_RANK_POINTERS(DispatchParams, slot_scales, kWrite),
     MOEJIT_RANK_POINTERS(DispatchParams, row_flags, kReadWrite),
     MOEJIT_POINTER(DispatchParams, saved_tokens, kRead),
+    MOEJIT_POINTER(DispatchParams, tickets, kReadWrite),
     MOEJIT_GROUP_POINTERS(DispatchParams),
 };
 constexpr std::array kDispatchNumbers = {MOEJIT_GROUP_NUMBERS(DispatchParams),
@@ -117,8 +123,8 @@ template <>
 LaunchShape KernelKind<DispatchRowsSpec>::shape(const DispatchRowsSpec& spec) {
   return {.threads = spec.threads,
           .ctas_per_sm = 1024 / spec.threads,
-          .shared_bytes = shared_rows_bytes(spec.rows_in_shared, spec.output, spec.columns,
-                                            spec.exchange.top_k)};
+          .shared_bytes = std::max(16, shared_rows_bytes(spec.rows_in_shared, spec.output,
+                                                         spec.columns, spec.exchange.top_k))};
 }
 template <>
 LaunchShape KernelKind<AwaitRowsSpec>::shape(const AwaitRowsSpec& spec) {
@@ -133,7 +139,7 @@ int64_t KernelKind<ExchangeChoicesSpec>::busy(const ExchangeChoicesSpec& spec, c
 template <>
 int64_t KernelKind<DispatchRowsSpec>::busy(const DispatchRowsSpec& spec, const CallBounds&,
                                            int64_t) {
-  return chunks_of(spec.exchange);
+  return ctas_of(spec.exchange, chunks_of(spec.exchange));
 }
 template <>
 int64_t KernelKind<AwaitRowsSpec>::busy(const AwaitRowsSpec&, const CallBounds&, int64_t) {

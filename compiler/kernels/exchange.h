@@ -18,6 +18,7 @@ struct ExchangeShape {
   int32_t top_k = 0;
   int32_t max_tokens = 0;        // of a rank
   int32_t chunk_tokens = 0;      // neighboring tokens of a rank that share a flag
+  int32_t sms = 0;               // that kernels of an exchange take, 0: all; at least sender_sms
   DType topk_ids = DType::kI32;  // or kI64
   bool operator==(const ExchangeShape&) const = default;
 };
@@ -45,6 +46,7 @@ struct DispatchRowsSpec {
   DType input = DType::kBF16;     // or kF8E4M3, with compact scales
   DType output = DType::kF8E4M3;  // kBF16 only of a bf16 input
   float epsilon = 0.0f;           // if it quantizes: the smallest amax of a scale
+  int32_t sender_sms = 256;       // SMs that send: all, unless the exchange takes fewer
   int32_t rows_in_shared = 0;     // that a CTA has in shared memory; 0: threads store rows
   int32_t threads = 256;
   int32_t segments_in_flight = 4;

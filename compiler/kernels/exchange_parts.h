@@ -29,6 +29,9 @@ inline const KernelNumber kRankNumber{.role = "group.rank"};
 inline const KernelNumber kTimeoutNumber{.role = "group.timeout_ns"};
 inline const KernelNumber kTokensNumber{.role = "tokens", .dim = CallDim::kTokens};
 
+// Returns how many CTAs a kernel has that `busy` CTAs have work for: as many as run at a time where
+// those of some SMs end at once.
+int64_t ctas_of(const ExchangeShape& exchange, int64_t busy);
 // Returns R * T_max.
 int64_t slots_of(const ExchangeShape& exchange);
 // Returns how many ranks a token's row goes to if its experts differ and are drawn alike, and how
@@ -53,7 +56,8 @@ void add_columns(KernelText& text, int32_t columns);
 // Adds kThreads, and kSegmentsInFlight unless `segments` is 0.
 void add_threads(KernelText& text, int32_t threads, int32_t segments);
 
-void add_sender_sms(KernelText& text, int32_t sms);
+// Adds which SMs work and which of them send: the type Sms.
+void add_sms(KernelText& text, const ExchangeShape& exchange, int32_t sender_sms);
 // Adds what a dispatch of rows and their permute is made of, and its type. Own rows of so many
 // chunks go through slots.
 void add_dispatch(KernelText& text, const DispatchPermuteSpec& spec, int32_t slot_chunks,

@@ -6,8 +6,9 @@
 namespace moejit::compiler {
 
 std::string shape_text(const ExchangeShape& s) {
-  return fmt::format("ranks={} rank_experts={} top_k={} max_tokens={} chunk_tokens={}{}", s.ranks,
+  return fmt::format("ranks={} rank_experts={} top_k={} max_tokens={} chunk_tokens={}{}{}", s.ranks,
                      s.rank_experts, s.top_k, s.max_tokens, s.chunk_tokens,
+                     s.sms > 0 ? fmt::format(" sms={}", s.sms) : "",
                      s.topk_ids == DType::kI64 ? " topk_ids=i64" : "");
 }
 
@@ -55,9 +56,17 @@ void add_threads(KernelText& text, int32_t threads, int32_t segments) {
         integer_constant("kSegmentsInFlight", segments, "segments loaded before one is used"));
 }
 
-void add_sender_sms(KernelText& text, int32_t sms) {
+void add_sms(KernelText& text, const ExchangeShape& exchange, int32_t sender_sms) {
+  if (exchange.sms > 0)
+    text.constants.push_back(integer_constant("kSms", exchange.sms,
+                                              "SMs that the kernel takes, the others end at once"));
   text.constants.push_back(
-      integer_constant("kSenderSms", sms, "SMs that send before they receive"));
+      integer_constant("kSenderSms", sender_sms, "SMs that send before they receive"));
+  if (exchange.sms > 0) {
+    text.types_used.push_back({"Sms", "FirstSms", {"kSms", "kSenderSms"}});
+  } else {
+    text.types_used.push_back({"Sms", "AllSms", {"kSenderSms"}});
+  }
 }
 
 std::string SentRows::types() const {
@@ -103,10 +112,10 @@ std::string to_string(const ExchangeChoicesSpec& s) {
 
 std::string to_string(const DispatchRowsSpec& s) {
   return fmt::format(
-      "dispatch_rows {} columns={} input={} output={} epsilon={:g} rows_in_shared={} threads={} "
-      "segments_in_flight={}",
+      "dispatch_rows {} columns={} input={} output={} epsilon={:g} sender_sms={} rows_in_shared={} "
+      "threads={} segments_in_flight={}",
       shape_text(s.exchange), s.columns, to_string(s.input), to_string(s.output), s.epsilon,
-      s.rows_in_shared, s.threads, s.segments_in_flight);
+      s.sender_sms, s.rows_in_shared, s.threads, s.segments_in_flight);
 }
 
 std::string to_string(const AwaitRowsSpec& s) {
@@ -145,9 +154,10 @@ KernelText KernelKind<DispatchRowsSpec>::text(const DispatchRowsSpec& spec) {
   text.includes = {"exchange/dispatch_rows.cuh"};
   text.params = "DispatchRowsParams";
   add_columns(text, spec.columns);
+  add_sms(text, spec.exchange, spec.sender_sms);
   add_threads(text, spec.threads, spec.segments_in_flight);
   add_send(text, rows, spec.rows_in_shared);
-  text.types_used.push_back({"Kernel", "DispatchRows", {"Send", "Exchange", "kThreads"}});
+  text.types_used.push_back({"Kernel", "DispatchRows", {"Send", "Exchange", "Sms", "kThreads"}});
   return text;
 }
 

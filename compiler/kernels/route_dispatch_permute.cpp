@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/kernels/exchange_parts.h"
+#include "compiler/support/integer.h"
 
 #include <algorithm>
 #include <array>
@@ -73,12 +74,17 @@ std::string to_string(const RouteDispatchPermuteSpec& s) {
                      s.probs == DType::kBF16 ? " bf16_probs" : "");
 }
 
-// The route has a histogram over the experts for each warp, and two more.
+// The route has a histogram over the experts for each warp, and two more, behind what rows have.
+static int32_t histograms_begin(const RouteDispatchPermuteSpec& spec) {
+  const int32_t rows = KernelKind<DispatchPermuteSpec>::shape(spec.dispatch).shared_bytes;
+  return align_up(std::max(rows, kFirstSharedRow), 16);
+}
+
 template <>
 LaunchShape KernelKind<RouteDispatchPermuteSpec>::shape(const RouteDispatchPermuteSpec& spec) {
   LaunchShape shape = KernelKind<DispatchPermuteSpec>::shape(spec.dispatch);
   shape.shared_bytes =
-      std::max(shape.shared_bytes, 4 * (2 + warps_of(spec)) * spec.dispatch.exchange.rank_experts);
+      histograms_begin(spec) + 4 * (2 + warps_of(spec)) * spec.dispatch.exchange.rank_experts;
   return shape;
 }
 
@@ -138,6 +144,8 @@ KernelText KernelKind<RouteDispatchPermuteSpec>::text(const RouteDispatchPermute
                                             "each expert's rows start at a multiple of this"));
   text.constants.push_back(bool_constant("kHasColwiseOffs", spec.has_colwise_offs,
                                          "starts of groups of columns, multiples of 128"));
+  text.constants.push_back(integer_constant("kHistograms", histograms_begin(spec),
+                                            "where the route's begin in shared memory"));
   // Each CTA that sends takes one chunk before the routing is known.
   const int32_t first_chunks =
       spec.dispatch.sender_sms * KernelKind<DispatchPermuteSpec>::shape(spec.dispatch).ctas_per_sm;
@@ -146,10 +154,10 @@ KernelText KernelKind<RouteDispatchPermuteSpec>::text(const RouteDispatchPermute
                              "ExchangeChoices",
                              {"kRanks", "kRankExperts", "kTopK", "kMaxTokens", "kParts", "kThreads",
                               id_type(exchange), prob_type(spec.probs)}});
-  text.types_used.push_back(
-      {"Routing",
-       "Route",
-       {"kRankExperts", "kTopK", "kSplitsAlignment", "kThreads / 32", "kHasColwiseOffs"}});
+  text.types_used.push_back({"Routing",
+                             "Route",
+                             {"kRankExperts", "kTopK", "kSplitsAlignment", "kThreads / 32",
+                              "kHasColwiseOffs", "int32_t", "false", "kHistograms"}});
   text.types_used.push_back({"Kernel", "RouteDispatchPermute", {"Choices", "Routing", "Dispatch"}});
   return text;
 }

@@ -7,13 +7,15 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr std::array kKeys = std::to_array<std::string_view>({"ranks", "combine", "transport"});
+constexpr std::array kKeys =
+    std::to_array<std::string_view>({"ranks", "combine", "transport", "sms"});
 constexpr std::array kCombines = std::to_array<std::string_view>({"partial", "rows"});
 constexpr std::array kTransports = std::to_array<std::string_view>({"peer", "nccl"});
 
 // The limits of an exchange: the parameter records have a place for each of 8 ranks, and a token's
 // choices and the flags of a rank's chunks fit into what one CTA looks at.
 constexpr IntRange kRanksRange{.lowest = 1, .highest = 8};
+constexpr IntRange kSmsRange{.lowest = 1, .highest = 256};
 constexpr int64_t kMostTokens = 16384;
 constexpr int64_t kMostChoices = 32;
 
@@ -29,6 +31,16 @@ Result<Transport> read_transport(const JsonView& group) {
   if (!view) return Transport::kPeer;
   MOEJIT_TRY_ASSIGN(const std::size_t index, view->read_choice(kTransports));
   return index == 0 ? Transport::kPeer : Transport::kNccl;
+}
+
+Result<int32_t> read_sms(const JsonView& group, Transport transport) {
+  const std::optional<JsonView> view = group.find("sms");
+  if (!view) return 0;
+  MOEJIT_TRY_ASSIGN(const int64_t sms, view->read_int(kSmsRange));
+  if (transport == Transport::kPeer) return static_cast<int32_t>(sms);
+  return view->fail(ErrorCode::kInvalidValue,
+                    fmt::format(R"(got {} with the transport "nccl", wanted it left out)", sms),
+                    "NCCL moves the bytes there: NCCL_MAX_CTAS limits what it takes");
 }
 
 Result<void> refuse_more(const JsonView& root, std::string_view key, int64_t got, int64_t most) {
@@ -62,8 +74,9 @@ Result<ExpertParallel> read_expert_parallel(const JsonView& root, int32_t expert
         "each rank has as many experts");
   MOEJIT_TRY_ASSIGN(const Combine combine, read_combine(*group));
   MOEJIT_TRY_ASSIGN(const Transport transport, read_transport(*group));
+  MOEJIT_TRY_ASSIGN(const int32_t sms, read_sms(*group, transport));
   return ExpertParallel{
-      .ranks = static_cast<int32_t>(ranks), .combine = combine, .transport = transport};
+      .ranks = static_cast<int32_t>(ranks), .combine = combine, .transport = transport, .sms = sms};
 }
 
 int32_t experts_of_rank(const Layer& layer) {

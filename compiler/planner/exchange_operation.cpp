@@ -23,6 +23,7 @@ ExchangeShape shape_of(const Exchange& exchange) {
           .top_k = static_cast<int32_t>(exchange.top_k),
           .max_tokens = static_cast<int32_t>(exchange.max_tokens),
           .chunk_tokens = static_cast<int32_t>(chunk),
+          .sms = static_cast<int32_t>(exchange.sms),
           .topk_ids = exchange.topk_ids};
 }
 
@@ -63,7 +64,10 @@ class Step {
       write(fmt::format("{}[{}]", field, rank), fmt::format("{}_{}", field, rank), dtype, dims);
   }
   // Adds the words by which the CTAs of this rank share their work.
-  void write_tickets() { write("tickets", of_this_rank("tickets"), DType::kU32, {{"3", 3}}); }
+  void write_tickets() {
+    constexpr int64_t kWords = 5 + 1 + 2 * 256;  // of UnitWalk and FirstSms
+    write("tickets", of_this_rank("tickets"), DType::kU32, {{"518", kWords}});
+  }
   // Adds the tensor of that name in this rank's memory.
   void read_own(const std::string& field, DType dtype, std::vector<Dim> dims) {
     const std::string name = of_this_rank(field);
@@ -147,11 +151,32 @@ void add_sent_rows(Step& step, const Exchange& exchange) {
   if (exchange.format != DType::kBF16)
     step.write_to_ranks("slot_scales", DType::kF32, {step.s, step.blocks});
   step.write_to_ranks("row_flags", DType::kU32, {step.r, step.chunks});
+  step.write_tickets();
 }
 
 float epsilon_of(const Exchange& exchange) {
   const bool quantizes = exchange.input == DType::kBF16 && exchange.format != DType::kBF16;
   return quantizes ? exchange.epsilon : 0.0f;
+}
+
+// Returns how many SMs send first. Senders of a dispatch also permute own rows, so that few SMs all
+// send; of combine, half of them.
+int32_t dispatch_senders(const Exchange& exchange) {
+  constexpr int64_t kWanted = 64;
+  return static_cast<int32_t>(exchange.sms > 0 ? std::min(exchange.sms, kWanted) : kWanted);
+}
+int32_t combine_senders(const Exchange& exchange) {
+  constexpr int64_t kWanted = 64;
+  return static_cast<int32_t>(
+      exchange.sms > 0 ? std::min(ceil_div(exchange.sms, int64_t{2}), kWanted) : kWanted);
+}
+
+std::string sms_reason(const Exchange& exchange, int32_t senders, std::string_view others) {
+  if (exchange.sms == 0)
+    return fmt::format("{} SMs send, the others {} meanwhile", senders, others);
+  return fmt::format("{} SMs are taken, the first ones on which CTAs start; {} send first, {}",
+                     exchange.sms, senders, senders == exchange.sms ? "then " : "the others ") +
+         fmt::format("{}", others);
 }
 
 std::string chunk_reason(const Step& step) {
@@ -176,10 +201,15 @@ ExchangeOperation dispatch(const Exchange& exchange) {
                               .input = exchange.input,
                               .output = exchange.format,
                               .epsilon = epsilon_of(exchange),
+                              .sender_sms = exchange.sms > 0 ? step.shape.sms : 256,
                               .rows_in_shared = rows_in_shared_of(step, exchange)};
-  std::vector<std::string> reasons = {kSentOnce, chunk_reason(step),
-                                      send_reason(spec.rows_in_shared),
-                                      "all SMs send: a kernel behind it waits for what comes"};
+  std::vector<std::string> reasons = {
+      kSentOnce, chunk_reason(step), send_reason(spec.rows_in_shared),
+      exchange.sms > 0 ? fmt::format("{} SMs send, the first ones on which CTAs "
+                                     "start: a kernel behind it waits for what "
+                                     "comes",
+                                     exchange.sms)
+                       : "all SMs send: a kernel behind it waits for what comes"};
   return std::move(step).make(ExchangeStep::kDispatch, {spec, std::move(reasons)});
 }
 
@@ -196,18 +226,17 @@ ExchangeOperation dispatch_permute(const Exchange& exchange) {
     step.write("row_tokens", "row_tokens", DType::kI32, {step.p}).is_optional = true;
   if (exchange.keeps_rows)
     step.write_rows("kept_output", "kept_rows", exchange.format, step.s).is_optional = true;
-  step.write_tickets();
   const DispatchPermuteSpec spec{.exchange = step.shape,
                                  .columns = static_cast<int32_t>(exchange.columns),
                                  .input = exchange.input,
                                  .output = exchange.format,
                                  .epsilon = epsilon_of(exchange),
                                  .moves_probs = exchange.moves_probs,
+                                 .sender_sms = dispatch_senders(exchange),
                                  .rows_in_shared = rows_in_shared_of(step, exchange)};
   std::vector<std::string> reasons = {
       kSentOnce, chunk_reason(step), send_reason(spec.rows_in_shared),
-      fmt::format("{} SMs send, the others permute rows that have come meanwhile",
-                  spec.sender_sms)};
+      sms_reason(exchange, spec.sender_sms, "permute rows that have come")};
   if (exchange.keeps_rows)
     reasons.emplace_back("rows of slots are written too: the next call overwrites the slots");
   return std::move(step).make(ExchangeStep::kDispatchPermute, {spec, std::move(reasons)});
@@ -240,7 +269,8 @@ ExchangeOperation combine_rows(const Exchange& exchange) {
                              .sends_rows = exchange.sends_rows,
                              .columns = static_cast<int32_t>(exchange.columns),
                              .has_dprobs = exchange.has_dprobs,
-                             .probs = exchange.topk_probs};
+                             .probs = exchange.topk_probs,
+                             .sender_sms = combine_senders(exchange)};
   std::vector<std::string> reasons = {
       "a rank sends one row of a token, the sum of what its experts made",
       "ranks are added in ascending order, so that no timing changes a bit"};
@@ -249,8 +279,7 @@ ExchangeOperation combine_rows(const Exchange& exchange) {
         "every row goes home as it is, and is added in the order of one rank with all "
         "experts: the bits of that rank, for as many rows on the wire as a token has experts "
         "elsewhere"};
-  reasons.push_back(
-      fmt::format("{} SMs send, the others add rows that have come meanwhile", spec.sender_sms));
+  reasons.push_back(sms_reason(exchange, spec.sender_sms, "add rows that have come"));
   return std::move(step).make(ExchangeStep::kCombineRows, {spec, std::move(reasons)});
 }
 

@@ -56,6 +56,7 @@ class TokenExchange {
             .epsilon = is_fp8 ? rows.epsilon : 0.0f,
             .topk_ids = topk_ids_dtype(layer_),
             .topk_probs = topk_probs_dtype(layer_),
+            .sms = layer_.expert_parallel.sms,
             .max_permuted_rows = layer_.max_permuted_rows};
   }
 

@@ -30,7 +30,7 @@ void add_ports(Operation& joined, const Operation& from, std::string_view name) 
 
 bool can_join_route_dispatch(const Operation& choices, const Operation& route,
                              const Operation& dispatch) {
-  constexpr int32_t kMostBytes = 32 * 1024;  // of histograms, which four CTAs of an SM have
+  constexpr int32_t kMostBytes = 20 * 1024;  // of histograms: four CTAs of an SM have them and rows
   const auto* const dispatched = spec_of<DispatchPermuteSpec>(dispatch);
   if (spec_of<ExchangeChoicesSpec>(choices) == nullptr || kind_of<Route>(route) == nullptr ||
       dispatched == nullptr)

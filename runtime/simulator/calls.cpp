@@ -68,6 +68,8 @@ constexpr sim::Calls kCalls{
                      Site site) { cta_of(m).store_flag(flag, value, is_release, site); },
     .add_to_flag = [](Machine* m, void* flag, uint32_t value,
                       Site site) { return cta_of(m).add_to_flag(flag, value, site); },
+    .check_own_flag = [](Machine* m, const void* flag,
+                         Site site) { cta_of(m).check_own_flag(flag, site); },
     .fence_system = [](Machine* m) { cta_of(m).fence_system(); },
     .global_nanoseconds = [](Machine* m, Site site) { return cta_of(m).global_nanoseconds(site); },
     .issue_wgmma = [](Machine* m, const sim::WgmmaLane* lane,

@@ -108,6 +108,7 @@ class Cta {
   uint32_t load_flag(const void* flag, sim::Site site);
   uint32_t wait_flag(const void* flag, uint32_t wanted, uint64_t deadline, sim::Site site);
   void store_flag(void* flag, uint32_t value, bool is_release, sim::Site site);
+  void check_own_flag(const void* flag, sim::Site site);
   uint32_t add_to_flag(void* flag, uint32_t value, sim::Site site);
   void fence_system();
   uint64_t global_nanoseconds(sim::Site site);

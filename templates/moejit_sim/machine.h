@@ -159,6 +159,8 @@ struct Calls {
   void (*store_flag)(Machine*, void* flag, uint32_t value, bool is_release, Site);
   // Adds to a flag, acquires and releases. Returns what it was.
   uint32_t (*add_to_flag)(Machine*, void* flag, uint32_t value, Site);
+  // Reports a flag of another rank, which scope .gpu does not reach.
+  void (*check_own_flag)(Machine*, const void* flag, Site);
   void (*fence_system)(Machine*);
   uint64_t (*global_nanoseconds)(Machine*, Site);
 

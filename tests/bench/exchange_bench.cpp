@@ -6,10 +6,11 @@
 // and judges nothing.
 //
 //   exchange_bench RANKS TOKENS HIDDEN TOP_K EXPERTS [ROUNDS [SENDER_SMS COMBINE_SENDER_SMS
-//   [SKEW]]]
+//   [SKEW [SMS]]]]
 //
 // With numbers other than 0, so many SMs send. With a skew, choices are drawn so many times as
-// often from the experts of rank 0 as from those of another rank.
+// often from the experts of rank 0 as from those of another rank. With SMS the kernels take so many
+// SMs.
 #include "compiler/exchange.h"
 #include "runtime/prepared_plan.h"
 #include "runtime/reference/random_inputs.h"
@@ -40,7 +41,7 @@ struct Sizes {
   int32_t ranks;
   int64_t tokens, hidden, top_k, experts;
   int32_t senders = 0, combine_senders = 0;
-  int64_t skew = 1;
+  int64_t skew = 1, sms = 0;
 };
 
 // An operation of one rank, with the tensors of its calls.
@@ -141,6 +142,7 @@ Exchange exchange(const Sizes& sizes, int32_t rank) {
           .max_tokens = sizes.tokens,
           .columns = sizes.hidden,
           .epsilon = 1e-10f,
+          .sms = sizes.sms,
           .max_permuted_rows = permuted_rows(sizes),
           .splits_alignment = 16};
 }
@@ -275,6 +277,7 @@ int main(int argc, char** argv) {
     sizes.combine_senders = static_cast<int32_t>(number(8));
   }
   if (argc > 9) sizes.skew = number(9);
+  if (argc > 10) sizes.sms = number(10);
   const int rounds = argc > 6 ? std::atoi(argv[6]) : 40;
   return run(sizes, rounds);
 }

@@ -182,6 +182,12 @@ TEST_F(Exchanges, TakeManyChoicesAndWideIds) {
   run_epochs(shape, 4);
 }
 
+TEST_F(Exchanges, TakeTwoSms) {
+  compiler::Exchange shape = small();
+  shape.sms = 2;
+  run_epochs(shape, 15);
+}
+
 TEST_F(Exchanges, TakeOneToken) {
   compiler::Exchange shape = small();
   shape.top_k = 1;

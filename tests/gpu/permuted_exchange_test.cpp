@@ -60,6 +60,23 @@ TEST_F(PermutedExchanges, TakeTurns) {
   run_epochs(with_rows(shape), 26, 1);
 }
 
+// CTAs of further SMs end at once, whichever these are.
+TEST_F(PermutedExchanges, TakeOneSm) {
+  Exchange shape = small();
+  shape.sms = 1;
+  shape.has_dprobs = true;
+  run_epochs(with_rows(shape), 28);
+}
+
+TEST_F(PermutedExchanges, TakeSomeSms) {
+  Exchange shape = small();
+  shape.sms = 3;
+  shape.format = DType::kBF16;
+  shape.tells_tokens = true;
+  shape.keeps_rows = true;
+  run_epochs(shape, 29);
+}
+
 // What peers have in the places of these rows is of another epoch.
 TEST_F(PermutedExchanges, SendZerosForRowsThatHaveNoPlace) {
   Exchange shape = small();

@@ -135,6 +135,15 @@ void Cta::store_flag(void* flag, uint32_t value, bool is_release, sim::Site site
   put_flag(flag_at(flag, true, site), value, is_release, site);
 }
 
+void Cta::check_own_flag(const void* flag, sim::Site site) {
+  if (rank_ == nullptr) return;
+  const int32_t owner = rank_->group.memory->owner_of(flag_at(flag, false, site));
+  if (owner == rank_->rank) return;
+  report(site, fmt::format("uses a flag in {} of rank {} with scope .gpu, which does not reach "
+                           "another rank",
+                           launch_->memory->place_of(reinterpret_cast<uintptr_t>(flag)), owner));
+}
+
 void Cta::put_flag(uintptr_t address, uint32_t value, bool is_release, sim::Site site) {
   GroupState& group = rank_->group;
   if (is_release) fence_system();

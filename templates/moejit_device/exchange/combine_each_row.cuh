@@ -30,13 +30,13 @@
 
 namespace moejit::device {
 
-template <typename Exchange, int32_t kColumns, bool kHasDprobs, typename Prob, int32_t kSenderSms,
+template <typename Exchange, int32_t kColumns, bool kHasDprobs, typename Prob, typename Sms,
           int32_t kThreads_>
 struct CombineEachRow {
   static_assert(Exchange::kRanks > 1, "one rank has nobody to exchange with");
 
   static constexpr int32_t kThreads = kThreads_;
-  using Walk = UnitWalk<kSenderSms>;
+  using Walk = UnitWalk<Sms>;
   static constexpr int32_t kSharedBytes = Walk::kSharedBytes;
   static constexpr int32_t kTopK = Exchange::kTopK, kRanks = Exchange::kRanks;
   static constexpr int32_t kRowsInFlight = smaller(kTopK, int32_t{4});
@@ -46,15 +46,20 @@ struct CombineEachRow {
   MOEJIT_DEVICE static void run(const CombineRowsParams& params) {
     const ExchangeGroup group = ExchangeGroup::after_arrival(params.group);
     const Walk walk(params.tickets);
+    if (walk.works()) move(params, group, walk);
+    walk.end([] {});
+  }
+
+ private:
+  MOEJIT_DEVICE static void move(const CombineRowsParams& params, const ExchangeGroup& group,
+                                 const Walk& walk) {
     walk.send(int64_t{kRanks - 1} * Exchange::kChunks, [&](int64_t unit) {
       const auto place = static_cast<int32_t>(unit % (kRanks - 1));
       send_chunk(params, group, (group.rank() + 1 + place) % kRanks, unit / (kRanks - 1));
     });
     walk.receive(Exchange::kChunks, [&](int64_t chunk) { add_chunk(params, group, chunk); });
-    walk.end([] {});
   }
 
- private:
   // Sends the rows of a chunk of rank `home`. The position of a row is that of its choice, [T_max,
   // K].
   MOEJIT_DEVICE static void send_chunk(const CombineRowsParams& params, const ExchangeGroup& group,

@@ -17,7 +17,7 @@
 //   constexpr int32_t kColumns = 7168;
 //   ...
 //   using Exchange = TokenExchange<kRanks, kRankExperts, kTopK, kMaxTokens, kChunkTokens>;
-//   using Kernel = CombineRows<Exchange, kColumns, kHasDprobs, float, kSenderSms, kThreads>;
+//   using Kernel = CombineRows<Exchange, kColumns, kHasDprobs, float, Sms, kThreads>;
 
 #include "moejit_device/exchange/listed_rows.cuh"
 #include "moejit_device/exchange/result_rows.cuh"
@@ -25,13 +25,13 @@
 
 namespace moejit::device {
 
-template <typename Exchange, int32_t kColumns, bool kHasDprobs, typename Prob, int32_t kSenderSms,
+template <typename Exchange, int32_t kColumns, bool kHasDprobs, typename Prob, typename Sms,
           int32_t kThreads_>
 struct CombineRows {
   static_assert(Exchange::kRanks > 1, "one rank has nobody to exchange with");
 
   static constexpr int32_t kThreads = kThreads_;
-  using Walk = UnitWalk<kSenderSms>;
+  using Walk = UnitWalk<Sms>;
   static constexpr int32_t kTopK = Exchange::kTopK, kRanks = Exchange::kRanks;
   using Rows = ListedRows<kColumns, kTopK, Exchange::kChunkTokens, kThreads, Walk::kSharedBytes>;
   static constexpr int32_t kSharedBytes = Rows::kEnd;
@@ -41,16 +41,21 @@ struct CombineRows {
   MOEJIT_DEVICE static void run(const CombineRowsParams& params) {
     const ExchangeGroup group = ExchangeGroup::after_arrival(params.group);
     const Walk walk(params.tickets);
+    if (walk.works()) move(params, group, walk);
+    walk.end([] {});
+  }
+
+ private:
+  MOEJIT_DEVICE static void move(const CombineRowsParams& params, const ExchangeGroup& group,
+                                 const Walk& walk) {
     walk.send(int64_t{kRanks - 1} * Exchange::kChunks, [&](int64_t unit) {
       // The ranks in turn, from the next one on, so that they do not all write to the same.
       const auto place = static_cast<int32_t>(unit % (kRanks - 1));
       send_chunk(params, group, (group.rank() + 1 + place) % kRanks, unit / (kRanks - 1));
     });
     walk.receive(Exchange::kChunks, [&](int64_t chunk) { add_chunk(params, group, chunk); });
-    walk.end([] {});
   }
 
- private:
   MOEJIT_DEVICE static void send_chunk(const CombineRowsParams& params, const ExchangeGroup& group,
                                        int32_t home, int64_t chunk) {
     const int64_t first = chunk * Exchange::kChunkTokens;

@@ -27,7 +27,7 @@
 //                                  kThreads, kRowsInShared, kFirstByte, kSegmentsInFlight>;
 //   using Receive = ReceiveThroughShared<Send::Stored, Store, Exchange, kThreads, kRowsInShared,
 //                                        kFirstByte>;
-//   using Kernel = DispatchPermute<Send, Receive, Store, Exchange, kSlotChunks, kSenderSms,
+//   using Kernel = DispatchPermute<Send, Receive, Store, Exchange, kSlotChunks, Sms,
 //                                  kThreads>;
 
 #include "moejit_device/exchange/receive_rows.cuh"
@@ -36,22 +36,27 @@
 
 namespace moejit::device {
 
-// Own rows go from shared memory to their permuted rows, behind the first chunks. await_routing()
-// returns when the routing is known.
+// Where the routing is known before.
+struct KnownRouting {
+  static constexpr bool kIsKnown = true;
+  MOEJIT_DEVICE void await() {}
+};
+
+// Own rows go from shared memory to their permuted rows, behind the first chunks.
 template <typename Store, typename Exchange, int32_t kThreads, int32_t kSlotChunks,
-          typename AwaitRouting>
+          typename Routing>
 struct PermuteOwnRows {
   MOEJIT_DEVICE static bool needs_slots(int64_t chunk) { return chunk < kSlotChunks; }
   template <typename Rows>
   using Permute = PermuteFromShared<Rows, Store, Exchange::kTopK, kThreads>;
 
   const RowChainParams& params;
-  AwaitRouting& await_routing;
+  Routing& routing;
   bool is_wanted = false;
 
   template <typename Rows>
   MOEJIT_DEVICE void find(int64_t slot, int32_t first, int32_t count) {
-    await_routing();
+    routing.await();
     const int32_t row = ptx::thread_index() / kSegmentLanes;
     is_wanted = Permute<Rows>::find_places(params, slot + row, first + row, row < count);
   }
@@ -65,26 +70,28 @@ struct PermuteOwnRows {
 };
 
 template <typename Send, typename Receive, typename Store, typename Exchange_, int32_t kSlotChunks,
-          int32_t kSenderSms, int32_t kThreads_>
+          typename Sms, int32_t kThreads_>
 struct DispatchPermute {
   using Exchange = Exchange_;
   static_assert(Exchange::kRanks > 1, "one rank has nobody to exchange with");
 
   static constexpr int32_t kRanks = Exchange::kRanks;
   static constexpr int32_t kThreads = kThreads_;
-  using Walk = UnitWalk<kSenderSms>;
+  using Walk = UnitWalk<Sms>;
   static constexpr int32_t kCtasPerSm = smaller(Send::Load::kThreadsPerSm / kThreads, int32_t{32});
 
   MOEJIT_DEVICE static void run(const DispatchPermuteParams& params) {
     const ExchangeGroup group = ExchangeGroup::before_arrival(params.group);
     group.check_tokens(params.saved_tokens, params.tokens);
-    move(params, group, [] {});
+    move(params, group, Walk(params.tickets), KnownRouting{});
   }
 
-  // Calls await_routing() before it reads what a route writes. Every thread calls.
-  template <typename AwaitRouting>
+  // Calls routing.await() before it reads what a route writes; and, unless the routing is known
+  // before, routing.take_part() first, behind at most one chunk that this CTA sends. Every thread
+  // calls.
+  template <typename Routing>
   MOEJIT_DEVICE static void move(const DispatchPermuteParams& params, const ExchangeGroup& group,
-                                 AwaitRouting await_routing) {
+                                 const Walk& walk, Routing routing) {
     const RowChainParams rows{.input = params.input,
                               .input_scale_inv = params.input_scale_inv,
                               .probs = params.slot_probs,
@@ -97,28 +104,39 @@ struct DispatchPermute {
                               .row_tokens = params.row_tokens,
                               .kept_output = params.kept_output,
                               .kept_scale_inv = params.kept_scale_inv};
-    const Walk walk(params.tickets);
-    send(params, group, rows, walk, await_routing);
-    await_routing();
-    Store::finish(rows);
-    receive(params, group, rows, walk);
+    if (walk.works()) {
+      send(params, group, rows, walk, routing);
+      routing.await();
+      walk.for_each_part(
+          [&](int32_t part, int32_t parts) { Store::finish_part(rows, part, parts); });
+      receive(params, group, rows, walk);
+    }
     // Each of the flags was waited for by a CTA that has ended.
     walk.end([&] { ptx::store(ptx::global(group.params.epoch), group.epoch); });
   }
 
  private:
-  template <typename AwaitRouting>
+  template <typename Routing>
   MOEJIT_DEVICE static void send(const DispatchPermuteParams& params, const ExchangeGroup& group,
-                                 const RowChainParams& rows, const Walk& walk,
-                                 AwaitRouting& await_routing) {
+                                 const RowChainParams& rows, const Walk& walk, Routing& routing) {
     const auto raise = [&](int64_t chunk) {
       group.raise_everywhere<kRanks>(params.row_flags,
                                      group.rank() * int64_t{Exchange::kChunks} + chunk);
     };
-    PermuteOwnRows<Store, Exchange, kThreads, kSlotChunks, AwaitRouting> own{rows, await_routing};
+    PermuteOwnRows<Store, Exchange, kThreads, kSlotChunks, Routing> own{rows, routing};
     Send send;
-    walk.send(Exchange::kChunks,
-              [&](int64_t chunk) { send.send(params, group, rows, chunk, own, raise); });
+    const auto visit = [&](int64_t chunk) { send.send(params, group, rows, chunk, own, raise); };
+    if constexpr (Routing::kIsKnown) {
+      walk.send(Exchange::kChunks, visit);
+    } else {
+      int64_t chunk = walk.next_sent();
+      if (chunk < smaller(kSlotChunks, Exchange::kChunks)) {
+        visit(chunk);
+        chunk = walk.next_sent();
+      }
+      routing.take_part();
+      walk.send_from(chunk, Exchange::kChunks, visit);
+    }
     send.end(raise);
   }
 

@@ -15,13 +15,14 @@
 //   using Exchange = TokenExchange<kRanks, kRankExperts, kTopK, kMaxTokens, kChunkTokens>;
 //   using Send = SendThroughShared<LoadRows<kColumns>, Quantize1x128<kEpsilonBits>, Exchange,
 //                                  kThreads, kRowsInShared, kFirstByte, kSegmentsInFlight>;
-//   using Kernel = DispatchRows<Send, Exchange, kThreads>;
+//   using Kernel = DispatchRows<Send, Exchange, Sms, kThreads>;
 
 #include "moejit_device/exchange/send_rows.cuh"
+#include "moejit_device/exchange/unit_walk.cuh"
 
 namespace moejit::device {
 
-template <typename Send, typename Exchange, int32_t kThreads_>
+template <typename Send, typename Exchange, typename Sms, int32_t kThreads_>
 struct DispatchRows {
   static constexpr int32_t kThreads = kThreads_;
   static constexpr int32_t kCtasPerSm = smaller(Send::Load::kThreadsPerSm / kThreads, int32_t{32});
@@ -36,10 +37,13 @@ struct DispatchRows {
     };
     Send send;
     OwnRowsToSlots own;
-    for (int64_t chunk = ptx::cta_index(); chunk < Exchange::kChunks; chunk += ptx::cta_count()) {
-      send.send(params, group, rows, chunk, own, raise);
+    const UnitWalk<Sms> walk(params.tickets);
+    if (walk.works()) {
+      walk.send(Exchange::kChunks,
+                [&](int64_t chunk) { send.send(params, group, rows, chunk, own, raise); });
+      send.end(raise);
     }
-    send.end(raise);
+    walk.end([] {});
   }
 };
 

@@ -65,10 +65,15 @@ struct ExchangeGroup {
     ptx::atomic_or(ptx::global(params.status), kStatusSilentRank | (kStatusFirstRank << from));
   }
 
-  // Waits for a flag that a CTA of this kernel raises. It waits for nobody beyond the time-out, so
-  // that this wait ends too.
+  // Raises a flag of this rank for its own CTAs. Every thread calls.
+  MOEJIT_DEVICE void raise_own(uint32_t* flags, int64_t index) const {
+    ptx::sync_cta();
+    if (ptx::thread_index() == 0) ptx::store_release_own(ptx::global(flags) + index, epoch);
+  }
+  // Waits for a flag that raise_own() raises in a CTA of this kernel. It waits for nobody beyond
+  // the time-out, so that this wait ends too.
   MOEJIT_DEVICE void wait_for_own(ptx::GlobalPtr<const uint32_t> flag) const {
-    ptx::wait_system(flag, epoch, 0);
+    ptx::wait_own(flag, epoch);
   }
 
   // Tells of a backward call that has another T than its forward call. The call goes on, so that no

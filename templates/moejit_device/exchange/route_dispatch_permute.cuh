@@ -5,11 +5,12 @@
 // rows are sent, and rows are permuted as they come.
 //
 // The rows that a rank sends follow from its own choices, so that they set out at once; the first
-// own rows go to their slots meanwhile. The first CTAs exchange the choices: each routes the piece
-// that it received. They tell each other how many rows each expert has in each piece, and from
-// these counts each knows where its rows begin. The others wait for the routes of all pieces before
-// they receive rows. So all CTAs have to run at the same time. Where there are fewer CTAs than
-// pieces, each ranks its pieces twice.
+// own rows go to their slots meanwhile. The first CTAs send the choices, each a piece. Those that
+// send no rows take the pieces that come, one after the other, and route them: they tell each other
+// how many rows each expert has in each piece, and from these counts each knows where its rows
+// begin. The others send a chunk first, and then take the pieces that are left, most often none. So
+// all are taken before anybody waits for the routes, in whatever order CTAs run. Who takes several
+// ranks them twice.
 //
 // route_flags [2, pieces] are of this rank: for a piece's counts, and for its route.
 //
@@ -23,9 +24,10 @@
 //   ...
 //   using Exchange = TokenExchange<kRanks, kRankExperts, kTopK, kMaxTokens, kChunkTokens>;
 //   using Choices = ExchangeChoices<kRanks, kRankExperts, kTopK, kMaxTokens, kParts, kThreads>;
-//   using Routing = Route<kRankExperts, kTopK, kSplitsAlignment, kThreads / 32>;
+//   using Routing = Route<kRankExperts, kTopK, kSplitsAlignment, kThreads / 32, kHasColwiseOffs,
+//                         int32_t, false, kHistograms>;
 //   using Store = StorePermuted<kColumns, kTopK, kRankExperts, kMovesProbs, E4m3>;
-//   using Dispatch = DispatchPermute<Send, Receive, Store, Exchange, kSlotChunks, kSenderSms,
+//   using Dispatch = DispatchPermute<Send, Receive, Store, Exchange, kSlotChunks, Sms,
 //                                    kThreads>;
 //   using Kernel = RouteDispatchPermute<Choices, Routing, Dispatch>;
 
@@ -47,42 +49,60 @@ struct RouteDispatchPermute {
   MOEJIT_DEVICE static void run(const RouteDispatchPermuteParams& params) {
     const ExchangeGroup group = ExchangeGroup::before_arrival(params.dispatch.group);
     Choices::save_tokens(params.choices);
-    route_pieces(params, group);
-    bool is_routed = false;
-    Dispatch::move(params.dispatch, group, [&] {
-      if (!is_routed) await_pieces(group, params.route_flags + kPieces);
-      is_routed = true;
-    });
+    for (int32_t piece = ptx::cta_index(); piece < kPieces; piece += ptx::cta_count()) {
+      Choices::send(params.choices, group, piece);
+    }
+    const Walk walk(params.dispatch.tickets);
+    Dispatch::move(params.dispatch, group, walk, PieceRouting{params, group, walk});
   }
 
  private:
-  // Calls visit(piece) for the pieces of this CTA. Every thread calls.
-  template <typename Visit>
-  MOEJIT_DEVICE static void for_each_piece(Visit visit) {
-    for (int32_t piece = ptx::cta_index(); piece < kPieces; piece += ptx::cta_count()) visit(piece);
-  }
+  using Walk = typename Dispatch::Walk;
+  static_assert(kPieces <= 64, "a bit for each");
+
+  // The routing as the rest of the kernel sees it.
+  struct PieceRouting {
+    static constexpr bool kIsKnown = false;
+    const RouteDispatchPermuteParams& params;
+    const ExchangeGroup& group;
+    const Walk& walk;
+    bool has_come = false;
+
+    MOEJIT_DEVICE void take_part() { route_pieces(params, group, walk); }
+    MOEJIT_DEVICE void await() {
+      if (!has_come) await_pieces(group, params.route_flags + kPieces);
+      has_come = true;
+    }
+  };
+
   MOEJIT_DEVICE static Routing route_of(const RouteDispatchPermuteParams& params, int32_t piece) {
     return Routing(params.route, Choices::begin_of(piece), Choices::end_of(piece), piece == 0);
   }
 
+  // Routes pieces until all are taken. Every thread calls.
   MOEJIT_DEVICE static void route_pieces(const RouteDispatchPermuteParams& params,
-                                         const ExchangeGroup& group) {
-    for_each_piece([&](int32_t piece) { Choices::send(params.choices, group, piece); });
-    for_each_piece([&](int32_t piece) {
+                                         const ExchangeGroup& group, const Walk& walk) {
+    uint64_t taken = 0;
+    for (int64_t next = walk.next_piece(); next < kPieces; next = walk.next_piece()) {
+      const auto piece = static_cast<int32_t>(next);
       Choices::receive(params.choices, group, piece);
       ptx::sync_cta();  // the choices of the piece are in their slots
       route_of(params, piece).rank_part();
       ptx::sync_cta();  // the warps' histograms are complete
       tell_counts(params, group, piece);
-    });
-    for_each_piece([&](int32_t piece) {
+      taken |= uint64_t{1} << piece;
+    }
+    if (taken == 0) return;
+    const bool is_one = (taken & (taken - 1)) == 0;
+    await_pieces(group, params.route_flags);
+    for (int32_t piece = 0; piece < kPieces; ++piece) {
+      if (((taken >> piece) & 1u) == 0) continue;
       const Routing route = route_of(params, piece);
-      await_pieces(group, params.route_flags);
-      if (ptx::cta_count() < kPieces) route.rank_part();
+      if (!is_one) route.rank_part();
       sum_counts(params, piece);
       route.place_ranked();
-      group.raise(params.route_flags + kPieces, piece);
-    });
+      group.raise_own(params.route_flags + kPieces, piece);
+    }
   }
 
   // Tells the other CTAs how many rows each expert has in a piece.
@@ -97,7 +117,7 @@ struct RouteDispatchPermute {
       }
       ptx::store(counts + e, count);
     }
-    group.raise(params.route_flags, piece);
+    group.raise_own(params.route_flags, piece);
   }
 
   MOEJIT_DEVICE static void sum_counts(const RouteDispatchPermuteParams& params, int32_t piece) {

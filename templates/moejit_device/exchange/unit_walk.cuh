@@ -11,10 +11,12 @@
 // which another rank takes without waiting for anybody: the walk ends in whatever order CTAs run,
 // since the first one sends wherever it runs.
 //
-// tickets [3] are words of this rank: how many units of either kind were taken, and how many CTAs
-// have ended. They are 0 between kernels: the last CTA sets them back.
+// tickets [518] are words of this rank: how many units of either kind were taken, how many CTAs
+// have ended, how many pieces of other work and how many parts of a last kind were taken, and the
+// claims of SMs (kernel_sms.cuh). They are 0 between kernels: the last CTA sets them back.
 
 #include "moejit_device/core/integer.cuh"
+#include "moejit_device/exchange/kernel_sms.cuh"
 #include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/memory.cuh"
 #include "moejit_device/ptx/system_memory.cuh"
@@ -22,22 +24,51 @@
 
 namespace moejit::device {
 
-template <int32_t kSenderSms>
+template <typename Sms>
 class UnitWalk {
  public:
   static constexpr int32_t kSharedBytes = 16;
 
-  MOEJIT_DEVICE explicit UnitWalk(uint32_t* tickets) : tickets_(ptx::global(tickets)) {}
+  // Every thread calls.
+  MOEJIT_DEVICE explicit UnitWalk(uint32_t* tickets)
+      : tickets_(ptx::global(tickets)), sms_(tickets_ + kTickets) {}
+
+  // Returns whether this CTA takes part. If not, it calls end() and nothing else.
+  MOEJIT_DEVICE bool works() const { return sms_.works(); }
 
   // Call visit(unit) for the units of 0 to count - 1 that this CTA sends, or receives. Every thread
   // calls.
   template <typename Visit>
   MOEJIT_DEVICE void send(int64_t count, Visit visit) const {
-    if (ptx::cta_index() == 0 || ptx::sm_index() < kSenderSms) take(0, count, visit);
+    if (sends()) take(0, next_of(0), count, visit);
   }
   template <typename Visit>
   MOEJIT_DEVICE void receive(int64_t count, Visit visit) const {
-    take(1, count, visit);
+    take(1, next_of(1), count, visit);
+  }
+
+  // Return whether this CTA sends; the next unit that it sends, none at or beyond their count; and
+  // call visit(unit) for that unit and further ones, as send() does. Every thread calls.
+  MOEJIT_DEVICE bool sends() const { return sms_.sends(); }
+  MOEJIT_DEVICE int64_t next_sent() const { return sends() ? next_of(0) : kNone; }
+  template <typename Visit>
+  MOEJIT_DEVICE void send_from(int64_t unit, int64_t count, Visit visit) const {
+    take(0, unit, count, visit);
+  }
+
+  // Returns the number of the next piece of other work, from 0 on. Every thread calls.
+  MOEJIT_DEVICE int64_t next_piece() const { return next_of(3); }
+
+  // Calls visit(part, parts) for the parts of work that needs no order. Every thread calls.
+  template <typename Visit>
+  MOEJIT_DEVICE void for_each_part(Visit visit) const {
+    if constexpr (Sms::kAreAll) {
+      visit(ptx::cta_index(), ptx::cta_count());
+    } else {
+      for (int64_t part = next_of(4); part < kParts; part = next_of(4)) {
+        visit(static_cast<int32_t>(part), kParts);
+      }
+    }
   }
 
   // Ends the walk of this CTA. Calls at_end() by one thread of the last one. Every thread calls.
@@ -47,32 +78,43 @@ class UnitWalk {
     if (ptx::thread_index() != 0) return;
     const uint32_t others = static_cast<uint32_t>(ptx::cta_count()) - 1;
     if (ptx::fetch_add_ordered(tickets_ + 2, 1u) != others) return;
-    for (int32_t i = 0; i < 3; ++i) ptx::store(tickets_ + i, 0u);
+    for (int32_t i = 0; i < kTickets; ++i) ptx::store(tickets_ + i, 0u);
+    sms_.reset();
     at_end();
   }
 
  private:
+  static constexpr int64_t kNone = int64_t{1} << 62;
+  static constexpr int32_t kTickets = 5, kParts = 64;
+
   template <typename Visit>
-  MOEJIT_DEVICE void take(int32_t kind, int64_t count, Visit visit) const {
-    const auto shared = ptx::shared<uint32_t>(0);
-    const bool takes = ptx::thread_index() == 0;
-    uint32_t next = takes ? ptx::fetch_add(tickets_ + kind, 1u) : 0;
-    for (;;) {
-      ptx::sync_cta();  // the unit before is done, and everybody knows its number
-      if (takes) ptx::store(shared, next);
-      ptx::sync_cta();
-      const int64_t unit = ptx::load(shared);
-      if (unit >= count) return;
-      // Where there is one for every CTA, nobody takes a second one before the first is done; else
-      // its number is on its way meanwhile.
-      const bool is_scarce = count <= ptx::cta_count();
+  MOEJIT_DEVICE void take(int32_t kind, int64_t unit, int64_t count, Visit visit) const {
+    // Where there is one for every CTA, nobody takes a second one before the first is done; else
+    // its number is on its way meanwhile.
+    const bool is_scarce = Sms::kAreAll && count <= ptx::cta_count(),
+               takes = ptx::thread_index() == 0;
+    while (unit < count) {
+      uint32_t next = 0;
       if (takes && !is_scarce) next = ptx::fetch_add(tickets_ + kind, 1u);
       visit(unit);
       if (takes && is_scarce) next = ptx::fetch_add(tickets_ + kind, 1u);
+      unit = told(next);
     }
+  }
+  MOEJIT_DEVICE int64_t next_of(int32_t kind) const {
+    return told(ptx::thread_index() == 0 ? ptx::fetch_add(tickets_ + kind, 1u) : 0u);
+  }
+  // Tells all threads what the first one has.
+  MOEJIT_DEVICE static int64_t told(uint32_t number) {
+    const auto shared = ptx::shared<uint32_t>(0);
+    ptx::sync_cta();  // everybody knows the number before, and is done with its unit
+    if (ptx::thread_index() == 0) ptx::store(shared, number);
+    ptx::sync_cta();
+    return ptx::load(shared);
   }
 
   ptx::GlobalPtr<uint32_t> tickets_;
+  Sms sms_;
 };
 
 }  // namespace moejit::device

@@ -52,7 +52,8 @@
 namespace moejit::device {
 
 template <int32_t kLocalExperts, int32_t kTopK, int32_t kSplitsAlignment, int32_t kWarps,
-          bool kHasColwiseOffs = false, typename Id = int32_t, bool kIgnoresForeign = false>
+          bool kHasColwiseOffs = false, typename Id = int32_t, bool kIgnoresForeign = false,
+          int32_t kFirstByte = 0>
 struct Route {
   static_assert(kLocalExperts > 0 && kTopK > 0, "there is something to route");
   static_assert(kSplitsAlignment > 0, "the alignment is a number of rows");
@@ -60,7 +61,7 @@ struct Route {
 
   static constexpr int32_t kThreads = 32 * kWarps;
   static constexpr int32_t kCtasPerSm = 1;
-  static constexpr int32_t kSharedBytes = 4 * (2 + kWarps) * kLocalExperts;
+  static constexpr int32_t kSharedBytes = kFirstByte + 4 * (2 + kWarps) * kLocalExperts;
 
   MOEJIT_DEVICE static void run(const RouteParams& params) {
     const int64_t total = params.tokens * kTopK;
@@ -109,7 +110,9 @@ struct Route {
   }
 
   // Histograms over the experts, in shared memory.
-  MOEJIT_DEVICE static ptx::SharedPtr<int32_t> before_part() { return ptx::shared<int32_t>(0); }
+  MOEJIT_DEVICE static ptx::SharedPtr<int32_t> before_part() {
+    return ptx::shared<int32_t>(kFirstByte);
+  }
   MOEJIT_DEVICE static ptx::SharedPtr<int32_t> from_part_on() {
     return before_part() + kLocalExperts;
   }

@@ -42,6 +42,7 @@ struct DispatchRowsParams {
   float* slot_scales[kMostRanks];   // [S, ceil(H / 128)] of e4m3
   uint32_t* row_flags[kMostRanks];  // [R, chunks]
   const int64_t* saved_tokens;      // [1] T of the forward call; null: nothing is compared
+  uint32_t* tickets;                // [518] of this rank, see exchange/unit_walk.cuh
   GroupParams group;
   int64_t tokens;  // T
 };
@@ -65,7 +66,7 @@ struct DispatchPermuteParams {
   void* kept_output;                // [S, H] the rows that slots have, or null
   float* kept_scale_inv;            // [S, ceil(H / 128)] of e4m3, or null
   const int64_t* saved_tokens;      // [1] T of the forward call; null: nothing is compared
-  uint32_t* tickets;                // [3] of this rank, see exchange/unit_walk.cuh
+  uint32_t* tickets;                // [518] of this rank, see exchange/unit_walk.cuh
   GroupParams group;
   int64_t tokens;  // T
 };
@@ -98,7 +99,7 @@ struct CombineRowsParams {
   uint32_t* result_flags[kMostRanks];  // [R, chunks] at home
   void* output;                        // [T, H] bf16
   void* dprobs;                        // [T, K] f32 or bf16, or null
-  uint32_t* tickets;                   // [3] of this rank, see exchange/unit_walk.cuh
+  uint32_t* tickets;                   // [518] of this rank, see exchange/unit_walk.cuh
   GroupParams group;
   int64_t tokens;  // T
 };

@@ -9,6 +9,9 @@
 // The reader: a thread waits for the flag with wait_system() or load_acquire_system(); sync_warp()
 // or sync_cta(); then the others may read as well, with load_peer_data(). A flag is a word of 32
 // bits that holds an epoch and only grows, modulo 2^32, so nobody sets it back.
+//
+// Flags between the CTAs of one rank take scope .gpu: a release of .sys waits for all that is on
+// the wire to peers.
 
 #include "moejit_device/ptx/clock.cuh"
 #include "moejit_device/ptx/memory.cuh"
@@ -34,6 +37,11 @@ MOEJIT_DEVICE void store_release_system(GlobalPtr<uint32_t> flag, uint32_t value
 // ordered. One fence then serves flags of several peers.
 MOEJIT_DEVICE void store_relaxed_system(GlobalPtr<uint32_t> flag, uint32_t value) {
   asm volatile("st.relaxed.sys.global.b32 [%0], %1;" ::"l"(flag.address), "r"(value) : "memory");
+}
+
+// Writes a flag of this rank that its own CTAs wait for. Releases, as store_release_system() does.
+MOEJIT_DEVICE void store_release_own(GlobalPtr<uint32_t> flag, uint32_t value) {
+  asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(flag.address), "r"(value) : "memory");
 }
 
 // Adds `value` to a word of this rank and returns what it was. Whoever adds later has what this
@@ -91,6 +99,20 @@ MOEJIT_DEVICE uint32_t wait_system(GlobalPtr<const uint32_t> flag, uint32_t want
     const uint32_t value = load_acquire_system(flag);
     if (has_reached(value, wanted)) return value;
     if (deadline != 0 && global_nanoseconds() >= deadline) return value;
+    asm volatile("nanosleep.u32 20;" ::: "memory");
+  }
+}
+
+// Waits until a flag that store_release_own() writes is at or past `wanted`, modulo 2^32. Acquires,
+// and returns the value.
+MOEJIT_DEVICE uint32_t wait_own(GlobalPtr<const uint32_t> flag, uint32_t wanted) {
+  for (;;) {
+    uint32_t value;
+    asm volatile("ld.acquire.gpu.global.b32 %0, [%1];"
+                 : "=r"(value)
+                 : "l"(flag.address)
+                 : "memory");
+    if (has_reached(value, wanted)) return value;
     asm volatile("nanosleep.u32 20;" ::: "memory");
   }
 }

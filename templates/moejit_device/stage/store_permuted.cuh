@@ -40,11 +40,13 @@ template <int32_t kColumns, int32_t kLocalExperts, bool kMovesProbs, typename El
 struct PadRowWriter {
   const RowChainParams& params;
 
-  MOEJIT_DEVICE void run() const {
+  MOEJIT_DEVICE void run() const { run_part(ptx::cta_index(), ptx::cta_count()); }
+  // Writes one of `parts` parts of them.
+  MOEJIT_DEVICE void run_part(int32_t part, int32_t parts) const {
     const Splits<kLocalExperts> splits{ptx::global(params.counts), ptx::global(params.offs)};
     const int32_t rows = splits.rows();
-    const int64_t warps = int64_t{ptx::cta_count()} * (ptx::thread_count() / 32);
-    const int64_t warp = int64_t{ptx::warp_index()} * ptx::cta_count() + ptx::cta_index();
+    const int64_t warps = int64_t{parts} * (ptx::thread_count() / 32);
+    const int64_t warp = int64_t{ptx::warp_index()} * parts + part;
     for (int64_t first = warp; first < rows; first += 32 * warps) {
       const int64_t own_row = first + ptx::lane_index() * warps;
       uint32_t pads = ptx::ballot(own_row < rows && splits.is_pad(own_row));
@@ -116,6 +118,11 @@ struct StorePermuted {
   }
   MOEJIT_DEVICE static void finish(const RowChainParams& params) {
     detail::PadRowWriter<kColumns, kLocalExperts, kMovesProbs, Element>{params}.run();
+  }
+  // Does one of `parts` parts of that.
+  MOEJIT_DEVICE static void finish_part(const RowChainParams& params, int32_t part, int32_t parts) {
+    detail::PadRowWriter<kColumns, kLocalExperts, kMovesProbs, Element>{params}.run_part(part,
+                                                                                         parts);
   }
   // Stores what a row has beside its data and scales, for a destination of it.
   MOEJIT_DEVICE static void store_beside(const RowChainParams& params,
@@ -232,6 +239,9 @@ struct StoreRowsAndPermuted {
     Permuted::store(params, at, where, segment);
   }
   MOEJIT_DEVICE static void finish(const RowChainParams& params) { Permuted::finish(params); }
+  MOEJIT_DEVICE static void finish_part(const RowChainParams& params, int32_t part, int32_t parts) {
+    Permuted::finish_part(params, part, parts);
+  }
   MOEJIT_DEVICE static void store_beside(const RowChainParams& params,
                                          const SegmentPosition<kColumns>& at,
                                          const typename To::Batch& destination) {

@@ -27,6 +27,13 @@ MOEJIT_DEVICE void store_relaxed_system(GlobalPtr<uint32_t> flag, uint32_t value
   m->calls->store_flag(m, flag.address, value, false, site);
 }
 
+MOEJIT_DEVICE void store_release_own(GlobalPtr<uint32_t> flag, uint32_t value,
+                                     Site site = Site::here()) {
+  Machine* m = machine();
+  m->calls->check_own_flag(m, flag.address, site);
+  m->calls->store_flag(m, flag.address, value, true, site);
+}
+
 MOEJIT_DEVICE uint32_t fetch_add_ordered(GlobalPtr<uint32_t> flag, uint32_t value,
                                          Site site = Site::here()) {
   Machine* m = machine();
@@ -51,6 +58,12 @@ MOEJIT_DEVICE uint32_t wait_system(GlobalPtr<const uint32_t> flag, uint32_t want
                                    uint64_t deadline, Site site = Site::here()) {
   Machine* m = machine();
   return m->calls->wait_flag(m, flag.address, wanted, deadline, site);
+}
+MOEJIT_DEVICE uint32_t wait_own(GlobalPtr<const uint32_t> flag, uint32_t wanted,
+                                Site site = Site::here()) {
+  Machine* m = machine();
+  m->calls->check_own_flag(m, flag.address, site);
+  return m->calls->wait_flag(m, flag.address, wanted, 0, site);
 }
 
 }  // namespace moejit::device::ptx

@@ -23,14 +23,14 @@ TEST(GroupPlanner, CountsTheGroupsMemory) {
   EXPECT_EQ(bytes_of("slots"), 128 * 256);
   EXPECT_EQ(bytes_of("slot_scales"), 128 * 2 * 4);
   EXPECT_EQ(bytes_of("row_flags"), 2 * 64 * 4);
-  EXPECT_EQ(bytes_of("tickets"), 3 * 4);
+  EXPECT_EQ(bytes_of("tickets"), 518 * 4);
   EXPECT_EQ(bytes_of("route_flags"), 2 * 2 * 4);
   EXPECT_EQ(bytes_of("results"), 128 * 256 * 2);
   EXPECT_EQ(bytes_of("result_flags"), 2 * 65 * 4);
   EXPECT_EQ(bytes_of("dprobs_home"), -1);
   // Each at a multiple of 256.
   EXPECT_EQ(plan.memory.bytes,
-            256 + 256 + 1024 + 1024 + 256 + 32768 + 1024 + 512 + 256 + 256 + 65536 + 768);
+            256 + 256 + 1024 + 1024 + 256 + 256 + 32768 + 1024 + 512 + 2304 + 65536 + 768);
   for (std::size_t i = 0; i < plan.memory.tensors.size(); ++i)
     EXPECT_EQ(plan.memory.tensors[i].offset % 256, 0);
 }
@@ -50,6 +50,14 @@ TEST(GroupPlanner, GivesRecipesTheSameMemory) {
     EXPECT_TRUE(contains(memories[1], memories[i])) << i;
     EXPECT_TRUE(contains(memories[i | 1], memories[0])) << i;
   }
+}
+
+// Layers whose exchange leaves SMs to others share memory with those that do not.
+TEST(GroupPlanner, GivesExchangesOfFewSmsTheSameMemory) {
+  const GroupPlan all = planned(parsed(with(""))),
+                  few = planned(parsed(with("", R"({"ranks": 2, "sms": 3})")));
+  EXPECT_TRUE(contains(all.memory, few.memory));
+  EXPECT_TRUE(contains(few.memory, all.memory));
 }
 
 }  // namespace

@@ -30,6 +30,10 @@ TEST(ExpertParallel, IsReadAndWritten) {
   const Layer of_nccl = parsed(with("", R"({"ranks": 2, "transport": "nccl"})"));
   EXPECT_EQ(of_nccl.expert_parallel.transport, Transport::kNccl);
   EXPECT_EQ(parsed(to_json(of_nccl)), of_nccl);
+  EXPECT_EQ(to_json(layer).find("sms"), std::string::npos);
+  const Layer of_few = parsed(with("", R"({"ranks": 2, "sms": 24})"));
+  EXPECT_EQ(of_few.expert_parallel.sms, 24);
+  EXPECT_EQ(parsed(to_json(of_few)), of_few);
 }
 
 TEST(ExpertParallel, LeavesOtherDescriptionsAlone) {
@@ -68,6 +72,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{with("", R"({"ranks": 3})"), ErrorCode::kInvalidValue,
                 "got 3 with 8 experts, wanted a divisor of the experts"},
         Refusal{with("", R"({"ranks": 2, "combine": "sum"})"), ErrorCode::kInvalidValue, "partial"},
+        Refusal{with("", R"({"ranks": 2, "sms": 0})"), ErrorCode::kInvalidValue, "wanted 1 to 256"},
+        Refusal{with("", R"({"ranks": 2, "sms": 24, "transport": "nccl"})"),
+                ErrorCode::kInvalidValue, "NCCL_MAX_CTAS"},
         Refusal{with("", R"({"ranks": 2, "transport": "mpi"})"), ErrorCode::kInvalidValue,
                 "$.expert_parallel.transport"},
         Refusal{with("", R"({"ranks": 2, "transport": 1})"), ErrorCode::kWrongType,

@@ -55,6 +55,12 @@ TEST(GroupTrafficOf, OfRowsThatGoHomeIsARowForEachChoice) {
   EXPECT_TRUE(says(kernel(plan, "combine_rows"), "64 SMs send"));
 }
 
+TEST(GroupPlanner, TellsHowManySmsAnExchangeTakes) {
+  const GroupPlan plan = planned(parsed(with("", R"({"ranks": 2, "sms": 24})")));
+  EXPECT_TRUE(says(kernel(plan, "route_dispatch_permute"), "24 SMs are taken"));
+  EXPECT_TRUE(says(kernel(plan, "combine_rows"), "12 send first"));
+}
+
 TEST(GroupTrafficOf, OfRowsInBf16IsThatOfKernelsApart) {
   const GroupPlan plan = planned(parsed(with(R"("recipe": "fp8_current", )")));
   EXPECT_EQ(sent(plan, "exchange_choices"), 64 * 2 * 8);

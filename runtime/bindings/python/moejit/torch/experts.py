@@ -94,6 +94,8 @@ class Experts(torch.nn.Module):
             one host. "nccl": NCCL, between GPUs of any hosts.
         combine: "partial": results of a rank's experts are added there and rounded, and home adds the sums. "rows":
             home adds the results of all experts, with the bits of one rank that has all tokens.
+        sms: SMs that kernels of the exchange take, with transport "peer"; None: all. The others are left to kernels of
+            other streams.
         timeout_ms: How long a call with `process_group` waits for another rank; over NCCL how long status() does, and
             opening a group.
         margin: Powers of two that scales leave as headroom; this and the next four only with recipe "fp8_delayed".
@@ -115,7 +117,7 @@ class Experts(torch.nn.Module):
                  gate_up_layout: str = "concat", recompute: str = "none", fuse_wgrad_accumulation: bool = False,
                  delay_wgrad_compute: bool = False, cache_weights: bool | None = None,
                  process_group: torch.distributed.ProcessGroup | None = None, transport: str = "peer",
-                 combine: str = "partial", timeout_ms: int = 600_000,
+                 combine: str = "partial", sms: int | None = None, timeout_ms: int = 600_000,
                  margin: int | None = None, amax_history_len: int | None = None, amax_compute_algo: str | None = None,
                  gradient_format: str | None = None, update_scales_in_backward: bool = True,
                  splits_alignment: int | None = None, device: torch.device | str | None = None,
@@ -135,11 +137,12 @@ class Experts(torch.nn.Module):
                 raise RuntimeError("moejit: unsupported: delay_wgrad_compute with process_group\nhint: leave one of them "
                                    "out: backward of a group is whole")
             # Rows travel in the format that the recipe gives tokens anyway.
-            fields.update(expert_parallel={"ranks": group.ranks.size, "combine": combine, "transport": transport},
+            parallel = {"ranks": group.ranks.size, "combine": combine, "transport": transport, "sms": sms}
+            fields.update(expert_parallel={name: value for name, value in parallel.items() if value is not None},
                           dispatch="fp8" if recipe == "fp8_flow" else "none")
-        elif (transport, combine) != ("peer", "partial"):
-            raise RuntimeError("moejit: invalid_value: transport and combine of experts without process_group\nhint: give "
-                               "the ranks that share the experts as process_group, or leave them out")
+        elif (transport, combine, sms) != ("peer", "partial", None):
+            raise RuntimeError("moejit: invalid_value: transport, combine or sms of experts without process_group\nhint: "
+                               "give the ranks that share the experts as process_group, or leave them out")
         self.description = json.dumps(fields)
         planned = _plan.plan(self.description, "sim") if group is None else plan_of_rank(self.description, group.ranks)
         local_experts, rows, _ = planned.tensors["w1"].shape
