@@ -192,14 +192,12 @@ MOEJIT_KERNEL(32, 1, test_kernel, Params) {
 
 // Scope .gpu, as store_release_own() has it, ends at the rank.
 TEST(SystemOrder, AFlagOfAnotherRankIsNoOwnFlag) {
-  for (const std::string_view use :
-       {"store_release_own(global(params.words[1]), 1u)",
-        "wait_own(ptx::global(static_cast<const uint32_t*>(params.words[1])), 0u)"}) {
-    const std::string text = fmt::format(
-        "MOEJIT_KERNEL(32, 1, test_kernel, Params) {{\n"
-        "  if (thread_index() == 0 && params.rank == 0) {};\n"
-        "}}\n",
-        use);
+  for (const std::string use : {"store_release_own(global(params.words[1]), 1u)",
+                                "wait_own(global<const uint32_t>(params.words[1]), 0u)"}) {
+    const std::string text =
+        "MOEJIT_KERNEL(32, 1, test_kernel, Params) {\n"
+        "  if (thread_index() == 0 && params.rank == 0) " +
+        use + ";\n}\n";
     const auto result = run_on_two_ranks(text.c_str(), 1);
     ASSERT_FALSE(result.has_value());
     EXPECT_NE(
