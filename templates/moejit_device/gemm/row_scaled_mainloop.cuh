@@ -6,9 +6,13 @@
 // wait for the tensor cores: the other warpgroup's products have to hide it, for which wide tiles
 // are better.
 //
-// Registers decide how many factors of columns a thread can fetch below the products: sums and
-// partial sums take kW of them. The others are fetched between the promotions, so that the stage is
-// given back behind these.
+// Registers decide how many factors of columns a thread can hold: sums and partial sums take kW of
+// them. The held ones are loaded before the products are issued: behind them they wait for the
+// products' own reads of shared memory, which leave loads little (on an H100 24 of 8 bytes a thread
+// take a warpgroup 175 cycles alone, 614 beside a stream of products). The other warpgroup's
+// products still slow them, but no longer this one's: 1336 cycles a step instead of 1396, 893
+// TFLOP/s instead of 873. The other factors are fetched between the promotions, so that the stage
+// is given back behind these.
 
 #include "moejit_device/gemm/mainloop.cuh"
 
@@ -35,12 +39,12 @@ class RowScaledMainloop {
     for (int32_t step = 0; step < k_steps; ++step) {
       const int32_t stage = reader.position.stage;
       reader.wait();
+      const auto factors = scales.template factors<kHeld, Stages>(stage);
       ptx::wgmma_fence(partial);
       Multiply::run(partial, m + stage * Stages::kStageBytes, n + stage * Stages::kStageBytes,
                     false);
       ptx::wgmma_commit();
       ptx::sync_warp();  // else the assembler puts what follows between the products
-      const auto factors = scales.template factors<kHeld, Stages>(stage);
       ptx::wgmma_wait<0>(partial);
       Scales::template promote<kW, Stages>(partial, factors, stage, sums);
       ptx::sync_warp();  // all lanes have read the factors
