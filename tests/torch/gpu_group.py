@@ -61,6 +61,10 @@ class Checks:
                 case = self.case(recipe, tokens)
                 self.compare(f"{recipe}, tokens {tokens}", case.step(case.module(dist.group.WORLD), self.rank),
                              case.expected()[self.rank])
+        if self.of_group["transport"] == "peer":
+            case = self.case("fp8_flow", (48, 31))
+            self.compare("fp8_flow on 3 SMs", case.step(case.module(dist.group.WORLD, sms=3), self.rank),
+                         case.expected()[self.rank])
         case = self.case("fp8_flow", (48, 31), bias=True, recompute="moe_expert")
         self.compare("fp8_flow with biases and recompute", case.step(case.module(dist.group.WORLD), self.rank),
                      case.expected()[self.rank])

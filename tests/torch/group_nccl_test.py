@@ -152,8 +152,8 @@ class OverNccl(unittest.TestCase):
 
     def test_arguments_that_cannot_be(self):
         sizes = {"num_experts": 4, "hidden_size": 32, "intermediate_size": 16, "top_k": 2, "max_tokens": 8}
-        for options in (OVER_NCCL, {"combine": "rows"}):
-            with self.assertRaisesRegex(RuntimeError, "moejit: invalid_value: transport and combine .* without process_group"):
+        for options in (OVER_NCCL, {"combine": "rows"}, {"sms": 24}):
+            with self.assertRaisesRegex(RuntimeError, "invalid_value: transport, combine or sms .* without process_group"):
                 Experts(**sizes, **options)
         module = Experts(**sizes)
         for function in (module.abort_group, module.reset_group):

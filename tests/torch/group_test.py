@@ -36,6 +36,11 @@ class Bits(unittest.TestCase):
     def test_no_rank_has_tokens(self):
         self.check("fp8_flow", (0, 0))
 
+    def test_an_exchange_on_one_sm(self):
+        for recipe in ("fp8_flow", "fp8_rowwise"):
+            with self.subTest(recipe=recipe):
+                self.check(recipe, (9, 5), of_group={"sms": 1})
+
     def test_biases_and_recomputed_activations(self):
         self.check("bf16", (9, 5), bias=True)
         self.check("fp8_flow", (9, 5), bias=True, recompute="moe_expert")
