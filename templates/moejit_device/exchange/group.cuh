@@ -86,8 +86,9 @@ struct ExchangeGroup {
 
  private:
   MOEJIT_DEVICE void raise_one(uint32_t* flags, int64_t index) const {
+    // A store that releases would be a second fence: microseconds, while rows are on the wire.
     ptx::fence_system();
-    ptx::store_release_system(ptx::global(flags) + index, epoch);
+    ptx::store_relaxed_system(ptx::global(flags) + index, epoch);
   }
   MOEJIT_DEVICE bool is_broken() const {
     const ptx::GlobalPtr<const uint32_t> status{params.status};

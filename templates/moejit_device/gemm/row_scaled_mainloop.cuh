@@ -10,8 +10,8 @@
 // them. The held ones are loaded before the products are issued: behind them they wait for the
 // products' own reads of shared memory, which leave loads little (on an H100 24 of 8 bytes a thread
 // take a warpgroup 175 cycles alone, 614 beside a stream of products). The other warpgroup's
-// products still slow them, but no longer this one's: 1336 cycles a step instead of 1396, 893
-// TFLOP/s instead of 873. The other factors are fetched between the promotions, so that the stage
+// products still slow them, but no longer this one's: 1330 cycles a step instead of 1393, 898
+// TFLOP/s instead of 866. The other factors are fetched between the promotions, so that the stage
 // is given back behind these.
 
 #include "moejit_device/gemm/mainloop.cuh"
@@ -21,7 +21,7 @@ namespace moejit::device {
 template <typename Multiply>
 class RowScaledMainloop {
   static constexpr int32_t kRegisters = 232;      // of a thread
-  static constexpr int32_t kOtherRegisters = 24;  // neither sums nor factors of columns
+  static constexpr int32_t kOtherRegisters = 20;  // neither sums nor factors of columns
 
  public:
   using Multiplier = Multiply;
