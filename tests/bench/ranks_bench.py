@@ -9,7 +9,8 @@ FOLDER holds `moejit`, `exchange_bench`, and the tests exchange_cuda_test, group
 group_processes_cuda_test, of which those for R ranks skip where there are fewer GPUs; `tests/torch/gpu_group.py` runs
 with what MOEJIT_LIBRARY and MOEJIT_TORCH_LIBRARY name. Exchanges are those of a layer of DeepSeek-V3: hidden 7168, 8 of
 256 experts. A step has 8 experts on each rank, and one of the whole layer has all 256. The exit status is 1 if a test
-failed or a program did not end as it should; what was measured is printed all the same.
+failed or a program did not end as it should, and 143 if the script itself was ended by SIGTERM, as `timeout` does; what
+was measured until then is printed all the same.
 """
 import argparse
 import datetime
@@ -18,6 +19,7 @@ import os
 import pathlib
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -144,20 +146,32 @@ def main():
     runs = Runs(arguments.tools)
     result = {"kind": "expert_parallel", "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
               "command_line": "python3 " + shlex.join(sys.argv), "gpu": gpu_facts(), "ranks": ranks}
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        measure(runs, ranks, without, result)
+    finally:
+        print(json.dumps(result, indent=1), flush=True)
+    return 1 if runs.failed else 0
+
+
+def measure(runs, ranks, without, result):
+    """Runs everything but what is left out, and puts what it finds into `result` one by one."""
     if "tests" not in without:
         result["tests"] = tests(runs, max(ranks), "processes" not in without)
-    for name, measure in (("exchange", exchanges), ("nccl", nccl)):
-        if name not in without:
-            result[name] = [line for count in ranks for line in measure(runs, count)]
+    for name, of_ranks in (("exchange", exchanges), ("nccl", nccl)):
+        if name in without:
+            continue
+        result[name] = []
+        for count in ranks:
+            result[name] += of_ranks(runs, count)
     if "wire" not in without:
         measured = [runs.figures(f"wire, {count} ranks", [sys.executable, str(BENCH / "ranks_wire.py"), str(count)], 60)
                     for count in ranks]
         result["wire"] = [line for line in measured if line is not None]
     if "steps" not in without:
-        result["steps"] = [line for count in [1, *ranks] for line in steps(runs, count, False)]
-        result["steps"] += steps(runs, max(ranks), True)
-    print(json.dumps(result, indent=1))
-    return 1 if runs.failed else 0
+        result["steps"] = []
+        for count, is_whole in [*((count, False) for count in [1, *ranks]), (max(ranks), True)]:
+            result["steps"] += steps(runs, count, is_whole)
 
 
 if __name__ == "__main__":
