@@ -66,18 +66,19 @@ static_assert(is_complete(kRecord));
 
 int32_t warps_of(const RouteDispatchPermuteSpec& spec) { return spec.dispatch.threads / 32; }
 
+// Returns where the route's histograms begin in shared memory, one over the experts for each warp
+// and two more: behind what rows have.
+int32_t histograms_begin(const RouteDispatchPermuteSpec& spec) {
+  const int32_t rows = KernelKind<DispatchPermuteSpec>::shape(spec.dispatch).shared_bytes;
+  return align_up(std::max(rows, kFirstSharedRow), 16);
+}
+
 }  // namespace
 
 std::string to_string(const RouteDispatchPermuteSpec& s) {
   return fmt::format("route_{} parts={} splits_alignment={}{}{}", to_string(s.dispatch), s.parts,
                      s.splits_alignment, s.has_colwise_offs ? " colwise_offs" : "",
                      s.probs == DType::kBF16 ? " bf16_probs" : "");
-}
-
-// The route has a histogram over the experts for each warp, and two more, behind what rows have.
-static int32_t histograms_begin(const RouteDispatchPermuteSpec& spec) {
-  const int32_t rows = KernelKind<DispatchPermuteSpec>::shape(spec.dispatch).shared_bytes;
-  return align_up(std::max(rows, kFirstSharedRow), 16);
 }
 
 template <>

@@ -159,24 +159,24 @@ float epsilon_of(const Exchange& exchange) {
   return quantizes ? exchange.epsilon : 0.0f;
 }
 
-// Returns how many SMs send first. Senders of a dispatch also permute own rows, so that few SMs all
+constexpr int64_t kSenderSms = 64;  // where all SMs are taken
+
+// Return how many SMs send first. Senders of a dispatch also permute own rows, so that few SMs all
 // send; of combine, half of them.
 int32_t dispatch_senders(const Exchange& exchange) {
-  constexpr int64_t kWanted = 64;
-  return static_cast<int32_t>(exchange.sms > 0 ? std::min(exchange.sms, kWanted) : kWanted);
+  return static_cast<int32_t>(exchange.sms > 0 ? std::min(exchange.sms, kSenderSms) : kSenderSms);
 }
 int32_t combine_senders(const Exchange& exchange) {
-  constexpr int64_t kWanted = 64;
   return static_cast<int32_t>(
-      exchange.sms > 0 ? std::min(ceil_div(exchange.sms, int64_t{2}), kWanted) : kWanted);
+      exchange.sms > 0 ? std::min(ceil_div(exchange.sms, int64_t{2}), kSenderSms) : kSenderSms);
 }
 
 std::string sms_reason(const Exchange& exchange, int32_t senders, std::string_view others) {
   if (exchange.sms == 0)
     return fmt::format("{} SMs send, the others {} meanwhile", senders, others);
-  return fmt::format("{} SMs are taken, the first ones on which CTAs start; {} send first, {}",
-                     exchange.sms, senders, senders == exchange.sms ? "then " : "the others ") +
-         fmt::format("{}", others);
+  return fmt::format("{} SMs are taken, the first ones on which CTAs start; {} send first, {} {}",
+                     exchange.sms, senders, senders == exchange.sms ? "then" : "the others",
+                     others);
 }
 
 std::string chunk_reason(const Step& step) {
@@ -205,11 +205,10 @@ ExchangeOperation dispatch(const Exchange& exchange) {
                               .rows_in_shared = rows_in_shared_of(step, exchange)};
   std::vector<std::string> reasons = {
       kSentOnce, chunk_reason(step), send_reason(spec.rows_in_shared),
-      exchange.sms > 0 ? fmt::format("{} SMs send, the first ones on which CTAs "
-                                     "start: a kernel behind it waits for what "
-                                     "comes",
-                                     exchange.sms)
-                       : "all SMs send: a kernel behind it waits for what comes"};
+      fmt::format("{} send: a kernel behind it waits for what comes",
+                  exchange.sms > 0
+                      ? fmt::format("{} SMs, the first ones on which CTAs start,", exchange.sms)
+                      : "all SMs")};
   return std::move(step).make(ExchangeStep::kDispatch, {spec, std::move(reasons)});
 }
 

@@ -4,7 +4,7 @@
 namespace moejit::runtime {
 namespace {
 
-constexpr int64_t kBytes = 64;
+constexpr int64_t kBytes = 64, kHeapBytes = 4096;
 constexpr std::string_view kParams =
     "struct Params {\n"
     "  uint32_t* words[2];\n"
@@ -31,15 +31,16 @@ Result<RankWords> run_on_two_ranks(const std::string& body, uint64_t seed, int64
     Device& device = group->device(rank);
     MOEJIT_TRY_ASSIGN(own[static_cast<std::size_t>(rank)], device.allocate(kBytes));
     MOEJIT_TRY(device.fill(own[static_cast<std::size_t>(rank)], std::byte{0}, kBytes, nullptr));
-    MOEJIT_TRY(device.fill(group->heap(rank), std::byte{0}, kBytes, nullptr));
+    MOEJIT_TRY(device.fill(group->heap(rank), std::byte{0}, kHeapBytes, nullptr));
   }
   MOEJIT_TRY(group->synchronize());
   for (int32_t rank = 0; rank < 2; ++rank) {
     const Params params{
         {group->heap(0), group->heap(1)}, own[static_cast<std::size_t>(rank)], rank};
-    const std::array<MemoryRegion, 3> regions{MemoryRegion{"words", group->heap(0), kBytes, true},
-                                              MemoryRegion{"words", group->heap(1), kBytes, true},
-                                              MemoryRegion{"own", params.own, kBytes, true}};
+    const std::array<MemoryRegion, 3> regions{
+        MemoryRegion{"words", group->heap(0), kHeapBytes, true},
+        MemoryRegion{"words", group->heap(1), kHeapBytes, true},
+        MemoryRegion{"own", params.own, kBytes, true}};
     MOEJIT_TRY(group->device(rank).launch({.kernel = kernel.get(),
                                            .ctas = ctas,
                                            .threads = threads,
@@ -52,10 +53,10 @@ Result<RankWords> run_on_two_ranks(const std::string& body, uint64_t seed, int64
   RankWords result;
   for (int32_t rank = 0; rank < 2; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
-    result.words[index].resize(kBytes / 4);
+    result.words[index].resize(kHeapBytes / 4);
     result.own[index].resize(kBytes / 4);
-    MOEJIT_TRY(
-        group->device(rank).copy_to_host(result.words[index].data(), group->heap(rank), kBytes));
+    MOEJIT_TRY(group->device(rank).copy_to_host(result.words[index].data(), group->heap(rank),
+                                                kHeapBytes));
     MOEJIT_TRY(group->device(rank).copy_to_host(result.own[index].data(), own[index], kBytes));
   }
   result.nanoseconds = group->nanoseconds();

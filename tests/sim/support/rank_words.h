@@ -12,8 +12,8 @@
 namespace moejit::runtime {
 
 // Runs one kernel on each of two ranks: `struct Params { uint32_t* words[2]; uint32_t* own; int32_t
-// rank; };`, where words[r] are 16 words of rank r's heap, and own are 16 of the rank's own memory.
-// All are 0 at first.
+// rank; };`, where words[r] are 1024 words of rank r's heap, and own are 16 of the rank's own
+// memory. All are 0 at first.
 struct RankWords {
   std::array<std::vector<uint32_t>, 2> words;
   std::array<std::vector<uint32_t>, 2> own;
