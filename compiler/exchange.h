@@ -65,12 +65,12 @@ struct Exchange {
 //   kChoices          topk_ids, topk_probs [T, K]      choice_ids_r, choice_probs_r [S, K],
 //                                                      choice_flags_r; slot_ids, slot_probs [S, K];
 //                                                      saved_tokens [1]
-//   kDispatch         input [T, H], input_scale_inv,   slots_r [S, H], slot_scales_r, row_flags_r
-//                     topk_ids
+//   kDispatch         input [T, H], input_scale_inv,   slots_r [S, H], slot_scales_r, row_flags_r;
+//                     topk_ids                         tickets_r
 //   kDispatchPermute  those of kDispatch; row_map      those of kDispatch; permuted [P, H],
 //                     [S, K], slot_probs, counts [E],  permuted_scale_inv, permuted_probs [P],
 //                     offs [E + 1]                     row_tokens [P]; kept_rows [S, H],
-//                                                      kept_rows_scale_inv; epoch, tickets_r
+//                                                      kept_rows_scale_inv; epoch
 //   kRouteDispatch-   those of kChoices and kDispatch  those of kChoices and kDispatchPermute;
 //   Permute                                            row_map, counts, offs; piece_counts,
 //                                                      route_flags_r

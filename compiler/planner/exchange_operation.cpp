@@ -3,6 +3,7 @@
 
 #include "compiler/planner/join_route_dispatch.h"
 #include "compiler/support/integer.h"
+#include "moejit_device/params/exchange_params.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -65,8 +66,8 @@ class Step {
   }
   // Adds the words by which the CTAs of this rank share their work.
   void write_tickets() {
-    constexpr int64_t kWords = 5 + 1 + 2 * 256;  // of UnitWalk and FirstSms
-    write("tickets", of_this_rank("tickets"), DType::kU32, {{"518", kWords}});
+    constexpr int64_t kWords = device::kTicketWords;
+    write("tickets", of_this_rank("tickets"), DType::kU32, {{fmt::format("{}", kWords), kWords}});
   }
   // Adds the tensor of that name in this rank's memory.
   void read_own(const std::string& field, DType dtype, std::vector<Dim> dims) {

@@ -180,7 +180,7 @@ float tensor_core_chain(const TensorCoreNumbers& a, std::int64_t first_a,
     const Operands operands{a.exponents() + first_a + first, b.exponents() + first_b + first,
                             a.values() + first_a + first, b.values() + first_b + first};
     const std::int64_t count = std::min(adder.step, length - first);
-    // Of the usual numbers of products the compiler makes vectors.
+    // The compiler makes vectors where it knows the number of products.
     if (count == 32) {
       sum = add_products(operands, std::integral_constant<std::int64_t, 32>(), adder, sum);
     } else if (count == 16) {

@@ -93,7 +93,7 @@ void Clock::join(const Clock& other) {
   for (std::size_t i = 0; i < other.agents_.size(); ++i) {
     agents_[i] = std::max(agents_[i], other.agents_[i]);
   }
-  // Of a few lanes each is looked up, rather than all of the own ones passed.
+  // Looking up a few lanes is quicker than passing all of the own ones.
   if (constexpr std::size_t kFew = 4; other.ahead_.size() <= kFew) {
     for (const Ahead& theirs : other.ahead_) entry(theirs.thread).join(theirs);
     return;

@@ -4,6 +4,7 @@
 // The SMs whose CTAs work in a kernel of an exchange, and those of them that send: all of the GPU,
 // or so few that kernels on other streams have the rest.
 
+#include "moejit_device/params/exchange_params.h"
 #include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/memory.cuh"
 #include "moejit_device/ptx/system_memory.cuh"
@@ -28,12 +29,11 @@ class AllSms {
 // The first kSms SMs on which CTAs of the kernel start, whichever these are, since others may be
 // taken; CTAs that start on further SMs have to end at once. Of these, the first kSenderSms send.
 //
-// claims [1 + 2 * kPlaces] are words of this rank, which are 0 between kernels: the number of SMs
+// claims [1 + 2 * kSmPlaces] are words of this rank, which are 0 between kernels: the number of SMs
 // that were claimed; how many CTAs came to each SM; and the SM's number from 1 on. SMs that share a
 // place count as one.
 template <int32_t kSms, int32_t kSenderSms>
 class FirstSms {
-  static constexpr int32_t kPlaces = 256;
   static_assert(0 < kSenderSms && kSenderSms <= kSms, "an SM sends");
 
  public:
@@ -50,13 +50,13 @@ class FirstSms {
   MOEJIT_DEVICE bool sends() const { return number_ < kSenderSms; }
   // Makes all words 0 again. One thread calls, when all other CTAs have ended.
   MOEJIT_DEVICE void reset() const {
-    for (int32_t i = 0; i < 1 + 2 * kPlaces; ++i) ptx::store(claims_ + i, 0u);
+    for (int32_t i = 0; i < 1 + 2 * kSmPlaces; ++i) ptx::store(claims_ + i, 0u);
   }
 
  private:
   MOEJIT_DEVICE uint32_t number() const {
-    const int32_t place = ptx::sm_index() % kPlaces;
-    const auto told = claims_ + (1 + kPlaces + place);
+    const int32_t place = ptx::sm_index() % kSmPlaces;
+    const auto told = claims_ + (1 + kSmPlaces + place);
     if (ptx::fetch_add(claims_ + (1 + place), 1u) == 0) {
       ptx::store_release_own(told, ptx::fetch_add(claims_, 1u) + 1);
     }

@@ -11,12 +11,13 @@
 // which another rank takes without waiting for anybody: the walk ends in whatever order CTAs run,
 // since the first one sends wherever it runs.
 //
-// tickets [518] are words of this rank: how many units of either kind were taken, how many CTAs
-// have ended, how many pieces of other work and how many parts of a last kind were taken, and the
-// claims of SMs (kernel_sms.cuh). They are 0 between kernels: the last CTA sets them back.
+// tickets [kTicketWords] are words of this rank: how many units of either kind were taken, how many
+// CTAs have ended, how many pieces of other work and how many parts of a last kind were taken, and
+// the claims of SMs (kernel_sms.cuh). They are 0 between kernels: the last CTA sets them back.
 
 #include "moejit_device/core/integer.cuh"
 #include "moejit_device/exchange/kernel_sms.cuh"
+#include "moejit_device/params/exchange_params.h"
 #include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/memory.cuh"
 #include "moejit_device/ptx/system_memory.cuh"
@@ -40,24 +41,24 @@ class UnitWalk {
   // calls.
   template <typename Visit>
   MOEJIT_DEVICE void send(int64_t count, Visit visit) const {
-    if (sends()) take(0, next_of(0), count, visit);
+    if (sends()) take(kSent, next_of(kSent), count, visit);
   }
   template <typename Visit>
   MOEJIT_DEVICE void receive(int64_t count, Visit visit) const {
-    take(1, next_of(1), count, visit);
+    take(kReceived, next_of(kReceived), count, visit);
   }
 
   // Return whether this CTA sends; the next unit that it sends, none at or beyond their count; and
   // call visit(unit) for that unit and further ones, as send() does. Every thread calls.
   MOEJIT_DEVICE bool sends() const { return sms_.sends(); }
-  MOEJIT_DEVICE int64_t next_sent() const { return sends() ? next_of(0) : kNone; }
+  MOEJIT_DEVICE int64_t next_sent() const { return sends() ? next_of(kSent) : kNone; }
   template <typename Visit>
   MOEJIT_DEVICE void send_from(int64_t unit, int64_t count, Visit visit) const {
-    take(0, unit, count, visit);
+    take(kSent, unit, count, visit);
   }
 
   // Returns the number of the next piece of other work, from 0 on. Every thread calls.
-  MOEJIT_DEVICE int64_t next_piece() const { return next_of(3); }
+  MOEJIT_DEVICE int64_t next_piece() const { return next_of(kPieces); }
 
   // Calls visit(part, parts) for the parts of work that needs no order. Every thread calls.
   template <typename Visit>
@@ -65,7 +66,7 @@ class UnitWalk {
     if constexpr (Sms::kAreAll) {
       visit(ptx::cta_index(), ptx::cta_count());
     } else {
-      for (int64_t part = next_of(4); part < kParts; part = next_of(4)) {
+      for (int64_t part = next_of(kDone); part < kParts; part = next_of(kDone)) {
         visit(static_cast<int32_t>(part), kParts);
       }
     }
@@ -77,7 +78,7 @@ class UnitWalk {
     ptx::sync_cta();
     if (ptx::thread_index() != 0) return;
     const uint32_t others = static_cast<uint32_t>(ptx::cta_count()) - 1;
-    if (ptx::fetch_add_ordered(tickets_ + 2, 1u) != others) return;
+    if (ptx::fetch_add_ordered(tickets_ + kEnded, 1u) != others) return;
     for (int32_t i = 0; i < kTickets; ++i) ptx::store(tickets_ + i, 0u);
     sms_.reset();
     at_end();
@@ -85,7 +86,10 @@ class UnitWalk {
 
  private:
   static constexpr int64_t kNone = int64_t{1} << 62;
-  static constexpr int32_t kTickets = 5, kParts = 64;
+  static constexpr int32_t kParts = 64;
+  // What the tickets count, in their order: units, CTAs, pieces, parts.
+  enum Ticket : int32_t { kSent, kReceived, kEnded, kPieces, kDone };
+  static_assert(kDone + 1 == kTickets, "a word for each");
 
   template <typename Visit>
   MOEJIT_DEVICE void take(int32_t kind, int64_t unit, int64_t count, Visit visit) const {

@@ -9,6 +9,12 @@ namespace moejit::device {
 // The most ranks of a group.
 inline constexpr int32_t kMostRanks = 8;
 
+// Words of a rank by which the CTAs of its kernels share their work: tickets of
+// exchange/unit_walk.cuh, and claims of SMs of exchange/kernel_sms.cuh, which tells so many SMs
+// apart.
+inline constexpr int32_t kTickets = 5, kSmPlaces = 256;
+inline constexpr int32_t kTicketWords = kTickets + 1 + 2 * kSmPlaces;
+
 // What kernels of rank `rank` know of an exchange between R ranks. All ranks have memory of the
 // same form; where a record has an array of pointers, entry r is the place in rank r's memory, null
 // from R on. The slots of a rank are numbered source * T_max + token, S = R * T_max of them.
@@ -42,7 +48,7 @@ struct DispatchRowsParams {
   float* slot_scales[kMostRanks];   // [S, ceil(H / 128)] of e4m3
   uint32_t* row_flags[kMostRanks];  // [R, chunks]
   const int64_t* saved_tokens;      // [1] T of the forward call; null: nothing is compared
-  uint32_t* tickets;                // [518] of this rank, see exchange/unit_walk.cuh
+  uint32_t* tickets;                // [kTicketWords] of this rank, see exchange/unit_walk.cuh
   GroupParams group;
   int64_t tokens;  // T
 };
@@ -66,7 +72,7 @@ struct DispatchPermuteParams {
   void* kept_output;                // [S, H] the rows that slots have, or null
   float* kept_scale_inv;            // [S, ceil(H / 128)] of e4m3, or null
   const int64_t* saved_tokens;      // [1] T of the forward call; null: nothing is compared
-  uint32_t* tickets;                // [518] of this rank, see exchange/unit_walk.cuh
+  uint32_t* tickets;                // [kTicketWords] of this rank, see exchange/unit_walk.cuh
   GroupParams group;
   int64_t tokens;  // T
 };
@@ -99,7 +105,7 @@ struct CombineRowsParams {
   uint32_t* result_flags[kMostRanks];  // [R, chunks] at home
   void* output;                        // [T, H] bf16
   void* dprobs;                        // [T, K] f32 or bf16, or null
-  uint32_t* tickets;                   // [518] of this rank, see exchange/unit_walk.cuh
+  uint32_t* tickets;                   // [kTicketWords] of this rank, see exchange/unit_walk.cuh
   GroupParams group;
   int64_t tokens;  // T
 };

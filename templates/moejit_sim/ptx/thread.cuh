@@ -42,8 +42,8 @@ MOEJIT_DEVICE int32_t thread_index() {
 MOEJIT_DEVICE int32_t thread_count() { return machine()->thread_count; }
 MOEJIT_DEVICE int32_t cta_index() { return machine()->cta + (is_in_second_cta() ? 1 : 0); }
 MOEJIT_DEVICE int32_t cta_count() { return machine()->cta_count; }
-// Each CTA has an SM of its own.
-MOEJIT_DEVICE int32_t sm_index() { return cta_index() / 2; }  // two CTAs share an SM
+// Two neighboring CTAs share an SM.
+MOEJIT_DEVICE int32_t sm_index() { return cta_index() / 2; }
 MOEJIT_DEVICE int32_t lane_index() { return thread_index() & 31; }
 MOEJIT_DEVICE int32_t warp_index() { return thread_index() >> 5; }
 MOEJIT_DEVICE int32_t made_here(int32_t value) { return value; }
