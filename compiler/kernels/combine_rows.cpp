@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/kernels/exchange_parts.h"
+#include "compiler/support/integer.h"
 
+#include <algorithm>
 #include <array>
 #include <fmt/core.h>
 
@@ -28,22 +30,52 @@ constexpr std::array kNumbers = {MOEJIT_GROUP_NUMBERS(Params), MOEJIT_NUMBER(Par
 constexpr ParamRecord kRecord{"combine_rows", sizeof(Params), kPointers, {}, kNumbers};
 static_assert(is_complete(kRecord));
 
+constexpr int32_t kWalkBytes = 16;  // of shared memory, in exchange/unit_walk.cuh
+
 }  // namespace
 
 std::string to_string(const CombineRowsSpec& s) {
-  return fmt::format("combine_rows {}{} columns={}{}{} sender_sms={} threads={}",
+  return fmt::format("combine_rows {}{} columns={}{}{} sender_sms={} rows_in_shared={} threads={}",
                      shape_text(s.exchange), s.sends_rows ? " sends_rows" : "", s.columns,
                      s.has_dprobs ? " dprobs" : "", s.probs == DType::kBF16 ? " bf16_probs" : "",
-                     s.sender_sms, s.threads);
+                     s.sender_sms, s.rows_in_shared, s.threads);
 }
+
+// Two CTAs of an SM have as many bytes on their way as its shared memory holds. A thread adds at
+// most four runs of a row, whose sums are in its registers.
+int32_t added_rows_in_shared(int32_t columns) {
+  constexpr int32_t kRoom = 108 * 1024, kMostColumns = 8192, kMostRows = 24, kRunColumns = 8;
+  if (columns % kRunColumns != 0 || columns > kMostColumns) return 0;
+  return std::min(kRoom / (2 * columns), kMostRows);
+}
+
+namespace {
+
+// Returns the shared memory of a CTA that adds rows from there: the words of the walk, the queue of
+// units, the barriers of rows, and rows.
+int32_t shared_bytes_of_rows(const CombineRowsSpec& spec) {
+  constexpr int32_t kPlaces = 4;  // of units in exchange/unit_queue.cuh
+  const int32_t choices = spec.exchange.chunk_tokens * spec.exchange.top_k;
+  const int32_t queue =
+      24 * kPlaces + 4 * kPlaces * (2 + choices + 2 * spec.exchange.chunk_tokens) + 4 * choices;
+  return align_up(align_up(kWalkBytes + queue, 8) + 16 * spec.rows_in_shared, 128) +
+         spec.rows_in_shared * 2 * spec.columns;
+}
+
+}  // namespace
 
 // CTAs wait for peers, so that all have to be resident: they are as many as an SM holds of them.
 template <>
 LaunchShape KernelKind<CombineRowsSpec>::shape(const CombineRowsSpec& spec) {
   if (spec.sends_rows)
-    return {.threads = spec.threads, .ctas_per_sm = 768 / spec.threads, .shared_bytes = 16};
-  const int32_t listed = 4 * (spec.exchange.top_k + 1) * spec.exchange.chunk_tokens;
-  return {.threads = spec.threads, .ctas_per_sm = 1024 / spec.threads, .shared_bytes = 16 + listed};
+    return {.threads = spec.threads, .ctas_per_sm = 768 / spec.threads, .shared_bytes = kWalkBytes};
+  if (spec.rows_in_shared == 0) {
+    const int32_t listed = 4 * (spec.exchange.top_k + 1) * spec.exchange.chunk_tokens;
+    return {.threads = spec.threads,
+            .ctas_per_sm = 1024 / spec.threads,
+            .shared_bytes = kWalkBytes + listed};
+  }
+  return {.threads = spec.threads, .ctas_per_sm = 2, .shared_bytes = shared_bytes_of_rows(spec)};
 }
 
 template <>
@@ -89,7 +121,9 @@ KernelText KernelKind<CombineRowsSpec>::text(const CombineRowsSpec& spec) {
       spec.sends_rows
           ? "rows of the experts to the tokens' ranks, added there for each token"
           : "rows of the experts, added for each token, to the tokens' ranks and added there";
-  text.includes = {spec.sends_rows ? "exchange/combine_each_row.cuh" : "exchange/combine_rows.cuh"};
+  text.includes = {spec.sends_rows            ? "exchange/combine_each_row.cuh"
+                   : spec.rows_in_shared == 0 ? "exchange/combine_rows.cuh"
+                                              : "exchange/combine_through_shared.cuh"};
   text.params = "CombineRowsParams";
   add_columns(text, spec.columns);
   text.constants.push_back(
@@ -98,8 +132,15 @@ KernelText KernelKind<CombineRowsSpec>::text(const CombineRowsSpec& spec) {
   add_threads(text, spec.threads, 0);
   text.types_used.push_back(
       {"Kernel",
-       spec.sends_rows ? "CombineEachRow" : "CombineRows",
+       spec.sends_rows            ? "CombineEachRow"
+       : spec.rows_in_shared == 0 ? "CombineRows"
+                                  : "CombineThroughShared",
        {"Exchange", "kColumns", "kHasDprobs", prob_type(spec.probs), "Sms", "kThreads"}});
+  if (spec.rows_in_shared > 0) {
+    text.constants.push_back(integer_constant("kRowsInShared", spec.rows_in_shared,
+                                              "rows that a CTA has in shared memory"));
+    text.types_used.back().arguments.emplace_back("kRowsInShared");
+  }
   return text;
 }
 

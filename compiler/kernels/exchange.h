@@ -99,11 +99,16 @@ struct CombineRowsSpec {
   bool sends_rows = false;
   int32_t columns = 0;
   bool has_dprobs = false;
-  DType probs = DType::kF32;  // of dprobs; or kBF16
-  int32_t sender_sms = 64;    // SMs that send before they receive
-  int32_t threads = 256;
+  DType probs = DType::kF32;   // of dprobs; or kBF16
+  int32_t sender_sms = 64;     // SMs that send before they receive
+  int32_t rows_in_shared = 0;  // that a CTA has in shared memory; 0: threads load rows
+  int32_t threads = 256;       // 64 of which add nothing where rows are in shared memory
   bool operator==(const CombineRowsSpec&) const = default;
 };
+
+// Returns for how many rows that are added a CTA has room in shared memory; 0: threads load rows
+// that are longer, or no whole runs of 16 bytes.
+int32_t added_rows_in_shared(int32_t columns);
 
 std::string to_string(const ExchangeChoicesSpec& spec);
 std::string to_string(const DispatchRowsSpec& spec);

@@ -265,12 +265,16 @@ ExchangeOperation combine_rows(const Exchange& exchange) {
   step.write("output", "output", DType::kBF16, {step.t, step.columns});
   if (exchange.has_dprobs) step.write("dprobs", "dprobs", exchange.topk_probs, {step.t, step.k});
   step.write_tickets();
+  const int32_t rows_in_shared =
+      exchange.sends_rows ? 0 : added_rows_in_shared(static_cast<int32_t>(exchange.columns));
   const CombineRowsSpec spec{.exchange = step.shape,
                              .sends_rows = exchange.sends_rows,
                              .columns = static_cast<int32_t>(exchange.columns),
                              .has_dprobs = exchange.has_dprobs,
                              .probs = exchange.topk_probs,
-                             .sender_sms = combine_senders(exchange)};
+                             .sender_sms = combine_senders(exchange),
+                             .rows_in_shared = rows_in_shared,
+                             .threads = rows_in_shared > 0 ? 320 : 256};
   std::vector<std::string> reasons = {
       "a rank sends one row of a token, the sum of what its experts made",
       "ranks are added in ascending order, so that no timing changes a bit"};
@@ -279,6 +283,12 @@ ExchangeOperation combine_rows(const Exchange& exchange) {
         "every row goes home as it is, and is added in the order of one rank with all "
         "experts: the bits of that rank, for as many rows on the wire as a token has experts "
         "elsewhere"};
+  if (!exchange.sends_rows)
+    reasons.emplace_back(
+        spec.rows_in_shared > 0
+            ? fmt::format("whole rows are copied to shared memory and added there, {} at a time",
+                          spec.rows_in_shared)
+            : "rows do not fit in shared memory, so that threads load them");
   reasons.push_back(sms_reason(exchange, spec.sender_sms, "add rows that have come"));
   return std::move(step).make(ExchangeStep::kCombineRows, {spec, std::move(reasons)});
 }

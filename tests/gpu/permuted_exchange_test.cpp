@@ -51,6 +51,51 @@ TEST_F(PermutedExchanges, TakeOneToken) {
   run_epochs(with_rows(shape), 25);
 }
 
+// Scales of whole runs of 16 bytes are copied as rows are, others are stored by threads.
+TEST_F(PermutedExchanges, CopyScales) {
+  Exchange shape = small();
+  shape.columns = 512;
+  shape.max_tokens = 1026;  // two rows in each half of shared memory
+  shape.top_k = 1;
+  run_epochs(with_rows(shape), 34, 1);
+}
+
+// Threads add several runs of a row, the last ones not all of them.
+TEST_F(PermutedExchanges, AddLongRows) {
+  Exchange shape = small();
+  shape.max_tokens = 5;
+  shape.columns = 6160;
+  run_epochs(with_rows(shape), 35);
+}
+
+TEST_F(PermutedExchanges, AddRowsThatDoNotFitInSharedMemory) {
+  Exchange shape = small();
+  shape.max_tokens = 3;
+  shape.columns = 8208;
+  shape.has_dprobs = true;
+  run_epochs(with_rows(shape), 36);
+}
+
+// More choices of a chunk than a warp has lanes.
+TEST_F(PermutedExchanges, ListManyChoices) {
+  Exchange shape = small();
+  shape.experts = 32;
+  shape.top_k = 12;
+  shape.max_tokens = 1026;
+  shape.columns = 16;
+  run_epochs(with_rows(shape), 37, 1);
+}
+
+// Threads sum the counts of so many experts in three shares of the pieces, of which the last is
+// smaller.
+TEST_F(PermutedExchanges, CountRowsInUnequalShares) {
+  Exchange shape = small();
+  shape.experts = 2 * 85;
+  shape.max_tokens = 1100;
+  shape.columns = 16;
+  run_epochs(with_rows(shape), 38, 1);
+}
+
 // More units than CTAs, so that sending and receiving take turns, and chunks of several tokens.
 TEST_F(PermutedExchanges, TakeTurns) {
   Exchange shape = small();

@@ -93,7 +93,8 @@ struct CombineEachRow {
                                       int64_t chunk) {
     const int64_t first = chunk * Exchange::kChunkTokens;
     const int32_t count = Exchange::tokens_in_chunk(chunk, params.tokens);
-    await_results<Exchange>(params.result_flags[group.rank()], group, chunk);
+    await_results<Exchange>(params.result_flags[group.rank()], group, chunk,
+                            ptx::warp_index() == 0);
     for_each_segment<kColumns, kThreads, 1>(
         first, count, [&](const Position(&at)[1]) { add_rows(params, group, at[0]); });
     if constexpr (kHasDprobs) {

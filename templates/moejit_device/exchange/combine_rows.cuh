@@ -6,7 +6,8 @@
 // go home as they are made. Home adds the ranks' sums of a token in ascending order, in fp32 from
 // 0, and rounds once to bf16; its own sum is never stored.
 //
-// Chunks of other ranks' tokens are sent, chunks of own tokens received: unit_walk.cuh.
+// Chunks of other ranks' tokens are sent, chunks of own tokens received: unit_walk.cuh. Rows of any
+// length are added in registers; combine_through_shared.cuh is for those that fit in shared memory.
 //
 // Emitted kernels look like this:
 //
@@ -81,7 +82,8 @@ struct CombineRows {
     const int32_t count = Exchange::tokens_in_chunk(chunk, params.tokens);
     const int64_t slots = group.rank() * int64_t{Exchange::kMaxTokens};
     Rows::list(params.row_map, params.slot_ids, slots + first, count);
-    await_results<Exchange>(params.result_flags[group.rank()], group, chunk);
+    await_results<Exchange>(params.result_flags[group.rank()], group, chunk,
+                            ptx::warp_index() == 0);
     for_each_segment<kColumns, kThreads, 1>(0, count, [&](const Position(&at)[1]) {
       Position token = at[0];
       token.row += first;

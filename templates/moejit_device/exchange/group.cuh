@@ -55,6 +55,13 @@ struct ExchangeGroup {
     ptx::sync_cta();
     if (ptx::thread_index() == 0) raise_one(flags, index);
   }
+  // Raises one flag for what this thread has written before, and for what others had when they told
+  // it.
+  MOEJIT_DEVICE void raise_one(uint32_t* flags, int64_t index) const {
+    // A store that releases would be a second fence: microseconds, while rows are on the wire.
+    ptx::fence_system();
+    ptx::store_relaxed_system(ptx::global(flags) + index, epoch);
+  }
 
   // Waits for a flag of rank `from`. What the rank wrote before is then visible to this thread,
   // unless the wait ended without the flag.
@@ -85,11 +92,6 @@ struct ExchangeGroup {
   }
 
  private:
-  MOEJIT_DEVICE void raise_one(uint32_t* flags, int64_t index) const {
-    // A store that releases would be a second fence: microseconds, while rows are on the wire.
-    ptx::fence_system();
-    ptx::store_relaxed_system(ptx::global(flags) + index, epoch);
-  }
   MOEJIT_DEVICE bool is_broken() const {
     const ptx::GlobalPtr<const uint32_t> status{params.status};
     return (ptx::load_acquire_system(status) & kStatusSilentRank) != 0;

@@ -57,6 +57,17 @@ class UnitWalk {
     take(kSent, unit, count, visit);
   }
 
+  // Do what send() and receive() do, where one warp of the CTA takes units for all. Its lanes call,
+  // and visit(unit, is_scarce) of a scarce unit returns when the unit is done.
+  template <typename Visit>
+  MOEJIT_DEVICE void send_by_warp(int64_t count, Visit visit) const {
+    if (sends()) take_by_warp(kSent, count, visit);
+  }
+  template <typename Visit>
+  MOEJIT_DEVICE void receive_by_warp(int64_t count, Visit visit) const {
+    take_by_warp(kReceived, count, visit);
+  }
+
   // Returns the number of the next piece of other work, from 0 on. Every thread calls.
   MOEJIT_DEVICE int64_t next_piece() const { return next_of(kPieces); }
 
@@ -93,17 +104,31 @@ class UnitWalk {
 
   template <typename Visit>
   MOEJIT_DEVICE void take(int32_t kind, int64_t unit, int64_t count, Visit visit) const {
-    // Where there is one for every CTA, nobody takes a second one before the first is done; else
-    // its number is on its way meanwhile.
-    const bool is_scarce = Sms::kAreAll && count <= ptx::cta_count(),
-               takes = ptx::thread_index() == 0;
+    const bool scarce = are_scarce(count), takes = ptx::thread_index() == 0;
     while (unit < count) {
       uint32_t next = 0;
-      if (takes && !is_scarce) next = ptx::fetch_add(tickets_ + kind, 1u);
+      if (takes && !scarce) next = ptx::fetch_add(tickets_ + kind, 1u);
       visit(unit);
-      if (takes && is_scarce) next = ptx::fetch_add(tickets_ + kind, 1u);
+      if (takes && scarce) next = ptx::fetch_add(tickets_ + kind, 1u);
       unit = told(next);
     }
+  }
+  template <typename Visit>
+  MOEJIT_DEVICE void take_by_warp(int32_t kind, int64_t count, Visit visit) const {
+    const bool scarce = are_scarce(count), takes = ptx::lane_index() == 0;
+    int64_t unit = ptx::shuffle(takes ? ptx::fetch_add(tickets_ + kind, 1u) : 0u, 0);
+    while (unit < count) {
+      uint32_t next = 0;
+      if (takes && !scarce) next = ptx::fetch_add(tickets_ + kind, 1u);
+      visit(unit, scarce);
+      if (takes && scarce) next = ptx::fetch_add(tickets_ + kind, 1u);
+      unit = ptx::shuffle(next, 0);
+    }
+  }
+  // Where there is a unit for every CTA, nobody takes a second one before the first is done; else
+  // its number is on its way meanwhile.
+  MOEJIT_DEVICE static bool are_scarce(int64_t count) {
+    return Sms::kAreAll && count <= ptx::cta_count();
   }
   MOEJIT_DEVICE int64_t next_of(int32_t kind) const {
     return told(ptx::thread_index() == 0 ? ptx::fetch_add(tickets_ + kind, 1u) : 0u);
