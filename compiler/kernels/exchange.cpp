@@ -54,8 +54,9 @@ int64_t sent_row_bytes(const ExchangeShape& exchange, int64_t tokens, int64_t ro
 
 int32_t shared_rows_bytes(int32_t rows, DType dtype, int32_t columns, int32_t top_k) {
   if (rows == 0) return 0;
-  const auto row_bytes = static_cast<int32_t>(exchanged_row_bytes(dtype, columns));
-  return kFirstSharedRow + rows * (row_bytes + 4 + 4 * top_k);
+  const int32_t bytes = dtype == DType::kBF16 ? 2 * columns : columns;
+  const auto scale_bytes = static_cast<int32_t>(exchanged_row_bytes(dtype, columns)) - bytes;
+  return align_up(kFirstSharedRow + rows * (bytes + 4 + 4 * top_k), 16) + rows * scale_bytes;
 }
 
 int64_t exchanged_row_bytes(DType dtype, int64_t columns) {

@@ -147,12 +147,15 @@ class SendThroughShared {
     copy_rows(params, group, first, slot, half, tokens, own_to_slots);
     if (!own_to_slots) own.template find<Rows>(slot, half, tokens);
     ptx::sync_cta();  // everybody knows the ranks
-    if constexpr (Rows::kAreScaled) store_scales(params, slot, half, tokens);
+    if constexpr (Rows::kAreScaled && !Rows::kCopiesScales) {
+      store_scales(params, slot, half, tokens);
+    }
     if (!own_to_slots) own.template take<Rows>(slot, half, tokens);
     ptx::commit_bulk_stores();
   }
 
-  // Starts a copy of each row to each of its ranks, by a thread each.
+  // Starts a copy of each row to each of its ranks, by a thread each, and of its scales: a fence
+  // behind stores of threads would wait for all that the SM has on the wire.
   template <typename Params>
   MOEJIT_DEVICE static void copy_rows(const Params& params, const ExchangeGroup& group,
                                       int64_t first, int64_t slot, int32_t half, int32_t tokens,
@@ -165,6 +168,11 @@ class SendThroughShared {
     const auto slots = ptx::global(static_cast<uint8_t*>(params.slots[to]));
     ptx::store_bulk(ptx::as<Bytes16>(slots + (slot + row) * Rows::kRowBytes), Rows::row(half + row),
                     Rows::kRowBytes);
+    if constexpr (Rows::kCopiesScales) {
+      const auto scales = ptx::global(params.slot_scales[to]) + (slot + row) * Rows::kPerRow;
+      ptx::store_bulk(ptx::as<Bytes16>(scales), ptx::as<Bytes16>(Rows::scales(half + row)),
+                      4 * Rows::kPerRow);
+    }
   }
 
   template <typename Params>

@@ -5,6 +5,7 @@
 // with what belongs to them: scales of e4m3 rows, the ranks that want a row, the places of its
 // choices among the permuted rows. The eight lanes of a segment share a row.
 
+#include "moejit_device/core/integer.cuh"
 #include "moejit_device/exchange/token_ranks.cuh"
 #include "moejit_device/ptx/bulk_copy.cuh"
 #include "moejit_device/stage/store_permuted.cuh"
@@ -21,10 +22,12 @@ struct SharedRows {
   static_assert(kRows > 0 && kFirstByte % 16 == 0, "rows are copied as a whole");
   static constexpr bool kAreScaled = kHasScales<Stored>;
   static constexpr int32_t kPerRow = SegmentPosition<kColumns>::kPerRow;
+  // Whether the scales of a row are whole runs of 16 bytes.
+  static constexpr bool kCopiesScales = kAreScaled && kPerRow % 4 == 0;
   static constexpr int32_t kRowBytes = kAreScaled ? kColumns : 2 * kColumns;
   static constexpr int32_t kRanks = kFirstByte + kRows * kRowBytes;
   static constexpr int32_t kPlaces = kRanks + 4 * kRows;
-  static constexpr int32_t kScales = kPlaces + 4 * kRows * kTopK;
+  static constexpr int32_t kScales = align_up(kPlaces + 4 * kRows * kTopK, 16);
   static constexpr int32_t kEnd = kScales + (kAreScaled ? 4 * kRows * kPerRow : 0);
 
   MOEJIT_DEVICE static ptx::SharedPtr<Bytes16> row(int32_t row) {
