@@ -77,16 +77,10 @@ struct ExchangeChoices {
   MOEJIT_DEVICE static void send(const ExchangeChoicesParams& params, const ExchangeGroup& group,
                                  int32_t piece) {
     const int32_t to = piece / kParts;
-    const auto ids = ptx::global(static_cast<const Id*>(params.topk_ids));
-    const auto probs = ptx::global(static_cast<const Prob*>(params.topk_probs));
     const int64_t end = end_of(piece) - to * kChoices;
     for (int64_t i = begin_of(piece) - to * kChoices + ptx::thread_index(); i < end;
-         i += kThreads) {
-      const bool exists = i < params.tokens * kTopK;
-      const int64_t at = group.rank() * kChoices + i;
-      ptx::store(ptx::global(params.choice_ids[to]) + at,
-                 exists ? narrowed(ptx::load(ids + i)) : int32_t{-1});
-      ptx::store(ptx::global(params.choice_probs[to]) + at, exists ? load_prob(probs + i) : 0.0f);
+         i += kBatch * kThreads) {
+      send_batch(params, group, to, i, end);
     }
     group.raise(params.choice_flags[to], group.rank() * int64_t{kParts} + piece % kParts);
   }
@@ -100,15 +94,60 @@ struct ExchangeChoices {
     const ptx::GlobalPtr<const int32_t> ids{params.choice_ids[group.rank()]};
     const ptx::GlobalPtr<const float> probs{params.choice_probs[group.rank()]};
     const int64_t end = end_of(piece);
-    for (int64_t at = begin_of(piece) + ptx::thread_index(); at < end; at += kThreads) {
-      const int32_t id = own_expert(ptx::load_peer_data(ids + at), group.rank());
-      const float prob = id >= 0 ? ptx::load_peer_data(probs + at) : 0.0f;
-      ptx::store(ptx::global(params.slot_ids) + at, id);
-      ptx::store(ptx::global(params.slot_probs) + at, prob);
+    for (int64_t first = begin_of(piece) + ptx::thread_index(); first < end;
+         first += kBatch * kThreads) {
+      int32_t id[kBatch];
+      float prob[kBatch];
+#pragma unroll
+      for (int32_t b = 0; b < kBatch; ++b) {
+        const int64_t at = smaller(first + b * kThreads, end - 1);
+        id[b] = own_expert(ptx::load_peer_data(ids + at), group.rank());
+        prob[b] = ptx::load_peer_data(probs + at);
+      }
+#pragma unroll
+      for (int32_t b = 0; b < kBatch; ++b) {
+        const int64_t at = first + b * kThreads;
+        if (at >= end) continue;
+        ptx::store(ptx::global(params.slot_ids) + at, id[b]);
+        ptx::store(ptx::global(params.slot_probs) + at, id[b] >= 0 ? prob[b] : 0.0f);
+      }
     }
   }
 
  private:
+  // Choices of a thread whose loads are started at once. Where one of them does not exist, another
+  // is loaded in its place: loads that depend on a condition of their own would be started one by
+  // one.
+  static constexpr int32_t kBatch = 4;
+
+  // Sends the own choices i, i + kThreads and so on that are before `end`.
+  MOEJIT_DEVICE static void send_batch(const ExchangeChoicesParams& params,
+                                       const ExchangeGroup& group, int32_t to, int64_t i,
+                                       int64_t end) {
+    const auto ids = ptx::global(static_cast<const Id*>(params.topk_ids));
+    const auto probs = ptx::global(static_cast<const Prob*>(params.topk_probs));
+    const int64_t count = params.tokens * kTopK;
+    Id id[kBatch] = {};
+    float prob[kBatch] = {};
+    if (count > 0) {
+#pragma unroll
+      for (int32_t b = 0; b < kBatch; ++b) {
+        const int64_t choice = smaller(i + b * kThreads, count - 1);
+        id[b] = ptx::load(ids + choice);
+        prob[b] = load_prob(probs + choice);
+      }
+    }
+#pragma unroll
+    for (int32_t b = 0; b < kBatch; ++b) {
+      const int64_t choice = i + b * kThreads;
+      if (choice >= end) continue;
+      const int64_t at = group.rank() * kChoices + choice;
+      const bool exists = choice < count;
+      ptx::store(ptx::global(params.choice_ids[to]) + at, exists ? narrowed(id[b]) : int32_t{-1});
+      ptx::store(ptx::global(params.choice_probs[to]) + at, exists ? prob[b] : 0.0f);
+    }
+  }
+
   // -2 stands for an id that is no expert: the route of the first rank tells of it.
   MOEJIT_DEVICE static int32_t narrowed(Id id) {
     return id < -1 || id >= kRanks * kRankExperts ? -2 : static_cast<int32_t>(id);

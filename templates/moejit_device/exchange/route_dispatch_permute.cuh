@@ -120,24 +120,32 @@ struct RouteDispatchPermute {
     group.raise_own(params.route_flags, piece);
   }
 
+  // Adds the counts of all pieces to the sums of those before this one and of the others, by a
+  // thread for each expert and each of kShares shares of the pieces.
   MOEJIT_DEVICE static void sum_counts(const RouteDispatchPermuteParams& params, int32_t piece) {
-    constexpr int32_t kBatch = 16;
-    const auto counts = ptx::global(params.piece_counts);
-    for (int32_t first = ptx::thread_index(); first < kPieces * kExperts;
-         first += kBatch * kThreads) {
-      int32_t count[kBatch];
+    constexpr int32_t kShares = smaller(larger(kThreads / kExperts, int32_t{1}), kPieces);
+    constexpr int32_t kOfShare = ceil_div(kPieces, kShares),
+                      kBatch = smaller(kOfShare, int32_t{16});
+    for (int32_t i = ptx::thread_index(); i < kShares * kExperts; i += kThreads) {
+      const int32_t expert = i % kExperts, begin = i / kExperts * kOfShare;
+      const auto counts = ptx::global(params.piece_counts) + expert;
+      int32_t before = 0, from = 0;
+      for (int32_t first = begin; first < begin + kOfShare; first += kBatch) {
+        int32_t count[kBatch];
 #pragma unroll
-      for (int32_t i = 0; i < kBatch; ++i) {
-        const int32_t at = first + i * kThreads;
-        count[i] = at < kPieces * kExperts ? ptx::load(counts + at) : 0;
-      }
+        for (int32_t b = 0; b < kBatch; ++b) {
+          count[b] = ptx::load(counts + smaller(first + b, kPieces - 1) * kExperts);
+        }
 #pragma unroll
-      for (int32_t i = 0; i < kBatch; ++i) {
-        const int32_t of_piece = (first + i * kThreads) / kExperts;
-        const int32_t expert = (first + i * kThreads) % kExperts;
-        const auto sum = of_piece < piece ? Routing::before_part() : Routing::from_part_on();
-        if (count[i] != 0) ptx::atomic_add(sum + expert, count[i]);
+        for (int32_t b = 0; b < kBatch; ++b) {
+          const bool is_of_share = first + b < smaller(begin + kOfShare, kPieces);
+          const int32_t added = is_of_share ? count[b] : 0;
+          before += first + b < piece ? added : 0;
+          from += first + b < piece ? 0 : added;
+        }
       }
+      if (before != 0) ptx::atomic_add(Routing::before_part() + expert, before);
+      if (from != 0) ptx::atomic_add(Routing::from_part_on() + expert, from);
     }
   }
 
