@@ -11,6 +11,18 @@ int32_t step_elements(const ContractionGroupedGemmSpec& spec) {
   return static_cast<int32_t>(128 / size_bytes(operands_of(spec)));
 }
 
+// Returns whether the math warpgroups halve a tile's columns instead of its rows: then a thread
+// needs half as many factors of columns, and holds them all. Half of a wide tile's columns are no
+// whole panels of bf16.
+bool has_column_halves(const ContractionGroupedGemmSpec& spec) {
+  return spec.scales == GradientScales::kRow && spec.output != GradientOutput::kBf16;
+}
+
+// Returns whether the text names the CTAs of a cluster, behind which the tile type takes its half.
+bool names_cluster(const ContractionGroupedGemmSpec& spec) {
+  return spec.cluster_ctas > 1 || has_column_halves(spec);
+}
+
 // The parts of the text that multiply and scale.
 struct ScalingText {
   std::vector<std::string> includes;
@@ -42,6 +54,10 @@ ScalingText scaling_of(const ContractionGroupedGemmSpec& spec) {
               .scales = "TileScales<Problem, Shape>",
               .mainloop = {"Mainloop", "PromotingMainloop", {multiply, "kBlocksPerPromotion"}}};
     case GradientScales::kRow:
+      if (has_column_halves(spec))
+        return {.includes = {"gemm/row_scaled_column_half_mainloop.cuh", "gemm/row_scales.cuh"},
+                .scales = "RowScales<Problem, Shape>",
+                .mainloop = {"Mainloop", "RowScaledColumnHalfMainloop", {multiply}}};
       return {.includes = {"gemm/row_scaled_mainloop.cuh", "gemm/row_scales.cuh"},
               .scales = "RowScales<Problem, Shape>",
               .mainloop = {"Mainloop", "RowScaledMainloop", {multiply}}};
@@ -93,7 +109,7 @@ std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) 
   }
   if (spec.band_tiles != kUsualBandTiles)
     constants.push_back(integer_constant("kBandTiles", spec.band_tiles, "row tiles in a band"));
-  if (spec.cluster_ctas > 1)
+  if (names_cluster(spec))
     constants.push_back(integer_constant("kClusterCtas", spec.cluster_ctas,
                                          "CTAs that share B, with tiles below each other"));
   if (spec.is_interleaved) {
@@ -114,7 +130,8 @@ ComposedType shape_type(const ContractionGroupedGemmSpec& spec) {
       "Shape",
       "GemmTileShape",
       {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages", "kTailRows"}};
-  if (spec.cluster_ctas > 1) shape.arguments.emplace_back("kClusterCtas");
+  if (names_cluster(spec)) shape.arguments.emplace_back("kClusterCtas");
+  if (has_column_halves(spec)) shape.arguments.emplace_back("ColumnHalf");
   return shape;
 }
 

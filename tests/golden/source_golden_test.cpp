@@ -113,7 +113,8 @@ void add_lone_gemms(std::map<std::string, std::string>& sources) {
   }
 }
 
-// Lists kernels of weight gradients, one of which CTAs make in clusters.
+// Lists kernels of weight gradients, one of which CTAs make in clusters. Of those with scales of
+// rows, warpgroups halve columns, or, of bf16, rows.
 void add_gradients(std::map<std::string, std::string>& sources) {
   using compiler::GradientScales;
   const auto add = [&](const compiler::KernelPlan& kernel, const std::string& name) {
@@ -138,9 +139,15 @@ void add_gradients(std::map<std::string, std::string>& sources) {
     const std::string name = "wgrad_scales_" + std::string(to_string(scales));
     add(kernel, name);
     auto& spec = std::get<compiler::ContractionGroupedGemmSpec>(kernel.spec);
-    if (scales != GradientScales::kTile) continue;
-    spec.cluster_ctas = 2;
-    add(kernel, name + "_clusters");
+    if (scales == GradientScales::kTile) {
+      spec.cluster_ctas = 2;
+      add(kernel, name + "_clusters");
+    }
+    if (scales == GradientScales::kRow) {
+      spec.output = compiler::GradientOutput::kBf16;
+      spec.panels_loaded = 0;
+      add(kernel, name + "_bf16");
+    }
   }
 }
 

@@ -16,6 +16,7 @@
 // holds what belongs into D.
 
 #include "moejit_device/gemm/gradient_panel.cuh"
+#include "moejit_device/gemm/tile.cuh"
 #include "moejit_device/gemm/tile_queue.cuh"
 #include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/tensor_copy.cuh"
@@ -82,13 +83,13 @@ class EpilogueStoreGradient {
     const bool is_leader = ptx::lane_index() == 0;
     Queue queue;
     uint32_t parity = 0;
-    if (is_leader) make_ready<Shape>(params, queue.front(), 64 * warpgroup, staging);
+    if (is_leader) make_ready<Shape>(params, queue.front(), warpgroup, staging);
     while (true) {
       const GemmTile tile = queue.front();
       if (tile.group < 0) break;
       if (is_leader) {
-        store_tile<Shape>(params, tile, 64 * warpgroup, staging, parity);
-        make_ready<Shape>(params, queue.following(), 64 * warpgroup, staging);
+        store_tile<Shape>(params, tile, warpgroup, staging, parity);
+        make_ready<Shape>(params, queue.following(), warpgroup, staging);
       }
       ptx::sync_warp();  // the first lane is back
       queue.pop();
@@ -97,10 +98,18 @@ class EpilogueStoreGradient {
   }
 
  private:
+  // Returns how many panels a part has, half of the tile's.
   template <typename Shape>
   MOEJIT_DEVICE static int32_t panels_of(const GemmTile& tile) {
-    return (Shape::is_narrow(tile.column) ? Shape::kNarrowColumns : Shape::kWideColumns) /
-           Panel::kColumns;
+    static_assert(Shape::Part::columns(Shape::kWideColumns) % Panel::kColumns == 0 &&
+                      Shape::Part::columns(Shape::kNarrowColumns) % Panel::kColumns == 0,
+                  "parts are whole panels");
+    return Shape::columns(tile) / Panel::kColumns;
+  }
+  // Returns where panel i of a part starts in its tile.
+  template <typename Shape>
+  MOEJIT_DEVICE static WarpgroupPart panel_of(const GemmTile& tile, int32_t warpgroup, int32_t i) {
+    return Shape::Part::panel(warpgroup, Shape::columns(tile), Panel::kColumns, i);
   }
 
   // Returns whether a tile is stored: one below D's last row, of a cluster, is not.
@@ -111,8 +120,8 @@ class EpilogueStoreGradient {
 
   // For the first round of a tile. Rows and columns beyond D are read as zeros.
   template <typename Shape, typename Params>
-  MOEJIT_DEVICE static void make_ready(const Params& params, const GemmTile& tile, int32_t row,
-                                       Staging staging) {
+  MOEJIT_DEVICE static void make_ready(const Params& params, const GemmTile& tile,
+                                       int32_t warpgroup, Staging staging) {
     if (!is_stored<Shape>(tile)) return;
     if constexpr (kPanelsLoaded == 0) {
       ptx::arrive(ready(staging));
@@ -120,16 +129,17 @@ class EpilogueStoreGradient {
       const int32_t panels = smaller(panels_of<Shape>(tile), kPanelsLoaded);
       ptx::arrive_expecting(ready(staging), panels * Panel::kBytes);
       for (int32_t i = 0; i < panels; ++i) {
-        load_panel(params, staging + i * Panel::kChunks, ready(staging),
-                   tile.column + i * Panel::kColumns, tile.d_row + row, tile.d_matrix);
+        const WarpgroupPart at = panel_of<Shape>(tile, warpgroup, i);
+        load_panel(params, staging + i * Panel::kChunks, ready(staging), tile.column + at.column,
+                   tile.d_row + at.row, tile.d_matrix);
       }
     }
   }
 
   // Rows and columns beyond D are not written.
   template <typename Shape, typename Params>
-  MOEJIT_DEVICE static void store_tile(const Params& params, const GemmTile& tile, int32_t row,
-                                       Staging staging, uint32_t& parity) {
+  MOEJIT_DEVICE static void store_tile(const Params& params, const GemmTile& tile,
+                                       int32_t warpgroup, Staging staging, uint32_t& parity) {
     if (!is_stored<Shape>(tile)) return;
     const int32_t panels = panels_of<Shape>(tile);
     for (int32_t first = 0; first < panels; first += kPanelsStaged) {
@@ -138,9 +148,9 @@ class EpilogueStoreGradient {
       parity ^= 1;
       for (int32_t i = first; i < smaller(first + kPanelsStaged, panels); ++i) {
         const Staging panel = staging + (i - first) * Panel::kChunks;
-        const int32_t column = tile.column + i * Panel::kColumns;
-        store_panel(params, panel, kAdds && i >= kPanelsLoaded, column, tile.d_row + row,
-                    tile.d_matrix);
+        const WarpgroupPart at = panel_of<Shape>(tile, warpgroup, i);
+        store_panel(params, panel, kAdds && i >= kPanelsLoaded, tile.column + at.column,
+                    tile.d_row + at.row, tile.d_matrix);
       }
       ptx::commit_tensor_stores();
       ptx::wait_tensor_stores_read<0>();

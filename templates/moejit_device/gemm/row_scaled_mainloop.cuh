@@ -15,6 +15,7 @@
 // is given back behind these.
 
 #include "moejit_device/gemm/mainloop.cuh"
+#include "moejit_device/gemm/row_scales.cuh"
 
 namespace moejit::device {
 
@@ -39,14 +40,21 @@ class RowScaledMainloop {
     for (int32_t step = 0; step < k_steps; ++step) {
       const int32_t stage = reader.position.stage;
       reader.wait();
-      const auto factors = scales.template factors<kHeld, Stages>(stage);
+      FactorPair held[kHeld];
+      const RowFactors rows = scales.template rows<Stages>(stage, 0);
+#pragma unroll
+      for (int32_t j = 0; j < kHeld; ++j) held[j] = scales.template columns<Stages>(stage, j);
       ptx::wgmma_fence(partial);
       Multiply::run(partial, m + stage * Stages::kStageBytes, n + stage * Stages::kStageBytes,
                     false);
       ptx::wgmma_commit();
       ptx::sync_warp();  // else the assembler puts what follows between the products
       ptx::wgmma_wait<0>(partial);
-      Scales::template promote<kW, Stages>(partial, factors, stage, sums);
+#pragma unroll
+      for (int32_t j = 0; j < kW / 8; ++j) {
+        const FactorPair columns = j < kHeld ? held[j] : scales.template columns<Stages>(stage, j);
+        Scales::promote(partial, rows, columns, j, sums + 4 * j);
+      }
       ptx::sync_warp();  // all lanes have read the factors
       reader.release(stage);
       reader.position.advance();

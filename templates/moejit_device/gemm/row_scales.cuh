@@ -15,13 +15,10 @@
 
 namespace moejit::device {
 
-// The factors of a thread's partial sums: of its two rows, and of the first 8 * kHeld columns of
-// its part. The others stay in shared memory.
-template <int32_t kHeld>
-struct LineFactors {
+// The factors of a thread's two rows of 64: r and r + 8.
+struct RowFactors {
   float upper;
   float lower;
-  FactorPair columns[kHeld];
 };
 
 template <typename Problem, typename Shape>
@@ -86,53 +83,41 @@ class RowScales {
     }
   }
 
-  // Sets the place of the part's rows. Called by all threads of a math warpgroup before a tile.
+  // Sets the place of the part. Called by all threads of a math warpgroup before a tile.
   MOEJIT_DEVICE void start(const GemmTile&, const WarpgroupPart& part) {
     row_ = part.row + ptx::warp_index() % 4 * 16 + ptx::lane_index() / 4;
+    column_ = part.column;
   }
 
-  // Returns the factors of a full stage.
-  template <int32_t kHeld, typename Stages>
-  MOEJIT_DEVICE LineFactors<kHeld> factors(int32_t stage) const {
-    const auto rows = Stages::template factors<float>(stage) + row_;
-    const auto columns = columns_of<Stages>(stage);
-    LineFactors<kHeld> factors;
-    factors.upper = ptx::load(rows);
-    factors.lower = ptx::load(rows + 8);
-#pragma unroll
-    for (int32_t j = 0; j < kHeld; ++j) factors.columns[j] = ptx::load(columns + 4 * j);
-    return factors;
+  // Return a thread's factors of a full stage: of its rows of the part's rows 64 * block and the
+  // next 63, and of its two of the part's columns 8 * j and the next seven.
+  template <typename Stages>
+  MOEJIT_DEVICE RowFactors rows(int32_t stage, int32_t block) const {
+    const auto rows = Stages::template factors<float>(stage) + (row_ + 64 * block);
+    return {.upper = ptx::load(rows), .lower = ptx::load(rows + 8)};
+  }
+  template <typename Stages>
+  MOEJIT_DEVICE FactorPair columns(int32_t stage, int32_t j) const {
+    const auto first = Stages::template factors<float>(stage) + (kRows + column_);
+    return ptx::load(ptx::as<FactorPair>(first) + ptx::lane_index() % 4 + 4 * j);
   }
 
-  // sums = fma(partial * factor of the row, factor of the column, sums), for a stage's products.
-  template <int32_t kW, typename Stages, int32_t kHeld>
-  MOEJIT_DEVICE static void promote(const ptx::WgmmaSum<kW>& partial,
-                                    const LineFactors<kHeld>& factors, int32_t stage,
-                                    float (&sums)[kW / 2]) {
-    const auto columns = columns_of<Stages>(stage);
+  // sums = fma(partial * factor of the row, factor of the column, sums), for products of 64 rows
+  // with the columns 8 * j and the next seven. sums [4]
+  template <int32_t kColumns>
+  MOEJIT_DEVICE static void promote(const ptx::WgmmaSum<kColumns>& partial, const RowFactors& rows,
+                                    const FactorPair& columns, int32_t j, float* sums) {
 #pragma unroll
-    for (int32_t j = 0; j < kW / 8; ++j) {
-      const FactorPair column = j < kHeld ? factors.columns[j] : ptx::load(columns + 4 * j);
-#pragma unroll
-      for (int32_t i = 0; i < 4; ++i) {
-        const float scaled =
-            ptx::multiply(partial(4 * j + i), i < 2 ? factors.upper : factors.lower);
-        float& sum = sums[4 * j + i];
-        sum = ptx::fused_multiply_add(scaled, i % 2 == 0 ? column.first : column.second, sum);
-      }
+    for (int32_t i = 0; i < 4; ++i) {
+      const float scaled = ptx::multiply(partial(4 * j + i), i < 2 ? rows.upper : rows.lower);
+      sums[i] =
+          ptx::fused_multiply_add(scaled, i % 2 == 0 ? columns.first : columns.second, sums[i]);
     }
   }
 
  private:
-  // Returns where a stage has the factors of this thread's first two columns. Those of its next two
-  // are eight further on, since a part has all columns of its tile.
-  template <typename Stages>
-  MOEJIT_DEVICE static ptx::SharedPtr<FactorPair> columns_of(int32_t stage) {
-    return ptx::as<FactorPair>(Stages::template factors<float>(stage) + kRows) +
-           ptx::lane_index() % 4;
-  }
-
-  int32_t row_;  // of the tile, this thread's first
+  int32_t row_;     // of the tile, this thread's first
+  int32_t column_;  // of the tile, the part's first
 };
 
 }  // namespace moejit::device

@@ -34,6 +34,36 @@ struct WarpgroupPart {
   bool is_tail = false;  // all rows of the tile, and half of its columns
 };
 
+// Which half of a tile of 128 rows each of two math warpgroups computes. A part has kRows rows, of
+// which a product of WGMMA takes 64, and columns(of the tile) columns, and starts at row() and
+// column(). Its sums are those of the first 64 rows, then of the others. panel() is where panel i
+// starts, in the order of the sums: 64 rows and `width` columns of the part, a divisor of its
+// columns.
+struct RowHalf {
+  static constexpr int32_t kRows = 64;
+  MOEJIT_DEVICE static constexpr int32_t columns(int32_t tile_columns) { return tile_columns; }
+  MOEJIT_DEVICE static int32_t row(int32_t warpgroup) { return warpgroup * kRows; }
+  MOEJIT_DEVICE static int32_t column(int32_t, int32_t) { return 0; }
+  MOEJIT_DEVICE static WarpgroupPart panel(int32_t warpgroup, int32_t, int32_t width, int32_t i) {
+    return {.row = row(warpgroup), .column = i * width};
+  }
+};
+struct ColumnHalf {
+  static constexpr int32_t kRows = 128;
+  MOEJIT_DEVICE static constexpr int32_t columns(int32_t tile_columns) { return tile_columns / 2; }
+  MOEJIT_DEVICE static int32_t row(int32_t) { return 0; }
+  MOEJIT_DEVICE static int32_t column(int32_t warpgroup, int32_t tile_columns) {
+    return warpgroup * columns(tile_columns);
+  }
+  MOEJIT_DEVICE static WarpgroupPart panel(int32_t warpgroup, int32_t tile_columns, int32_t width,
+                                           int32_t i) {
+    const int32_t first = column(warpgroup, tile_columns);
+    const int32_t upper = columns(tile_columns) - i * width;  // columns left in the first 64 rows
+    if (upper > 0) return {.row = 0, .column = first + i * width};
+    return {.row = 64, .column = first - upper};
+  }
+};
+
 // Tiles of 128 rows and, per section of D's columns, kWideTiles of kWideColumns, then kNarrowTiles
 // of kNarrowColumns: two widths, because the last wide tile would mostly be empty. A tile with no
 // more than kTailRows rows, 64 or none, is a tail, unless it is narrow beside wide ones: few tiles
@@ -45,8 +75,9 @@ struct WarpgroupPart {
 // the same steps together, also where a group has no rows left for some of them.
 template <int32_t kWideColumnsValue, int32_t kWideTilesValue, int32_t kNarrowColumnsValue,
           int32_t kNarrowTilesValue, int32_t kStagesValue, int32_t kTailRowsValue = 64,
-          int32_t kClusterCtasValue = 1>
+          int32_t kClusterCtasValue = 1, typename PartValue = RowHalf>
 struct GemmTileShape {
+  using Part = PartValue;  // RowHalf or ColumnHalf, of tiles that are no tails
   static constexpr int32_t kWideColumns = kWideColumnsValue;
   static constexpr int32_t kWideTiles = kWideTilesValue;
   static constexpr int32_t kNarrowColumns = kNarrowColumnsValue;
@@ -77,6 +108,7 @@ struct GemmTileShape {
   static_assert(kTileColumns % (8 * kClusterCtas) == 0, "parts of B are whole swizzled rows");
   static_assert(kStages >= 2, "a stage is filled while another is used");
   static_assert(kColumnTiles > 0, "D has columns");
+  static_assert(kTailRows == 0 || Part::kRows == kTailRows, "a tail has the rows of one part");
 
   MOEJIT_DEVICE static int32_t column(int32_t tile) {
     return tile < kWideTiles ? tile * kWideColumns
@@ -88,6 +120,11 @@ struct GemmTileShape {
     return column >= kWideTiles * kWideColumns;
   }
 
+  // Returns how many columns a tile has.
+  MOEJIT_DEVICE static int32_t columns(const GemmTile& tile) {
+    return is_narrow(tile.column) ? kNarrowColumns : kWideColumns;
+  }
+
   MOEJIT_DEVICE static bool is_tail(const GemmTile& tile) {
     if constexpr (kTailRows == 0) return false;
     if constexpr (!kHasTails<kNarrowColumns>) {
@@ -96,14 +133,15 @@ struct GemmTileShape {
     return tile.rows <= kTailRows;
   }
 
-  // 64 rows and all columns, or, of a tail, all rows and half of the columns.
+  // A part, or, of a tail, all rows and half of the columns.
   MOEJIT_DEVICE static WarpgroupPart part(const GemmTile& tile, int32_t warpgroup) {
-    if (!is_tail(tile)) return {.row = warpgroup * 64, .column = 0};
-    const int32_t columns = is_narrow(tile.column) ? kNarrowColumns : kWideColumns;
-    return {.row = 0, .column = warpgroup * (columns / 2), .is_tail = true};
+    if (!is_tail(tile))
+      return {.row = Part::row(warpgroup), .column = Part::column(warpgroup, columns(tile))};
+    return {.row = 0, .column = warpgroup * (columns(tile) / 2), .is_tail = true};
   }
 
-  // Calls Kernel::compute<kW>() with the n of WGMMA that the tile's parts take.
+  // Calls Kernel::compute<kW>(), where a part has kW / 2 sums a thread: kW is the n of WGMMA, or
+  // twice that where a part has two products of 64 rows.
   template <typename Kernel, typename... Arguments>
   MOEJIT_DEVICE static void dispatch(const GemmTile& tile, Arguments&... arguments) {
     const bool narrow = is_narrow(tile.column);

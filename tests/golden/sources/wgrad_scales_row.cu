@@ -5,7 +5,7 @@
 #include "moejit_device/gemm/contraction_group_scheduler.cuh"
 #include "moejit_device/gemm/epilogue_store_gradient.cuh"
 #include "moejit_device/gemm/grouped_gemm.cuh"
-#include "moejit_device/gemm/row_scaled_mainloop.cuh"
+#include "moejit_device/gemm/row_scaled_column_half_mainloop.cuh"
 #include "moejit_device/gemm/row_scales.cuh"
 #include "moejit_device/params/contraction_grouped_gemm_params.h"
 
@@ -25,17 +25,18 @@ constexpr int32_t kStages = 4;           // steps of the contraction in shared m
 constexpr int32_t kTailRows = 0;         // no tile is treated as a tail
 constexpr int32_t kPanelsStaged = 3;     // 64 rows x 128 bytes of D at a time
 constexpr int32_t kPanelsLoaded = 3;     // of a tile, whose old values come
+constexpr int32_t kClusterCtas = 1;      // CTAs that share B, with tiles below each other
 
 using Problem = ContractionGroupProblem<kGroups, kSections, kRows, kN, kStepElements, kAdds>;
 using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages,
-                            kTailRows>;
-using Mainloop = RowScaledMainloop<MultiplyBlockedE4m3>;
+                            kTailRows, kClusterCtas, ColumnHalf>;
+using Mainloop = RowScaledColumnHalfMainloop<MultiplyBlockedE4m3>;
 using Epilogue = EpilogueStoreGradient<Problem, float, kAdds, kPanelsStaged, kPanelsLoaded>;
 using Kernel = GroupedGemm<Shape, ContractionGroupScheduler<Problem, Shape>, Mainloop,
                            RowScales<Problem, Shape>, Epilogue>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_contraction_grouped_gemm_e4m3_f32_128x192x128_47ecbd37,
+              moejit_contraction_grouped_gemm_e4m3_f32_128x192x128_c33a2d1c,
               ContractionGroupedGemmParams) {
   Kernel::run(params);
 }

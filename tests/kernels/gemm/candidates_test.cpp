@@ -45,7 +45,13 @@ TEST_F(Candidates, OfFewRowsHaveTheBitsOfTheUsualOne) {
 class WgradCandidates : public WgradTest {
  protected:
   void expect_equal_bits(compiler::GradientOutput output) {
-    const Spec problem{.output = output, .local_experts = 3, .rows = 2304, .n = 336};
+    for (const auto scales : {compiler::GradientScales::kTile, compiler::GradientScales::kRow})
+      expect_equal_bits(scales, output);
+  }
+
+  void expect_equal_bits(compiler::GradientScales scales, compiler::GradientOutput output) {
+    const Spec problem{
+        .scales = scales, .output = output, .local_experts = 3, .rows = 2304, .n = 336};
     const auto candidates = compiler::contraction_grouped_gemm_candidates(problem, 500);
     const reference::Route route = splits({130, 0, 256}, 128);
     const Spec& usual = candidates.front().spec;

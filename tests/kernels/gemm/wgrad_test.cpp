@@ -64,9 +64,12 @@ TEST_F(Wgrad, AddsInEachOfThePlannersWays) {
 }
 
 TEST_F(Wgrad, EqualsTheReferenceWithNarrowTilesAlone) {
-  for (const GradientOutput output : kOutputs) {
-    SCOPED_TRACE(to_string(output));
-    expect_exact(problem(GradientScales::kTile, output, 2, 72, 120), splits({200, 65}, 128));
+  for (const GradientScales scales : kScales) {
+    for (const GradientOutput output : kOutputs) {
+      const Spec spec = problem(scales, output, 2, 72, 120);
+      SCOPED_TRACE(to_string(spec));
+      expect_exact(spec, splits({200, 65}, 128));
+    }
   }
 }
 
@@ -124,8 +127,9 @@ TEST_F(WgradClusters, ThatRowTilesDoNotFillHaveTheSameBits) {
 }
 
 TEST_F(WgradClusters, AddTheSameBitsInEachOfThePlannersWays) {
-  for (const int64_t mean : {kMeanColumns[1], kMeanColumns[2]})
-    expect_same_bits(GradientScales::kTile, GradientOutput::kF32Add, mean);
+  for (const GradientScales scales : kScales)
+    for (const int64_t mean : {kMeanColumns[1], kMeanColumns[2]})
+      expect_same_bits(scales, GradientOutput::kF32Add, mean);
 }
 
 TEST_F(Wgrad, GivesTheSameBitsInEveryRun) {

@@ -1,0 +1,41 @@
+// contraction_grouped_gemm: D[expert][4096, 7168] = A[4096, columns of expert] * B[7168, columns of
+//   expert]^T
+// contraction_grouped_gemm scales=row output=bf16 local_experts=8 rows=4096 n=7168
+//   column_tiles=36x192+2x128 stages=4 panels_staged=3 panels_loaded=0
+#include "moejit_device/gemm/contraction_group_scheduler.cuh"
+#include "moejit_device/gemm/epilogue_store_gradient.cuh"
+#include "moejit_device/gemm/grouped_gemm.cuh"
+#include "moejit_device/gemm/row_scaled_mainloop.cuh"
+#include "moejit_device/gemm/row_scales.cuh"
+#include "moejit_device/params/contraction_grouped_gemm_params.h"
+
+using namespace moejit::device;
+
+constexpr int32_t kGroups = 8;           // groups of columns, one for each expert
+constexpr int32_t kSections = 1;         // parts of A's rows, each with a D of its own
+constexpr int32_t kRows = 4096;          // of A
+constexpr int32_t kN = 7168;             // rows of B, columns of D
+constexpr int32_t kStepElements = 128;   // of the contraction in a stage
+constexpr bool kAdds = false;            // to what D holds; then empty groups are skipped
+constexpr int32_t kWideColumns = 192;    // columns of a wide tile
+constexpr int32_t kWideTiles = 36;       // in a row of tiles; behind them
+constexpr int32_t kNarrowColumns = 128;  // columns of a narrow tile
+constexpr int32_t kNarrowTiles = 2;      // in a row of tiles
+constexpr int32_t kStages = 4;           // steps of the contraction in shared memory
+constexpr int32_t kTailRows = 0;         // no tile is treated as a tail
+constexpr int32_t kPanelsStaged = 3;     // 64 rows x 128 bytes of D at a time
+constexpr int32_t kPanelsLoaded = 0;     // of a tile, whose old values come
+
+using Problem = ContractionGroupProblem<kGroups, kSections, kRows, kN, kStepElements, kAdds>;
+using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages,
+                            kTailRows>;
+using Mainloop = RowScaledMainloop<MultiplyBlockedE4m3>;
+using Epilogue = EpilogueStoreGradient<Problem, Bf16, kAdds, kPanelsStaged, kPanelsLoaded>;
+using Kernel = GroupedGemm<Shape, ContractionGroupScheduler<Problem, Shape>, Mainloop,
+                           RowScales<Problem, Shape>, Epilogue>;
+
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
+              moejit_contraction_grouped_gemm_e4m3_bf16_128x192x128_5bc4a92b,
+              ContractionGroupedGemmParams) {
+  Kernel::run(params);
+}
