@@ -6,6 +6,7 @@
 #include "compiler/plan.h"
 
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace moejit::cli {
@@ -19,5 +20,11 @@ namespace moejit::cli {
 std::vector<TensorCheck> check_plan(const compiler::Plan& plan,
                                     std::span<const compiler::Phase> phases,
                                     const TensorMap& inputs, const TensorMap& results);
+
+// Compares so only what the kernels wrote that write `tensor`.
+std::vector<TensorCheck> check_writers(const compiler::Plan& plan,
+                                       std::span<const compiler::Phase> phases,
+                                       std::string_view tensor, const TensorMap& inputs,
+                                       const TensorMap& results);
 
 }  // namespace moejit::cli
