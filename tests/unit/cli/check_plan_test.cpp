@@ -107,6 +107,30 @@ TEST_F(CheckPlan, BlamesOnlyTheKernelThatDiffers) {
   EXPECT_EQ(std::ranges::find(names, "y"), names.end());
 }
 
+TEST_F(CheckPlan, OfATensorsWritersSaysWhatTheWholeOneSaysOfIt) {
+  constexpr compiler::Phase kPhases[] = {compiler::Phase::kWeights, compiler::Phase::kForward};
+  const auto plan = plan_layer(layer_, compiler::Target{}, {.keep_intermediates = true});
+  ASSERT_TRUE(plan);
+  const auto said_of = [](const std::string& name, const std::vector<TensorCheck>& checks) {
+    const auto check = std::ranges::find(checks, name, &TensorCheck::tensor);
+    return check == checks.end() ? "nothing" : check->verdict + "; " + check->message;
+  };
+  for (auto& [name, tensor] : results_) {
+    const size_t place = static_cast<size_t>(compiler::size_bytes(tensor.dtype)) - 1;
+    const std::byte kept = tensor.bytes[place];
+    tensor.bytes[place] ^= std::byte{0x41};
+    const auto of_writers = check_writers(*plan, kPhases, name, inputs_, results_);
+    EXPECT_EQ(said_of(name, of_writers), said_of(name, checks())) << name;
+    for (const TensorCheck& check : of_writers)
+      EXPECT_TRUE(std::ranges::any_of(plan->kernels,
+                                      [&](const compiler::KernelPlan& kernel) {
+                                        return writes(kernel, name) && writes(kernel, check.tensor);
+                                      }))
+          << name << ", " << check.tensor;
+    tensor.bytes[place] = kept;
+  }
+}
+
 TEST_F(CheckPlan, LeavesOutWeightsThatCameQuantised) {
   inputs_.erase("w1");
   inputs_.erase("w2");
