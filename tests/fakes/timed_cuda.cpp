@@ -50,6 +50,12 @@ class Inside {
 TIMED(cuLaunchKernelEx, ++launch_count,
       (const CUlaunchConfig* config, CUfunction function_, void** arguments, void** extra),
       (config, function_, arguments, extra))
+TIMED(cuTensorMapEncodeTiled, ,
+      (CUtensorMap * map, CUtensorMapDataType type, cuuint32_t rank, void* address,
+       const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
+       const cuuint32_t* steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+       CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill),
+      (map, type, rank, address, dims, strides, box, steps, interleave, swizzle, promotion, fill))
 TIMED(cuMemsetD8Async, ++launch_count,
       (CUdeviceptr address, unsigned char value, size_t bytes, CUstream stream),
       (address, value, bytes, stream))

@@ -87,6 +87,7 @@ using namespace moejit::testing;
 using namespace moejit::testing::fake;
 
 FAKE uint64_t fake_cuda_ticks_inside() { return ticks_inside; }
+FAKE int64_t fake_cuda_calls() { return control().calls.load(std::memory_order_relaxed); }
 
 FAKE CUresult cuInit(unsigned) {
   FAKE_CALL(init);

@@ -66,6 +66,17 @@ FAKE CUresult cuDeviceCanAccessPeer(int* can_access, CUdevice from, CUdevice to)
   return CUDA_SUCCESS;
 }
 
+// Of contexts of two GPUs that a link joins; that it was called before is not noticed.
+FAKE CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned flags) {
+  FAKE_CALL(ctx_enable_peer_access);
+  const auto* const peer = reinterpret_cast<const Context*>(handle);
+  const Context* const own = current_context();
+  if (!is_alive(own) || !is_alive(peer)) return CUDA_ERROR_INVALID_CONTEXT;
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (peer->device == own->device) return CUDA_ERROR_INVALID_DEVICE;
+  return control().has_no_links == 0 ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+}
+
 // As cuDeviceGetAttribute() of the fake numbers them.
 FAKE CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* id) {
   FAKE_CALL(device_get_by_pci_bus_id);
