@@ -68,6 +68,10 @@ class MemoryLayout {
   // max_tokens.
   Result<MemorySizes> sizes(int64_t tokens) const;
 
+  // Returns the tensors of a block, as indices into Plan::tensors; the block by its index in
+  // kMemoryBlocks.
+  const std::vector<std::size_t>& slots(std::size_t block) const { return blocks_[block].slots; }
+
   // Return linear bounds on the bytes of the saved and of the deferred block, which other programs
   // can compute. A call that leaves such a block needs the lesser of the bound and of the plan's
   // saved_bytes or deferred_bytes.
@@ -83,6 +87,7 @@ class MemoryLayout {
     std::size_t below_end = 0;
   };
   struct Block {
+    std::vector<std::size_t> slots;  // of the items
     std::vector<Item> items;         // ordered by their offset in the plan
     std::vector<std::size_t> below;  // for each item, the items right below it
   };

@@ -57,6 +57,9 @@ struct LaunchRequest {
   int32_t shared_bytes = 0;           // dynamic
   std::span<const std::byte> params;  // the kernel's parameter record
   std::span<const MemoryRegion> regions;
+  // What is_recording() said of the stream, to a caller that has entered the device for several
+  // launches. None: launch() makes the device current itself, and asks.
+  std::optional<bool> is_recorded;
 };
 
 // Something that runs kernels: a GPU through the driver API, or the simulator. launch() may be
@@ -76,6 +79,9 @@ class Device {
   virtual Result<bool> enter() { return false; }
   virtual void leave() {}
 
+  // Returns whether launches on the stream are recorded into a graph. The device is entered.
+  virtual Result<bool> is_recording(Stream /*stream*/) const { return false; }
+
   virtual Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) = 0;
   virtual Result<void> launch(const LaunchRequest& request, Stream stream) = 0;
   // Returns the alignment of a call's workspace, saved and deferred blocks, which is that of
@@ -84,6 +90,8 @@ class Device {
   // Returns whether device memory is memory of the host too, which then may read what kernels have
   // written.
   virtual bool is_host_memory() const { return false; }
+  // Returns whether launch() looks at the regions of its requests.
+  virtual bool reads_regions() const { return true; }
   // Returns whether check_memory() checks anything.
   virtual bool checks_memory() const { return false; }
   // Checks whether kernels of this device may use the region, as far as can be told. Error

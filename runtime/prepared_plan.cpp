@@ -5,6 +5,7 @@
 #include "runtime/entered_device.h"
 #include "runtime/launch/bound_tensors.h"
 #include "runtime/launch/collective_call.h"
+#include "runtime/launch/kept_layout.h"
 #include "runtime/launch/kernel_call.h"
 
 #include <algorithm>
@@ -69,26 +70,46 @@ bool has_memory(const CallPart& part) {
          part.dispatch_call != kQuantize;
 }
 
-// The caller's tensors of a part of the plan.
-struct PartTensors {
-  TensorSet all, written, shapes;
+// A kernel of a part, by its index in the plan.
+struct PartKernel {
+  std::size_t index = 0;
+  std::optional<GradientMode> gradient_mode;  // of the calls that launch it, if not all do
 };
+
+// A part of the plan: the caller's tensors, and the kernels in their order.
+struct Part {
+  TensorSet all, written, shapes;
+  std::vector<PartKernel> kernels;
+};
+
+Part part_of(const Plan& plan, const CallPart& part) {
+  Part made{.all = tensors_of_call(plan, part),
+            .written = tensors_written(plan, part),
+            .shapes = tensors_of_shape(plan, part)};
+  for (std::size_t i = 0; i < plan.kernels.size(); ++i)
+    if (is_of_part(plan.kernels[i], part))
+      made.kernels.push_back({i, plan.kernels[i].gradient_mode});
+  return made;
+}
 
 }  // namespace
 
 struct PreparedPlan::Impl {
   Result<void> check_memory(const BoundTensors& tensors) const;
+  Result<void> launch(std::size_t index, const LaunchPlace& place, const BoundTensors& bound) const;
   // Does the collective steps of a part in front of a kernel.
   Result<void> move_blocks(const CallPart& part, std::size_t before, const BoundTensors& bound,
                            Stream stream) const;
 
   std::shared_ptr<const Plan> plan;
   compiler::MemoryLayout layout;
+  KeptLayout kept_layout;
+  std::vector<std::size_t> callers;  // the caller's tensors
   Device* device = nullptr;
   Transport* transport = nullptr;
-  std::vector<KernelCall> calls;      // one for each of the plan's kernels
-  std::vector<CollectiveCall> steps;  // one for each of its collective steps
-  std::array<PartTensors, std::size(kCallParts)> part_tensors;
+  std::vector<KernelCall> calls;                  // one for each of the plan's kernels
+  std::vector<CollectiveCall> steps;              // one for each of its collective steps
+  std::array<Part, std::size(kCallParts)> parts;  // in the order of kCallParts
 };
 
 Result<void> PreparedPlan::Impl::check_memory(const BoundTensors& tensors) const {
@@ -134,10 +155,8 @@ Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(std::shared_ptr<cons
   impl->layout = std::move(layout);
   impl->device = &device;
   impl->transport = options.transport;
-  for (const CallPart& part : kCallParts)
-    impl->part_tensors[index_of(part)] = {.all = tensors_of_call(*impl->plan, part),
-                                          .written = tensors_written(*impl->plan, part),
-                                          .shapes = tensors_of_shape(*impl->plan, part)};
+  impl->callers = slots_of_callers(*impl->plan);
+  for (const CallPart& part : kCallParts) impl->parts[index_of(part)] = part_of(*impl->plan, part);
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     MOEJIT_TRY_ASSIGN(auto loaded, device.load(*kernels[i].binary));
     MOEJIT_TRY_ASSIGN(KernelCall call,
@@ -168,12 +187,16 @@ Result<void> PreparedPlan::run(std::span<const TensorRef> tensors, const CallMem
 Result<void> PreparedPlan::bind(const CallPart& part, std::span<const TensorRef> tensors,
                                 const CallMemory& memory, BoundTensors& bound) const {
   const Plan& plan = *impl_->plan;
-  const PartTensors& of_part = impl_->part_tensors[index_of(part)];
-  MOEJIT_TRY(bind_tensors(plan, part.phase, of_part.all, of_part.shapes, tensors, bound));
+  const Part& of_part = impl_->parts[index_of(part)];
+  MOEJIT_TRY(
+      bind_tensors(plan, impl_->callers, part.phase, of_part.all, of_part.shapes, tensors, bound));
   if (has_memory(part))
-    MOEJIT_TRY(
-        bind_memory(plan, impl_->layout, part, impl_->device->block_alignment(), memory, bound));
-  MOEJIT_TRY(check_overlaps(plan, part, of_part.written, bound));
+    MOEJIT_TRY(impl_->kept_layout.with(
+        impl_->layout, bound.dims.tokens, [&](const compiler::CallLayout& call) {
+          return bind_memory(plan, impl_->layout, call, part, impl_->device->block_alignment(),
+                             memory, bound);
+        }));
+  MOEJIT_TRY(check_overlaps(plan, impl_->callers, part, of_part.written, bound));
   if (impl_->device->checks_memory()) return impl_->check_memory(bound);
   return {};
 }
@@ -181,27 +204,34 @@ Result<void> PreparedPlan::bind(const CallPart& part, std::span<const TensorRef>
 Result<void> PreparedPlan::run(const CallPart& part, std::optional<GradientMode> mode,
                                const BoundTensors& bound, Stream stream,
                                LaunchObserver* observer) const {
+  const std::vector<PartKernel>& kernels = impl_->parts[index_of(part)].kernels;
+  if (kernels.empty()) return {};
   const EnteredDevice entered(*impl_->device);
   MOEJIT_TRY(entered.check());
-  for (std::size_t i = 0; i < impl_->calls.size(); ++i) {
-    const KernelPlan& kernel = impl_->plan->kernels[i];
-    if (!is_of_part(kernel, part)) continue;
-    MOEJIT_TRY(impl_->move_blocks(part, i, bound, stream));
-    if (kernel.gradient_mode && kernel.gradient_mode != mode) continue;
+  MOEJIT_TRY_ASSIGN(const bool is_recorded, impl_->device->is_recording(stream));
+  const LaunchPlace place{*impl_->device, stream, is_recorded};
+  for (const auto& [i, gradient_mode] : kernels) {
+    if (!impl_->steps.empty()) MOEJIT_TRY(impl_->move_blocks(part, i, bound, stream));
+    if (gradient_mode && gradient_mode != mode) continue;
     if (observer != nullptr) MOEJIT_TRY(observer->before(i));
-    MOEJIT_TRY(launch(i, bound, stream));
+    MOEJIT_TRY(impl_->launch(i, place, bound));
     if (observer != nullptr) MOEJIT_TRY(observer->after(i));
   }
   return {};
 }
 
+Result<void> PreparedPlan::Impl::launch(std::size_t index, const LaunchPlace& place,
+                                        const BoundTensors& bound) const {
+  auto launched = calls[index].launch(place, bound);
+  if (!launched)
+    launched.error().message =
+        fmt::format("kernel {}: {}", plan->kernels[index].operation, launched.error().message);
+  return launched;
+}
+
 Result<void> PreparedPlan::launch(std::size_t index, const BoundTensors& bound,
                                   Stream stream) const {
-  auto launched = impl_->calls[index].launch(*impl_->device, bound, stream);
-  if (!launched)
-    launched.error().message = fmt::format("kernel {}: {}", impl_->plan->kernels[index].operation,
-                                           launched.error().message);
-  return launched;
+  return impl_->launch(index, {.device = *impl_->device, .stream = stream}, bound);
 }
 
 }  // namespace moejit::runtime

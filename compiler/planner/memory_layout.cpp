@@ -32,11 +32,12 @@ std::vector<std::size_t> slots_by_offset(const Plan& plan, TensorRole role) {
 // A tensor lies right behind each tensor that ends before it, unless a third tensor lies between
 // the two.
 MemoryLayout::Block MemoryLayout::make_block(const Plan& plan, TensorRole role) {
-  const std::vector<std::size_t> slots = slots_by_offset(plan, role);
+  Block block;
+  block.slots = slots_by_offset(plan, role);
+  const std::vector<std::size_t>& slots = block.slots;
   const auto is_behind = [&](std::size_t one, std::size_t other) {
     return end_of(plan.tensors[slots[other]]) <= block_offset(plan.tensors[slots[one]]);
   };
-  Block block;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const TensorPlan& tensor = plan.tensors[slots[i]];
     Item item{.slot = slots[i],

@@ -54,6 +54,7 @@ class CudaDevice final : public Device {
 
   Result<bool> enter() override;
   void leave() override;
+  Result<bool> is_recording(Stream stream) const override;
 
   Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) override;
   Result<void> launch(const LaunchRequest& request, Stream stream) override;
@@ -64,6 +65,7 @@ class CudaDevice final : public Device {
     return encode_cuda_tensor_map(api(), box, address);
   }
 
+  bool reads_regions() const override { return false; }
   bool checks_memory() const override { return checks_pointers_; }
   Result<void> check_memory(const MemoryRegion& region) const override {
     const CurrentContext current(*context_);
@@ -97,6 +99,8 @@ class CudaDevice final : public Device {
  private:
   const DriverApi& api() const { return context_->api(); }
   Result<void> check(const LaunchRequest& request, const CudaKernel& kernel) const;
+  // Launches in the current context.
+  Result<void> enqueue(const LaunchRequest& request, bool is_recorded, CUstream stream);
 
   std::shared_ptr<const Context> context_;
   std::shared_ptr<KernelLibraries> libraries_;
@@ -166,23 +170,32 @@ Result<void> CudaDevice::check(const LaunchRequest& request, const CudaKernel& k
   return {};
 }
 
-Result<void> CudaDevice::launch(const LaunchRequest& request, Stream stream) {
-  const auto& loaded = static_cast<const CudaKernel&>(*request.kernel);
-  MOEJIT_TRY(check(request, loaded));
-  if (request.ctas == 0) return {};
-  const CurrentContext current(*context_);
-  MOEJIT_TRY(current.check(Stage::kLaunch));
+Result<bool> CudaDevice::is_recording(Stream stream) const {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, stream_is_capturing, (stream_of(stream), &status));
-  if (status != CU_STREAM_CAPTURE_STATUS_NONE)
-    MOEJIT_TRY(keep_for_graph(api(), loaded.kernel(), stream_of(stream)));
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+Result<void> CudaDevice::launch(const LaunchRequest& request, Stream stream) {
+  MOEJIT_TRY(check(request, static_cast<const CudaKernel&>(*request.kernel)));
+  if (request.ctas == 0) return {};
+  if (request.is_recorded) return enqueue(request, *request.is_recorded, stream_of(stream));
+  const CurrentContext current(*context_);
+  MOEJIT_TRY(current.check(Stage::kLaunch));
+  MOEJIT_TRY_ASSIGN(const bool is_recorded, is_recording(stream));
+  return enqueue(request, is_recorded, stream_of(stream));
+}
+
+Result<void> CudaDevice::enqueue(const LaunchRequest& request, bool is_recorded, CUstream stream) {
+  const auto& loaded = static_cast<const CudaKernel&>(*request.kernel);
+  if (is_recorded) MOEJIT_TRY(keep_for_graph(api(), loaded.kernel(), stream));
   CUlaunchConfig config{};
   config.gridDimX = static_cast<unsigned>(request.ctas);
   config.gridDimY = config.gridDimZ = 1;
   config.blockDimX = static_cast<unsigned>(request.threads);
   config.blockDimY = config.blockDimZ = 1;
   config.sharedMemBytes = static_cast<unsigned>(request.shared_bytes);
-  config.hStream = stream_of(stream);
+  config.hStream = stream;
   // The driver copies the record before it returns and takes the pointer as not const.
   std::array<void*, 1> arguments = {const_cast<std::byte*>(request.params.data())};
   // The driver takes a CUkernel for a CUfunction here: its function in the current context.

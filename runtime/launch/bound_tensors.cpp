@@ -36,12 +36,6 @@ bool is_aligned(const void* address, std::uintptr_t alignment) {
   return reinterpret_cast<std::uintptr_t>(address) % alignment == 0;
 }
 
-// Returns the role's index in kMemoryBlocks.
-std::size_t block_of(TensorRole role) {
-  const auto block = std::ranges::find(compiler::kMemoryBlocks, role, &compiler::MemoryBlock::role);
-  return static_cast<std::size_t>(block - compiler::kMemoryBlocks.begin());
-}
-
 // Returns whether calls of this part have the block: forward calls have no deferred one.
 bool has_block(const CallPart& part, TensorRole role) {
   return role != TensorRole::kDeferred || part.phase == Phase::kBackward;
@@ -196,32 +190,38 @@ TensorSet tensors_of_shape(const Plan& plan, const CallPart& part) {
   return set;
 }
 
-Result<void> bind_tensors(const Plan& plan, compiler::Phase phase, const TensorSet& wanted,
-                          const TensorSet& shapes, std::span<const TensorRef> tensors,
-                          BoundTensors& bound) {
+std::vector<std::size_t> slots_of_callers(const Plan& plan) {
+  std::vector<std::size_t> slots;
+  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
+    if (is_callers(plan.tensors[slot].role)) slots.push_back(slot);
+  return slots;
+}
+
+Result<void> bind_tensors(const Plan& plan, std::span<const std::size_t> callers,
+                          compiler::Phase phase, const TensorSet& wanted, const TensorSet& shapes,
+                          std::span<const TensorRef> tensors, BoundTensors& bound) {
   TensorSet missing = wanted | shapes;
-  auto next = plan.tensors.begin();  // callers mostly give tensors in the order of the plan
+  auto next = callers.begin();  // callers mostly give tensors in the order of the plan
   for (const TensorRef& tensor : tensors) {
-    auto found = std::find_if(next, plan.tensors.end(),
-                              [&](const TensorPlan& one) { return one.name == tensor.name; });
-    if (found == plan.tensors.end())
-      found = std::ranges::find(plan.tensors, tensor.name, &TensorPlan::name);
-    if (found == plan.tensors.end() || !is_callers(found->role))
-      return unknown_name(plan, wanted, tensor.name);
-    const auto slot = static_cast<std::size_t>(found - plan.tensors.begin());
+    const auto is_meant = [&](std::size_t slot) { return plan.tensors[slot].name == tensor.name; };
+    auto found = std::find_if(next, callers.end(), is_meant);
+    if (found == callers.end()) found = std::ranges::find_if(callers, is_meant);
+    if (found == callers.end()) return unknown_name(plan, wanted, tensor.name);
+    const std::size_t slot = *found;
     next = found + 1;
     if (wanted[slot])
-      MOEJIT_TRY(bind_one(*found, tensor, slot, bound));
+      MOEJIT_TRY(bind_one(plan.tensors[slot], tensor, slot, bound));
     else if (shapes[slot])
-      MOEJIT_TRY(check_type(*found, tensor, bound.told));
+      MOEJIT_TRY(check_type(plan.tensors[slot], tensor, bound.told));
     missing.reset(slot);
   }
-  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
-    if (missing[slot] && !is_optional(plan.tensors[slot], phase))
-      return fail(
-          Stage::kLaunch, ErrorCode::kMissingTensor,
-          fmt::format("tensor {} is missing, wanted {} {}", plan.tensors[slot].name,
-                      to_string(plan.tensors[slot].dtype), wanted_shape(plan.tensors[slot])));
+  if (missing.any())
+    for (const std::size_t slot : callers)
+      if (missing[slot] && !is_optional(plan.tensors[slot], phase))
+        return fail(
+            Stage::kLaunch, ErrorCode::kMissingTensor,
+            fmt::format("tensor {} is missing, wanted {} {}", plan.tensors[slot].name,
+                        to_string(plan.tensors[slot].dtype), wanted_shape(plan.tensors[slot])));
   const auto& [tokens, rows, columns] = bound.told;
   bound.dims.tokens = std::max<int64_t>(tokens != kUntold ? tokens
                                         : rows != kUntold ? rows
@@ -231,9 +231,8 @@ Result<void> bind_tensors(const Plan& plan, compiler::Phase phase, const TensorS
 }
 
 Result<void> bind_memory(const Plan& plan, const compiler::MemoryLayout& layout,
-                         const CallPart& part, int64_t alignment, const CallMemory& memory,
-                         BoundTensors& bound) {
-  const compiler::CallLayout call = layout.at(bound.dims.tokens);
+                         const compiler::CallLayout& call, const CallPart& part, int64_t alignment,
+                         const CallMemory& memory, BoundTensors& bound) {
   MOEJIT_TRY(settle_dims(plan, call.dims, bound));
   for (std::size_t block = 0; block < kBlocksOfCall.size(); ++block) {
     if (!has_block(part, compiler::kMemoryBlocks[block].role)) continue;
@@ -242,23 +241,22 @@ Result<void> bind_memory(const Plan& plan, const compiler::MemoryLayout& layout,
     MOEJIT_TRY(
         check_block(name, {memory.*address, memory.*bytes}, wanted, call.dims.tokens, alignment));
     bound.blocks[block] = {memory.*address, wanted};
-  }
-  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot) {
-    const TensorRole role = plan.tensors[slot].role;
-    if (is_callers(role) || role == TensorRole::kGroup || !has_block(part, role)) continue;
-    bound.address[slot] =
-        static_cast<std::byte*>(bound.blocks[block_of(role)].address) + call.offset[slot];
-    bound.bytes[slot] = call.bytes[slot];
-    bound.is_bound[slot] = true;
+    auto* const base = static_cast<std::byte*>(memory.*address);
+    for (const std::size_t slot : layout.slots(block)) {
+      bound.address[slot] = base + call.offset[slot];
+      bound.bytes[slot] = call.bytes[slot];
+      bound.is_bound[slot] = true;
+    }
   }
   return {};
 }
 
-Result<void> check_overlaps(const Plan& plan, const CallPart& part, const TensorSet& written,
+Result<void> check_overlaps(const Plan& plan, std::span<const std::size_t> callers,
+                            const CallPart& part, const TensorSet& written,
                             const BoundTensors& bound) {
   Ranges ranges;
-  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
-    if (bound.is_bound[slot] && is_callers(plan.tensors[slot].role))
+  for (const std::size_t slot : callers)
+    if (bound.is_bound[slot])
       ranges.add(slot, {bound.address[slot], bound.bytes[slot]}, written[slot]);
   for (std::size_t block = 0; block < bound.blocks.size(); ++block) {
     const bool is_written = !only_reads(part, compiler::kMemoryBlocks[block].role);

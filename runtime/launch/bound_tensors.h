@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 namespace moejit::runtime {
 
@@ -28,6 +29,9 @@ TensorSet tensors_written(const compiler::Plan& plan, const CallPart& part);
 
 // Returns the caller's other tensors that a call of this part takes for their shape alone.
 TensorSet tensors_of_shape(const compiler::Plan& plan, const CallPart& part);
+
+// Returns the caller's tensors of a plan, as indices into Plan::tensors, in its order.
+std::vector<std::size_t> slots_of_callers(const compiler::Plan& plan);
 
 // Memory of one call.
 struct BoundMemory {
@@ -46,29 +50,31 @@ struct BoundTensors {
   std::array<BoundMemory, compiler::kMemoryBlocks.size()> blocks{};  // as large as the call needs
 };
 
-// Checks the caller's tensors against the plan and binds them. All of `wanted` that calls of this
+// Checks the caller's tensors against the plan, whose slots_of_callers() are `callers`, and binds
+// them. All of `wanted` that calls of this
 // phase may not leave out must be given, and all of `shapes`, whose addresses may be anything; the
 // plan's other caller-owned tensors may be given, and are ignored. If no tensor tells T, P or else
 // C takes its place. Errors: kMissingTensor, kTensorMismatch with the tensor's name, what was got
 // and what wanted. Allocates only for errors.
-Result<void> bind_tensors(const compiler::Plan& plan, compiler::Phase phase,
-                          const TensorSet& wanted, const TensorSet& shapes,
+Result<void> bind_tensors(const compiler::Plan& plan, std::span<const std::size_t> callers,
+                          compiler::Phase phase, const TensorSet& wanted, const TensorSet& shapes,
                           std::span<const TensorRef> tensors, BoundTensors& bound);
 
 // Sets P and C of the call, as tensors tell them or else as T bounds them. Binds the blocks of
 // memory, whose addresses must be multiples of `alignment`, and the tensors in them, at their
-// places by `layout` in a call with the T of bind_tensors(). Only backward calls have a deferred
-// block. Errors: kWorkspaceTooSmall, kTensorMismatch (alignment, null, fewer rows than a routing of
-// the tokens may need).
+// places by `call`, which is layout.at() the T of bind_tensors(). Only backward calls have a
+// deferred block. Errors: kWorkspaceTooSmall, kTensorMismatch (alignment, null, fewer rows than a
+// routing of the tokens may need).
 Result<void> bind_memory(const compiler::Plan& plan, const compiler::MemoryLayout& layout,
-                         const CallPart& part, int64_t alignment, const CallMemory& memory,
-                         BoundTensors& bound);
+                         const compiler::CallLayout& call, const CallPart& part, int64_t alignment,
+                         const CallMemory& memory, BoundTensors& bound);
 
 // Checks that everything a call writes has memory of its own: the tensors `written`, the workspace,
 // the saved block of a forward call, and the deferred block if the data half runs must overlap
 // nothing else that the call uses. Tensors and blocks that it only reads may share memory. Error
 // kTensorMismatch names both sides of an overlap. Allocates only for errors.
-Result<void> check_overlaps(const compiler::Plan& plan, const CallPart& part,
-                            const TensorSet& written, const BoundTensors& bound);
+Result<void> check_overlaps(const compiler::Plan& plan, std::span<const std::size_t> callers,
+                            const CallPart& part, const TensorSet& written,
+                            const BoundTensors& bound);
 
 }  // namespace moejit::runtime

@@ -81,13 +81,20 @@ Result<KernelCall> KernelCall::resolve(const Plan& plan, std::size_t index,
       if (placed == group.end()) return wrong_plan(kernel, "no memory of a group for", name);
       in_group = {placed->address, tensor->bytes};
     }
-    call.arguments_.push_back({.name = tensor->name,
-                               .slot = static_cast<std::size_t>(tensor - plan.tensors.begin()),
-                               .offset = place->offset,
-                               .is_written = writes(access),
-                               .box = box,
-                               .dim = call_dim(*tensor),
-                               .in_group = in_group});
+    const auto slot = static_cast<std::size_t>(tensor - plan.tensors.begin());
+    if (box != nullptr) {
+      const bool follows = box->call_dim >= 0;
+      call.maps_.push_back({.offset = place->offset,
+                            .argument = call.arguments_.size(),
+                            .box = box,
+                            .dim = follows ? call_dim(*tensor) : std::nullopt});
+    } else if (in_group.address != nullptr) {
+      put(call.record_, place->offset, in_group.address);
+    } else {
+      call.pointers_.push_back({.offset = place->offset, .slot = slot});
+    }
+    call.arguments_.push_back(
+        {.name = tensor->name, .slot = slot, .is_written = writes(access), .in_group = in_group});
     return {};
   };
   for (const KernelArgument& argument : kernel.arguments)
@@ -95,6 +102,8 @@ Result<KernelCall> KernelCall::resolve(const Plan& plan, std::size_t index,
                    argument.access, nullptr));
   for (const TensorMapPlan& map : kernel.tensor_maps)
     MOEJIT_TRY(add(map.role, map.tensor, find_role(record.maps, map.role), map.access, &map.box));
+  call.kept_ = std::make_unique<KeptMaps>();
+  call.kept_->maps.resize(call.maps_.size());
   return call;
 }
 
@@ -108,53 +117,75 @@ const void* KernelCall::any_address(const BoundTensors& tensors) const {
   return nullptr;
 }
 
-Result<void> KernelCall::put_argument(const Argument& argument, const Device& device,
-                                      const BoundTensors& tensors,
-                                      std::span<std::byte> record) const {
+Result<void> KernelCall::renew(KeptMap& map, const Map& place, const Device& device,
+                               const BoundTensors& tensors) const {
+  const Argument& argument = arguments_[place.argument];
   const void* address = memory_of(argument, tensors).address;
-  if (argument.box == nullptr) {
-    put(record, argument.offset, address);
-    return {};
-  }
-  TensorBox box = *argument.box;
-  if (box.call_dim >= 0 && argument.dim)
-    box.dims[static_cast<std::size_t>(box.call_dim)] =
-        std::max<int64_t>(tensors.dims.size(*argument.dim), 1);
-  if (tensors.bytes[argument.slot] == 0) address = any_address(tensors);
-  MOEJIT_TRY_ASSIGN(const device::TensorMap map, device.encode_tensor_map(box, address));
-  put(record, argument.offset, map);
+  if (tensors.bytes[argument.slot] == 0 && argument.in_group.address == nullptr)
+    address = any_address(tensors);
+  const int64_t size = place.dim ? std::max<int64_t>(tensors.dims.size(*place.dim), 1) : 0;
+  if (address != nullptr && map.address == address && map.size == size) return {};
+  TensorBox box = *place.box;
+  if (place.dim) box.dims[static_cast<std::size_t>(box.call_dim)] = size;
+  MOEJIT_TRY_ASSIGN(map.map, device.encode_tensor_map(box, address));
+  map.address = address;
+  map.size = size;
   return {};
 }
 
-Result<void> KernelCall::launch(Device& device, const BoundTensors& tensors, Stream stream) const {
-  const int64_t cta_count = ctas(tensors.dims.tokens, device.sm_count());
+Result<void> KernelCall::put_maps(const Device& device, const BoundTensors& tensors,
+                                  std::span<std::byte> record) const {
+  if (maps_.empty()) return {};
+  const auto put_map = [&](KeptMap& map, const Map& place) -> Result<void> {
+    MOEJIT_TRY(renew(map, place, device, tensors));
+    put(record, place.offset, map.map);
+    return {};
+  };
+  const Turn turn(kept_->is_taken);
+  for (std::size_t i = 0; i < maps_.size(); ++i) {
+    if (turn.is_owner()) {
+      MOEJIT_TRY(put_map(kept_->maps[i], maps_[i]));
+    } else {
+      KeptMap own;
+      MOEJIT_TRY(put_map(own, maps_[i]));
+    }
+  }
+  return {};
+}
+
+Result<void> KernelCall::launch_in_regions(const LaunchPlace& place, const BoundTensors& tensors,
+                                           LaunchRequest& request) const {
+  std::vector<MemoryRegion> regions;
+  if (reads_list_ && place.device.is_host_memory())
+    regions = listed_memory(*kernel_, memory_of(arguments_.front(), tensors).address);
+  for (const Argument& argument : arguments_) {
+    const BoundMemory memory = memory_of(argument, tensors);
+    regions.push_back({.name = argument.name,
+                       .address = memory.address,
+                       .bytes = memory.bytes,
+                       .writable = argument.is_written});
+  }
+  request.regions = regions;
+  return place.device.launch(request, place.stream);
+}
+
+Result<void> KernelCall::launch(const LaunchPlace& place, const BoundTensors& tensors) const {
+  const int64_t cta_count = ctas(tensors.dims.tokens, place.device.sm_count());
   if (cta_count == 0) return {};
   alignas(kRecordAlignment) Record record;  // only its first bytes are used
   std::memcpy(record.data(), record_.data(), record_bytes_);
   for (const Number& number : numbers_) put(record, number.offset, tensors.dims.size(number.dim));
-  // Every launch comes by here: only the regions that the kernel has are made.
-  alignas(MemoryRegion) std::array<std::byte, kMostArguments * sizeof(MemoryRegion)> storage;
-  auto* const regions = reinterpret_cast<MemoryRegion*>(storage.data());
-  for (std::size_t i = 0; i < arguments_.size(); ++i) {
-    const Argument& argument = arguments_[i];
-    MOEJIT_TRY(put_argument(argument, device, tensors, record));
-    const BoundMemory memory = memory_of(argument, tensors);
-    std::construct_at(regions + i, MemoryRegion{.name = argument.name,
-                                                .address = memory.address,
-                                                .bytes = memory.bytes,
-                                                .writable = argument.is_written});
-  }
+  for (const Pointer& pointer : pointers_)
+    put(record, pointer.offset, tensors.address[pointer.slot]);
+  MOEJIT_TRY(put_maps(place.device, tensors, record));
   LaunchRequest request{.kernel = loaded_.get(),
                         .ctas = cta_count,
                         .threads = kernel_->launch.threads,
                         .shared_bytes = kernel_->launch.shared_bytes,
                         .params = std::span(record).first(record_bytes_),
-                        .regions = std::span(regions, arguments_.size())};
-  if (!reads_list_ || !device.is_host_memory()) return device.launch(request, stream);
-  std::vector<MemoryRegion> all = listed_memory(*kernel_, regions->address);
-  all.insert(all.end(), request.regions.begin(), request.regions.end());
-  request.regions = all;
-  return device.launch(request, stream);
+                        .is_recorded = place.is_recorded};
+  if (place.device.reads_regions()) return launch_in_regions(place, tensors, request);
+  return place.device.launch(request, place.stream);
 }
 
 }  // namespace moejit::runtime

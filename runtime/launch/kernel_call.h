@@ -4,6 +4,7 @@
 #include "compiler/plan.h"
 #include "runtime/device.h"
 #include "runtime/launch/bound_tensors.h"
+#include "runtime/launch/kept_maps.h"
 
 #include <array>
 #include <cstddef>
@@ -18,6 +19,13 @@ namespace moejit::runtime {
 inline constexpr std::size_t kMostArguments = 96;  // includes tensor maps
 inline constexpr std::size_t kMostParamBytes = 1024;
 
+// Where kernels are launched.
+struct LaunchPlace {
+  Device& device;
+  Stream stream = nullptr;
+  std::optional<bool> is_recorded;  // as LaunchRequest has it
+};
+
 // A kernel of a plan with everything resolved that does not change from call to call.
 class KernelCall {
  public:
@@ -28,8 +36,9 @@ class KernelCall {
                                     std::unique_ptr<LoadedKernel> loaded,
                                     std::span<const GroupTensor> group);
 
-  // Fills the parameter record for these tensors and launches. Allocates nothing.
-  Result<void> launch(Device& device, const BoundTensors& tensors, Stream stream) const;
+  // Fills the parameter record for these tensors and launches. Allocates nothing. Asks the device
+  // only for tensor maps that the launch before did not have. Any thread may call it at any time.
+  Result<void> launch(const LaunchPlace& place, const BoundTensors& tensors) const;
 
   // Returns the CTAs for T tokens on a device: as many as have work, and no more than fit at once.
   // 0 if there is nothing to do.
@@ -38,15 +47,24 @@ class KernelCall {
  private:
   KernelCall() = default;
 
-  // A place of the record that gets a tensor's address or its tensor map.
+  // A tensor that the kernel is given.
   struct Argument {
     std::string_view name;  // of the tensor, in the plan
     std::size_t slot = 0;   // in Plan::tensors
-    std::size_t offset = 0;
     bool is_written = false;
-    const compiler::TensorBox* box = nullptr;  // in the plan; null: the place gets an address
-    std::optional<compiler::CallDim> dim;      // of the tensor; the box follows it
-    BoundMemory in_group;                      // where the tensor is in all calls, if it is there
+    BoundMemory in_group;  // where the tensor is in all calls, if it is there
+  };
+  // A place of the record that gets the address of a tensor, one that changes from call to call.
+  struct Pointer {
+    std::size_t offset = 0;
+    std::size_t slot = 0;
+  };
+  // A place of the record that gets a tensor map.
+  struct Map {
+    std::size_t offset = 0;
+    std::size_t argument = 0;                  // in arguments_
+    const compiler::TensorBox* box = nullptr;  // in the plan
+    std::optional<compiler::CallDim> dim;      // that the box follows
   };
   // A place of the record that gets a number of the call.
   struct Number {
@@ -55,8 +73,14 @@ class KernelCall {
   };
   using Record = std::array<std::byte, kMostParamBytes>;
 
-  Result<void> put_argument(const Argument& argument, const Device& device,
-                            const BoundTensors& tensors, std::span<std::byte> record) const;
+  Result<void> put_maps(const Device& device, const BoundTensors& tensors,
+                        std::span<std::byte> record) const;
+  // Makes `map`, unless it is the one already, that of the tensor in this call.
+  Result<void> renew(KeptMap& map, const Map& place, const Device& device,
+                     const BoundTensors& tensors) const;
+  // Launches with the regions of the arguments, for devices that look at them.
+  Result<void> launch_in_regions(const LaunchPlace& place, const BoundTensors& tensors,
+                                 LaunchRequest& request) const;
   // Returns where an argument's tensor is in a call.
   static BoundMemory memory_of(const Argument& argument, const BoundTensors& tensors) {
     if (argument.in_group.address != nullptr) return argument.in_group;
@@ -69,8 +93,11 @@ class KernelCall {
 
   const compiler::KernelPlan* kernel_ = nullptr;
   std::unique_ptr<LoadedKernel> loaded_;
-  std::vector<Argument> arguments_;
-  Record record_{};  // holds the numbers that do not change
+  std::vector<Argument> arguments_;  // those with tensor maps behind the others
+  std::vector<Pointer> pointers_;
+  std::vector<Map> maps_;
+  std::unique_ptr<KeptMaps> kept_;  // of maps_
+  Record record_{};                 // holds the numbers and addresses that do not change
   std::size_t record_bytes_ = 0;
   bool reads_list_ = false;  // whether its first argument has addresses of tensors
   std::vector<Number> numbers_;

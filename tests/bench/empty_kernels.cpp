@@ -8,12 +8,13 @@ namespace moejit::testing {
 namespace {
 
 compiler::KernelSource source_of(std::size_t bytes) {
-  return {.entry = fmt::format("empty_{}", bytes),
-          .text = fmt::format(
-              "struct alignas(8) Record {{ unsigned char bytes[{0}]; }};\n"
-              "extern \"C\" __global__ void empty_{0}(const __grid_constant__ Record record) {{}}\n",
-              bytes),
-          .target = {}};
+  return {
+      .entry = fmt::format("empty_{}", bytes),
+      .text = fmt::format(
+          "struct alignas(8) Record {{ unsigned char bytes[{0}]; }};\n"
+          "extern \"C\" __global__ void empty_{0}(const __grid_constant__ Record record) {{}}\n",
+          bytes),
+      .target = {}};
 }
 
 }  // namespace

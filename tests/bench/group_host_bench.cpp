@@ -123,9 +123,8 @@ void Bench::call_alone(GroupRank& rank, Pass pass, Samples& samples) const {
   if (!driver_time_) return;
   const auto after = driver_time_->read();
   samples.driver_calls = after.calls - before.calls;
-  const double inside =
-      after.nanoseconds - before.nanoseconds +
-      static_cast<double>(samples.driver_calls) * driver_time_->overhead_ns();
+  const double inside = after.nanoseconds - before.nanoseconds +
+                        static_cast<double>(samples.driver_calls) * driver_time_->overhead_ns();
   samples.own.push_back(samples.alone.back() - inside * 1e-3);
 }
 
@@ -218,7 +217,8 @@ std::string driver_costs(runtime::Device& device) {
 
 // Lets this process find the fake libcuda and the fake NVRTC, with the GPUs and kernels of a layer.
 void use_fakes(const TempDir& folder, std::string_view json) {
-  const std::string cuda_path = (folder / "cuda").string(), nvrtc_path = (folder / "nvrtc").string();
+  const std::string cuda_path = (folder / "cuda").string(),
+                    nvrtc_path = (folder / "nvrtc").string();
   ::setenv("MOEJIT_CUDA_DRIVER", MOEJIT_FAKE_CUDA, 1);
   ::setenv("FAKE_CUDA_CONTROL", cuda_path.c_str(), 1);
   ::setenv("MOEJIT_NVRTC", MOEJIT_FAKE_NVRTC, 1);

@@ -36,8 +36,8 @@ Result<void> GroupRank::open(std::string_view json, int32_t rank) {
   MOEJIT_TRY_ASSIGN(plan_, compiler::plan_group_layer(layer, {}, {.rank = rank}));
   MOEJIT_TRY_ASSIGN(device_, runtime::open_cuda_device(rank));
   MOEJIT_TRY(checked(moejit_device_open_cuda(rank, &c_device_)));
-  return checked(moejit_group_layer_create(json.data(), json.size(), "cuda:sm_90a", rank, nullptr,
-                                           &layer_));
+  return checked(
+      moejit_group_layer_create(json.data(), json.size(), "cuda:sm_90a", rank, nullptr, &layer_));
 }
 
 Result<void*> GroupRank::take(int64_t bytes, bool fills_memory) {
@@ -54,8 +54,8 @@ Result<void> GroupRank::choose_experts(void* topk_ids) {
   std::vector<int32_t> ids;
   for (int64_t token = 0; token < layer.max_tokens; ++token)
     for (int64_t choice = 0; choice < layer.top_k; ++choice)
-      ids.push_back(static_cast<int32_t>((token + choice * (layer.experts / layer.top_k)) %
-                                         layer.experts));
+      ids.push_back(
+          static_cast<int32_t>((token + choice * (layer.experts / layer.top_k)) % layer.experts));
   return device_->copy_to_device(topk_ids, ids.data(), std::ssize(ids) * 4);
 }
 

@@ -32,6 +32,11 @@ class DeviceApart final : public Device {
   int32_t sm_count() const override { return device_.sm_count(); }
   int64_t block_alignment() const override { return device_.block_alignment(); }
   bool is_host_memory() const override { return false; }
+  Result<bool> enter() override { return device_.enter(); }
+  void leave() override { device_.leave(); }
+  Result<bool> is_recording(runtime::Stream stream) const override {
+    return device_.is_recording(stream);
+  }
   Result<std::unique_ptr<runtime::LoadedKernel>> load(
       const compiler::KernelBinary& binary) override {
     return device_.load(binary);

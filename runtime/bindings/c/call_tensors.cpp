@@ -124,11 +124,10 @@ Result<void> read_call_tensors(const compiler::Plan& plan, const PlanHandle& han
       MOEJIT_TRY(check(*tensor, *found, handle.place));
       ref = {found->name, found->dtype, shape_of(*tensor), address_of(*tensor)};
     }
-    if (tensors.count == tensors.refs.size())
+    if (!tensors.add(ref))
       return mismatch(ref.name, fmt::format("the call has more than {} tensors, so some are given "
                                             "twice",
-                                            tensors.refs.size()));
-    tensors.refs[tensors.count++] = ref;
+                                            CallTensors::kMost));
   }
   return {};
 }

@@ -7,17 +7,37 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <span>
+#include <type_traits>
 
 namespace moejit::bindings {
 
 // The tensors of a call as the runtime takes them; their shapes stay the caller's. It lives on the
-// stack.
-struct CallTensors {
-  std::array<runtime::TensorRef, runtime::kMostTensors> refs;
-  std::size_t count = 0;
+// stack, and only the part of it that is used is touched.
+class CallTensors {
+ public:
+  CallTensors() {}  // NOLINT(modernize-use-equals-default): that would clear the storage
+  CallTensors(const CallTensors&) = delete;
+  CallTensors& operator=(const CallTensors&) = delete;
 
-  std::span<const runtime::TensorRef> span() const { return std::span(refs).first(count); }
+  // Adds a tensor, unless there are as many as fit; returns whether it did.
+  bool add(const runtime::TensorRef& tensor) {
+    if (count_ == kMost) return false;
+    std::construct_at(refs() + count_++, tensor);
+    return true;
+  }
+  std::span<const runtime::TensorRef> span() const {
+    return {reinterpret_cast<const runtime::TensorRef*>(storage_.data()), count_};
+  }
+  static constexpr std::size_t kMost = runtime::kMostTensors;
+
+ private:
+  static_assert(std::is_trivially_destructible_v<runtime::TensorRef>);
+  runtime::TensorRef* refs() { return reinterpret_cast<runtime::TensorRef*>(storage_.data()); }
+
+  alignas(runtime::TensorRef) std::array<std::byte, kMost * sizeof(runtime::TensorRef)> storage_;
+  std::size_t count_ = 0;
 };
 
 // Reads the caller's DLPack tensors for a call, one of the MOEJIT_USED_BY_... bits: checks what

@@ -43,7 +43,7 @@ TEST(CApiAllocations, AreNoneToReadTheTensorsOfACall) {
               const auto result =
                   bindings::read_call_tensors(fixture.layer.plan, fixture.layer,
                                               MOEJIT_USED_BY_FORWARD, fixture.named, tensors);
-              is_read = result.has_value() && tensors.count == 64;
+              is_read = result.has_value() && tensors.span().size() == 64;
             }),
             0);
   EXPECT_TRUE(is_read);

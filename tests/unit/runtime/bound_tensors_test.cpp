@@ -46,11 +46,12 @@ class BoundTensorsTest : public ::testing::Test {
   Result<void> bind() {
     bound_ = {};
     const TensorSet wanted("1011");  // x, topk_ids, y
-    return bind_tensors(plan_, phase_, wanted, shapes_, tensors_, bound_);
+    return bind_tensors(plan_, slots_of_callers(plan_), phase_, wanted, shapes_, tensors_, bound_);
   }
   std::string bind_blocks(const CallMemory& memory, int64_t alignment = 256) {
     const auto layout = compiler::MemoryLayout::make(plan_);
-    const auto result = bind_memory(plan_, layout.value(), part_, alignment, memory, bound_);
+    const auto result = bind_memory(plan_, *layout, layout->at(bound_.dims.tokens), part_,
+                                    alignment, memory, bound_);
     return result ? "ok" : std::string(to_string(result.error().code));
   }
   void expect_error(ErrorCode code, std::string_view message) {
@@ -246,7 +247,7 @@ TEST_F(BoundTensorsTest, TakesSomeTensorsForTheirShapeAlone) {
   shapes_ = TensorSet("1000");
   const auto bind_shape = [&] {
     bound_ = {};
-    return bind_tensors(plan_, phase_, {}, shapes_, tensors_, bound_);
+    return bind_tensors(plan_, slots_of_callers(plan_), phase_, {}, shapes_, tensors_, bound_);
   };
   tensors_[2].data = nullptr;
   ASSERT_TRUE(moejit::testing::succeeded(bind_shape()));
@@ -311,7 +312,8 @@ class OverlapsTest : public BoundTensorsTest {
     EXPECT_TRUE(moejit::testing::succeeded(bind()));
     bound_.blocks = {BoundMemory{workspace_, plan_.workspace_bytes}, BoundMemory{saved_, 512},
                      BoundMemory{deferred_, deferred_bytes_}};
-    const auto result = check_overlaps(plan_, part, TensorSet("1000"), bound_);  // y
+    const auto result =
+        check_overlaps(plan_, slots_of_callers(plan_), part, TensorSet("1000"), bound_);  // y
     if (result) return "";
     EXPECT_EQ(result.error().code, ErrorCode::kTensorMismatch);
     const std::string& message = result.error().message;
