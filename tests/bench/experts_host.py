@@ -7,17 +7,23 @@ simulator the times include the kernels themselves and say nothing, unless calls
 `moejit_idle_layer` and name the file in LD_PRELOAD. The blocks of quantized weights are cleared there, which takes as
 long as they are large: `--experts 1`.
 
-With MOEJIT_TORCH_FLOOR there are rows of the floor under these calls (experts_floor).
+With MOEJIT_TORCH_FLOOR there are rows of the floor under these calls (experts_floor). With --group there are rows of
+modules whose process group has one rank: what a group's calls add, without waits for other ranks.
 """
 import ctypes
 import json
 import os
+import pathlib
 import statistics
+import sys
 import time
 
 import torch
 
 import experts_floor
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "torch"))
+import thread_ranks  # noqa: E402 (lies in another folder)
 
 _HIDDEN, _INTERMEDIATE, _TOP_K, _TOKENS = 256, 128, 2, 16
 
@@ -192,19 +198,49 @@ def calls_of(experts, recipe, device):
     yield from ModuleCalls(module, x, ids, probs, dy).rows("")
 
 
+def calls_of_group(experts, recipe, device, group):
+    """Yields what calls_of() does of modules alone, for one whose process group is given."""
+    import moejit.torch
+    top_k = _TOP_K if experts > 1 else 1
+    for name, cache_weights in (("group: ", None), ("group, kept weights: ", True)):
+        module = moejit.torch.Experts(experts, _HIDDEN, _INTERMEDIATE, top_k, max_tokens=_TOKENS, recipe=recipe,
+                                      device=device, process_group=group, cache_weights=cache_weights)
+        x = torch.randn(_TOKENS, _HIDDEN, device=device, dtype=torch.bfloat16)
+        ids = torch.randint(experts, (_TOKENS, top_k), device=device, dtype=torch.int32)
+        yield from ModuleCalls(module, x, ids, torch.rand(ids.shape, device=device), torch.randn_like(x)).rows(name)
+
+
+def with_group_of_one(device, function):
+    """Returns what the function returns, of a process group that has one rank."""
+    if device.type == "cpu":
+        return thread_ranks.run_on_threads(lambda group, rank: function(group), 1)[0]
+    torch.distributed.init_process_group("nccl", store=torch.distributed.HashStore(), rank=0, world_size=1,
+                                         device_id=torch.device("cuda", torch.cuda.current_device()))
+    try:
+        return function(torch.distributed.group.WORLD)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def measure(device, settings):
     """Returns the fields of a result."""
     driver = Driver()
     overhead_us = driver.overhead_us() if driver.is_timed else 0.0
     repeats = 1 if settings.tiny else 2000
-    rows = []
-    for experts in (int(number) for number in settings.experts.split(",")):
-        for name, call, prepare in calls_of(experts, settings.recipe, device):
+
+    def rows_of(calls, experts):
+        for name, call, prepare in calls:
             prepare()
             call()
-            rows.append({"call": name, "experts": experts,
-                         **times(call, prepare, driver, overhead_us, repeats, device),
-                         "allocations": allocations(call, prepare, device), "sync": syncs(call, prepare, device)})
+            yield {"call": name, "experts": experts, **times(call, prepare, driver, overhead_us, repeats, device),
+                   "allocations": allocations(call, prepare, device), "sync": syncs(call, prepare, device)}
+
+    rows = []
+    for experts in (int(number) for number in settings.experts.split(",")):
+        rows += rows_of(calls_of(experts, settings.recipe, device), experts)
+        if settings.group:
+            rows += with_group_of_one(device, lambda group, number=experts: list(
+                rows_of(calls_of_group(number, settings.recipe, device, group), number)))
     return {"recipe": settings.recipe, "hidden": _HIDDEN, "intermediate": _INTERMEDIATE, "top_k": _TOP_K,
             "tokens": _TOKENS, "driver_is_timed": driver.is_timed, "timing_overhead_us": round(overhead_us, 4),
             "calls": rows}

@@ -119,6 +119,7 @@ def parse(arguments):
     parser.add_argument("--warm-ups", type=int, default=3)
     parser.add_argument("--splits-alignment", type=int, help="of moejit's layers")
     parser.add_argument("--experts", help="with --host: numbers of experts, 8,64,256 by default")
+    parser.add_argument("--group", action="store_true", help="with --host: also modules with a process group of one rank")
     parser.add_argument("--recipe", default="fp8_flow", help="with --host")
     parser.add_argument("--device", help="cuda where there is one, else cpu")
     settings = parser.parse_args(arguments)

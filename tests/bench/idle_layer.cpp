@@ -2,7 +2,7 @@
 // Calls of layers that do nothing, for LD_PRELOAD: what is left of a call from PyTorch is what it
 // costs the host outside of libmoejit.so. With it a machine without a GPU shows host times, since
 // CPU tensors then cost no simulation, and no kernel is compiled.
-#include "runtime/bindings/c/moejit.h"
+#include "runtime/bindings/c/moejit_group.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
@@ -24,5 +24,27 @@ EXPORTED moejit_error_code moejit_layer_forward(moejit_layer* /*layer*/,
 EXPORTED moejit_error_code moejit_layer_backward(moejit_layer* /*layer*/,
                                                  moejit_gradient_mode /*mode*/,
                                                  const moejit_call* /*call*/) {
+  return MOEJIT_OK;
+}
+
+EXPORTED moejit_error_code moejit_group_layer_prepare(moejit_group_layer* /*layer*/,
+                                                      moejit_engine* /*engine*/,
+                                                      moejit_group* /*group*/) {
+  return MOEJIT_OK;
+}
+
+EXPORTED moejit_error_code moejit_group_layer_update_weights(moejit_group_layer* /*layer*/,
+                                                             const moejit_call* /*call*/) {
+  return MOEJIT_OK;
+}
+
+EXPORTED moejit_error_code moejit_group_layer_forward(moejit_group_layer* /*layer*/,
+                                                      const moejit_call* /*call*/) {
+  return MOEJIT_OK;
+}
+
+EXPORTED moejit_error_code moejit_group_layer_backward(moejit_group_layer* /*layer*/,
+                                                       moejit_gradient_mode /*mode*/,
+                                                       const moejit_call* /*call*/) {
   return MOEJIT_OK;
 }

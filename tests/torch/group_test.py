@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from group_case import K_OF_GROUP, Case
 from support import DEVICE, E, H, I, K, MAX_TOKENS, assert_same_bits
 from thread_ranks import run_on_threads
-from moejit.torch import Experts, explain
+from moejit.torch import Experts, call, explain
 from moejit.torch.group_memory import Memories
 
 
@@ -150,6 +150,22 @@ class Steps(unittest.TestCase):
                 module.gate_up_proj.div_(2)
             assert_same_bits(self, [*results, case.step(module, rank)["y"]], [want] * 5)
         self.on_ranks(run)
+
+    def test_calls_without_gradients_repeat_those_that_kept_weights(self):
+        def run(case, group, rank):
+            module, (x, ids, probs, _) = case.module(group, cache_weights=True), case.inputs(rank)
+            with torch.no_grad():
+                want = module(x, ids, probs)                                        # goes the whole way
+                got = [module(x, ids, probs), module(x, ids, probs)]
+                assert_same_bits(self, [module(x[:2], ids[:2], probs[:2])], [want[:2]])
+                module.gate_up_proj.mul_(2)
+                assert not torch.equal(module(x, ids, probs), want)                 # quantizes
+                module.gate_up_proj.div_(2)
+                got += [module(x, ids, probs), module(x, ids, probs)]               # and again
+            assert_same_bits(self, got, [want] * 4)
+        with unittest.mock.patch.object(call, "call_on_group", side_effect=call.call_on_group) as whole_way:
+            self.on_ranks(run)
+        self.assertEqual(whole_way.call_count, 3 * 2)  # of seven calls of each rank
 
     def test_autocast(self):
         def run(case, group, rank):

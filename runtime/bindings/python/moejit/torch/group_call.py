@@ -13,7 +13,7 @@ from moejit.torch.arguments import (ID_DTYPES, PROB_DTYPES, biases_of, gradient_
 from moejit.torch.devices import no_elements, tell_of_simulator
 from moejit.torch.gathered import GatheredWeight
 from moejit.torch.group_function import GroupFunction, GroupMainGradFunction
-from moejit.torch.group_repeat import GroupTraining
+from moejit.torch.group_repeat import GroupInference, GroupTraining
 from moejit.torch.groups import group_call_text
 from moejit.torch.layers import WEIGHT_GRADIENTS
 from moejit.torch.main_grads import take_main_grads
@@ -50,6 +50,9 @@ def call_on_group(call: ExpertsCall, given: tuple, parameters: tuple, cast: Sequ
     if not gradients and state:
         return group_ops.group_forward_with_state(*given, w1, w2, b1, b2, quantized, order, *state[:4], layer)[0]
     if not gradients:
+        if may_be_repeated(call, given) and call.state.weights.made_of is not None:
+            call.inference = GroupInference(given, no_elements(given[0].device), call.state,
+                                            call.cache_weights is True, order, layer)
         return group_ops.group_forward(*given, w1, w2, b1, b2, quantized, order, layer)[0]
     tensors = (*given, w1, w2, b1, b2, quantized, colwise)
     dtypes = tuple(torch.float32 if weight is None else gradient_dtype(weight) for weight in cast)

@@ -7,11 +7,30 @@ from typing import TYPE_CHECKING
 import torch
 
 from moejit.torch import group_ops, ops
-from moejit.torch.function import gradients, pack, rows_of, unpack
-from moejit.torch.repeat import Training
+from moejit.torch.function import pack, rows_of, unpack
+from moejit.torch.repeat import Inference, Training
 
 if TYPE_CHECKING:
     from moejit.torch.call import State
+
+
+class GroupInference(Inference):
+    """A record of a group's call without gradients whose quantized weights are kept.
+
+    Args:
+        given, none, state, always_keeps, layer: As for Inference.
+        order: The group's tensor for the order of calls.
+    """
+    __slots__ = ("order",)
+
+    def __init__(self, given: tuple, none: torch.Tensor, state: State, always_keeps: bool, order: torch.Tensor,
+                 layer: str) -> None:
+        super().__init__(given, none, state, always_keeps, layer)
+        self.order = order
+
+    def infer(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Returns y of what the operators of inference take, without the layer and the order."""
+        return _forward(*tensors, self.order, self.layer)[0]
 
 
 class GroupTraining(Training):
@@ -49,8 +68,9 @@ class _GroupTrainingFunction(torch.autograd.Function):
         record = ctx.record
         order, *kept = ctx.saved_tensors
         given = unpack(record.is_read, record.none, kept)
-        dx, dprobs, *of_weights = group_ops.group_backward(rows_of(dy), *given, order, record.layer)
-        return *gradients(ctx.needs_input_grad, dx, dprobs, of_weights, record.gradient_dtypes), None
+        made = group_ops.group_backward(rows_of(dy), *given, order, record.layer)
+        return record.results(ctx.needs_input_grad, made)
 
 
 GroupTraining.apply = staticmethod(super(torch.autograd.Function, _GroupTrainingFunction).apply)
+_forward = group_ops.group_forward._op

@@ -79,8 +79,12 @@ class Inference:
                 or kept.keys != self.keys or kept.blocks[0].device != self.inputs.device
                 or not w1.is_contiguous() or not w2.is_contiguous()):
             return None
-        y, self.state.status = _infer(x, topk_ids, topk_probs, w1, w2, self.none if b1 is None else b1,
-                                      self.none if b2 is None else b2, kept.blocks[0], self.layer)
+        return self.infer(x, topk_ids, topk_probs, w1, w2, self.none if b1 is None else b1,
+                          self.none if b2 is None else b2, kept.blocks[0])
+
+    def infer(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Returns y of what the operators of inference take, without the layer."""
+        y, self.state.status = _infer(*tensors, self.layer)
         return y
 
 
@@ -128,6 +132,14 @@ class Training:
         return self.apply(_unwrap_if_dead(x), _unwrap_if_dead(topk_ids), _unwrap_if_dead(topk_probs), w1, w2,
                           self.none if b1 is None else b1, self.none if b2 is None else b2, self)
 
+    def results(self, wanted: tuple[bool, ...], made: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor | None, ...]:
+        """Returns what backward gives to autograd, of what the operator made: dx, dprobs, dw1, dw2, db1, db2."""
+        if self.are_cast:
+            return *gradients(wanted, made[0], made[1], made[2:], self.gradient_dtypes), None
+        dx, dprobs, dw1, dw2, db1, db2 = made
+        return (dx if wanted[0] else None, None, dprobs if wanted[2] else None, dw1 if wanted[3] else None,
+                dw2 if wanted[4] else None, db1 if wanted[5] else None, db2 if wanted[6] else None, None)
+
 
 def _wanted(x, topk_probs, w1, w2, b1, b2) -> tuple[bool, ...]:
     """Returns which of the inputs of an operator want gradients, in its order; topk_ids have none."""
@@ -165,12 +177,7 @@ class _TrainingFunction(torch.autograd.Function):
     def backward(ctx, dy):
         record = ctx.record
         made = ops.backward(rows_of(dy), *unpack(record.is_read, record.none, ctx.saved_tensors), record.layer)
-        wanted = ctx.needs_input_grad
-        if record.are_cast:
-            return *gradients(wanted, made[0], made[1], made[2:], record.gradient_dtypes), None
-        dx, dprobs, dw1, dw2, db1, db2 = made
-        return (dx if wanted[0] else None, None, dprobs if wanted[2] else None, dw1 if wanted[3] else None,
-                dw2 if wanted[4] else None, db1 if wanted[5] else None, db2 if wanted[6] else None, None)
+        return record.results(ctx.needs_input_grad, made)
 
 
 # Function.apply() looks for transforms of torch.func first, which takes as long as the rest. Training.run() has.
