@@ -111,6 +111,40 @@ TEST_F(DriverRulesTest, ACallOnTheDefaultStreamIsRefusedWhileABlockingOneIsRecor
   ASSERT_DRIVER(api_->stream_destroy(blocking));
 }
 
+// A call takes the tensor maps of the call before for tensors at the same addresses, whatever
+// memory is there now.
+TEST_F(DriverRulesTest, ReadsOtherMemoryAtAnAddressThatItKnows) {
+  CUmemAllocationProp property{};
+  property.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  property.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  property.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = context_->device()};
+  std::size_t step = 0;
+  ASSERT_DRIVER(
+      api_->mem_get_allocation_granularity(&step, &property, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  runtime::CallMemory memory = layer_->memory();
+  const std::size_t bytes =
+      (static_cast<std::size_t>(memory.workspace_bytes) + step - 1) / step * step;
+  CUdeviceptr address = 0;
+  ASSERT_DRIVER(api_->mem_address_reserve(&address, bytes, 0, 0, 0));
+  memory.workspace = reinterpret_cast<void*>(address);
+  CUmemAccessDesc access{};
+  access.location = property.location;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  std::array<CUmemGenericAllocationHandle, 3> physical{};  // all at a time, so none is another
+  for (CUmemGenericAllocationHandle& each : physical) {
+    ASSERT_DRIVER(api_->mem_create(&each, bytes, &property, 0));
+    ASSERT_DRIVER(api_->mem_map(address, bytes, 0, each, 0));
+    ASSERT_DRIVER(api_->mem_set_access(address, bytes, &access, 1));
+    ASSERT_TRUE(succeeded(layer_->poison(stream_)));
+    ASSERT_TRUE(succeeded(layer_->layer().forward(layer_->tensors(), memory, stream_)));
+    expect_result();
+    ASSERT_DRIVER(api_->mem_unmap(address, bytes));
+  }
+  for (const CUmemGenericAllocationHandle each : physical)
+    EXPECT_EQ(api_->mem_release(each), CUDA_SUCCESS);
+  EXPECT_EQ(api_->mem_address_free(address, bytes), CUDA_SUCCESS);
+}
+
 TEST_F(DriverRulesTest, ChecksPointersOnWish) {
   ::setenv("MOEJIT_CHECK_POINTERS", "1", 1);
   Other other = prepare_again();
