@@ -2,7 +2,8 @@
 // Measures what a call of a group's layer costs the host through the C interface: the time until
 // the function returns, on a stream that was idle, beside that of as many empty kernels with
 // parameter records of the same sizes. All ranks are threads of this process, each with a GPU.
-// Prints JSON and judges nothing.
+// Prints JSON and judges no times; the exit status is 1 if the kernels told that something is
+// wrong.
 //
 //   group_host_bench [--fake] LAYER.json TOKENS[,TOKENS...] [CALLS]
 //
@@ -82,6 +83,16 @@ class Bench {
   Bench& operator=(const Bench&) = delete;
 
   runtime::Device& device() { return ranks_.front()->device(); }
+  // Returns the status words of all ranks, or'ed: 0 if the kernels found nothing wrong.
+  uint32_t status() {
+    uint32_t all = 0;
+    for (const auto& rank : ranks_) {
+      uint32_t word = 0;
+      must(moejit_group_status(rank->group(), &word));
+      all |= word;
+    }
+    return all;
+  }
   // Returns a JSON object for each number of tokens and each pass.
   std::string measure(int64_t tokens) {
     for (const auto& rank : ranks_) rank->set_tokens(tokens);
@@ -256,8 +267,9 @@ int run(std::vector<std::string> arguments) {
     fmt::print("{}{}", separator, bench.measure(std::atoll(tokens.c_str())));
     separator = ",\n  ";
   }
-  fmt::print("]}}\n");
-  return 0;
+  const uint32_t status = bench.status();
+  fmt::print("],\n \"status\": {}}}\n", status);
+  return status == 0 ? 0 : 1;
 }
 
 }  // namespace
