@@ -57,6 +57,7 @@ constexpr sim::Calls kCalls{
     .wait_tensor_stores = [](Machine* m,
                              int32_t pending) { cta_of(m).wait_tensor_stores(pending); },
     .fence_proxy_async = [](Machine* m) { cta_of(m).fence_proxy_async(); },
+    .fence_proxy_async_global = [](Machine* m) { cta_of(m).fence_proxy_async_global(); },
     .store_bulk = [](Machine* m, void* destination, uint32_t source, uint32_t bytes,
                      Site site) { cta_of(m).store_bulk(destination, source, bytes, site); },
     .land_bulk_stores = [](Machine* m, int32_t pending) { cta_of(m).land_bulk_stores(pending); },

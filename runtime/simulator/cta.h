@@ -81,6 +81,7 @@ class Cta {
   void commit_async_copies() { copies_.commit(thread()); }
   void wait_async_copies(int32_t pending_groups);
   void fence_proxy_async() { order_.fence_async(thread()); }
+  void fence_proxy_async_global();  // group/symmetric_access.cpp
 
   // mbarriers.cpp
   void init_mbarrier(uint32_t address, int32_t arrivals, sim::Site site);

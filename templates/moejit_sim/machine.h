@@ -14,7 +14,7 @@
 
 namespace moejit::sim {
 
-inline constexpr uint32_t kMachineVersion = 7;
+inline constexpr uint32_t kMachineVersion = 8;
 inline constexpr uintptr_t kSlabBytes = uintptr_t{1} << 27;
 // Shared addresses do not start at 0, as on the hardware, where the system keeps the first KiB.
 inline constexpr uint32_t kSharedBase = 1024;
@@ -146,6 +146,7 @@ struct Calls {
   void (*commit_tensor_stores)(Machine*);
   void (*wait_tensor_stores)(Machine*, int32_t pending_groups);
   void (*fence_proxy_async)(Machine*);
+  void (*fence_proxy_async_global)(Machine*);
 
   // Copies bytes from shared to global memory. The groups are those of tensor stores; the bytes are
   // there once land_bulk_stores() has followed wait_tensor_stores().

@@ -117,6 +117,64 @@ MOEJIT_KERNEL(32, 1, test_kernel, Params) {
   }
 }
 
+// Copies do not see what a thread has acquired, unless a fence for them is behind that, by any
+// thread that a barrier orders before the copy.
+TEST(SystemOrder, CopiesNeedAFenceBehindAnAcquisition) {
+  constexpr const char* kCopies = R"(
+MOEJIT_KERNEL(32, 1, test_kernel, Params) {
+  const int32_t t = thread_index();
+  const auto word = global(params.words[1]);
+  if (params.rank == 0) {
+    if (t < 4) store(word + 8 + t, 7u);
+    sync_cta();
+    if (t == 0) store_release_system(word, 1u);
+    return;
+  }
+  const Mbarrier barrier = shared<uint64_t>(0);
+  const auto row = shared<Bytes16>(128);
+  if (t == 9) init_mbarrier(barrier, 1);
+  if (t == 9) fence_mbarrier_init();
+  BEFORE
+  if (t == 0) wait_system(as<const uint32_t>(word), 1u, 0);
+  BEHIND
+  sync_cta();
+  COPYING
+  if (t == 9) {
+    arrive_expecting(barrier, 16);
+    load_bulk(row, as<const Bytes16>(word + 8), 16, barrier);
+  }
+  wait(barrier, 0);
+  if (t == 3) store(global(params.own), load(as<uint32_t>(row) + 3));
+}
+)";
+  const std::string fence = "fence_proxy_async_global();";
+  struct Case {
+    std::string before, behind, copying;
+    bool is_right;
+  };
+  for (const Case& of :
+       {Case{"", "", fence, true}, Case{"", fence, "", true}, Case{"", "", "", false},
+        Case{fence, "", "", false}, Case{"", "if (t == 5) " + fence, "", false},
+        Case{"", "", "if (t == 5) " + fence, false}}) {
+    std::string text = kCopies;
+    text.replace(text.find("BEFORE"), 6, of.before);
+    text.replace(text.find("BEHIND"), 6, of.behind);
+    text.replace(text.find("COPYING"), 7, of.copying);
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+      const auto result = run_on_two_ranks(text, seed);
+      ASSERT_EQ(result.has_value(), of.is_right)
+          << text << (result.has_value() ? "" : to_string(result.error()));
+      if (of.is_right) {
+        EXPECT_EQ(result->own[1][0], 7u);
+        continue;
+      }
+      EXPECT_NE(result.error().message.find("no fence_proxy_async_global orders copies"),
+                std::string::npos)
+          << result.error().message;
+    }
+  }
+}
+
 // Rank 1 polls by itself and gives up by the timer; rank 0 lets 5 ms pass first, by the timer too.
 TEST(SystemOrder, KernelsMayPollAndReadTheTimer) {
   constexpr const char* kPolls = R"(

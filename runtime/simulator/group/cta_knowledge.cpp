@@ -5,15 +5,34 @@
 
 namespace moejit::runtime {
 
-bool CtaKnowledge::knows(const AccessRecord& past, const Actor& now) const {
+template <typename IsOrdered>
+bool CtaKnowledge::knows_if(const AccessRecord& past, const Actor& now,
+                            IsOrdered is_ordered) const {
   if (past.run == 0 || past.is_several) return true;
   if (past.run == run_) return now.is_after(past.stamp);
   const CtaRun& run = runs_[past.run];
   if (base_->covers(run, past)) return true;
   // The last acquisitions are the likeliest.
   return std::any_of(learned_.rbegin(), learned_.rend(), [&](const Learned& learned) {
-    return learned.clock.covers(run, past) && now.is_after(learned.at);
+    return learned.clock.covers(run, past) && is_ordered(learned);
   });
+}
+
+bool CtaKnowledge::knows(const AccessRecord& past, const Actor& now) const {
+  return knows_if(past, now, [&](const Learned& learned) { return now.is_after(learned.at); });
+}
+
+bool CtaKnowledge::knows_for_copies(const AccessRecord& past, const Actor& now) const {
+  return knows_if(past, now, [&](const Learned& learned) {
+    return std::ranges::any_of(learned.fences, [&](Stamp fence) { return now.is_after(fence); });
+  });
+}
+
+void CtaKnowledge::fence_copies(const Actor& now) {
+  for (Learned& learned : learned_) {
+    const bool is_new = learned.fences.empty() || learned.fences.back() != now.stamp;
+    if (is_new && now.is_after(learned.at)) learned.fences.push_back(now.stamp);
+  }
 }
 
 bool CtaKnowledge::knows_cta(uint32_t hash, Stamp past, const Actor& now) const {
@@ -30,9 +49,11 @@ bool CtaKnowledge::knows_cta(uint32_t hash, Stamp past, const Actor& now) const 
 
 void CtaKnowledge::acquire(const Actor& now, const WorldClock& told) {
   // Whoever is ordered after one access of a thread's epoch is ordered after all of them.
-  const auto same = std::ranges::find(learned_, now.stamp, &Learned::at);
+  const auto same = std::ranges::find_if(learned_, [&](const Learned& learned) {
+    return learned.at == now.stamp && learned.fences.empty();
+  });
   if (same == learned_.end()) {
-    learned_.push_back({now.stamp, told});
+    learned_.push_back({.at = now.stamp, .clock = told, .fences = {}});
   } else {
     same->clock.join(told);
   }

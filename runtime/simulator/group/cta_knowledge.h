@@ -20,11 +20,15 @@ class CtaKnowledge : public KnownCtas {
       : runs_(runs), run_(run), base_(std::move(base)) {}
 
   uint32_t run() const { return run_; }
-  // Returns whether an access is ordered before what the actor does now.
+  // Return whether an access is ordered before what the actor does now, and before the copies of
+  // global memory that it starts now, which do not see by themselves what a thread has acquired.
   bool knows(const AccessRecord& past, const Actor& now) const;
+  bool knows_for_copies(const AccessRecord& past, const Actor& now) const;
   bool knows_cta(uint32_t hash, Stamp past, const Actor& now) const override;
   // Adds what a flag told the actor.
   void acquire(const Actor& now, const WorldClock& told);
+  // Orders what the actor has acquired before copies that are started behind this.
+  void fence_copies(const Actor& now);
   // Returns what the actor knows; `own` are the accesses of this CTA.
   std::shared_ptr<const WorldClock> release(const Actor& now, const Clock& own) const;
   // Adds what all threads know at the end of the CTA.
@@ -34,7 +38,13 @@ class CtaKnowledge : public KnownCtas {
   struct Learned {
     Stamp at = 0;
     WorldClock clock;
+    std::vector<Stamp> fences;  // for copies, behind the acquisition
   };
+  // Returns whether an access is known from before the launch or by an acquisition of which
+  // is_ordered(learned) is true.
+  template <typename IsOrdered>
+  bool knows_if(const AccessRecord& past, const Actor& now, IsOrdered is_ordered) const;
+
   const std::vector<CtaRun>& runs_;
   uint32_t run_;
   std::shared_ptr<const WorldClock> base_;

@@ -60,10 +60,16 @@ void* Cta::access_symmetric(uintptr_t address, uint32_t bytes, sim::Access kind,
   return reinterpret_cast<void*>(address);
 }
 
+// Copies that the thread starts from now on read what it has learned from flags until now.
+void Cta::fence_proxy_async_global() {
+  if (rank_ != nullptr) rank_->knowledge.fence_copies(actor());
+}
+
 // Checks the source of a tensor copy or bulk load.
 void Cta::check_symmetric_copy(uintptr_t address, uint32_t bytes, sim::Site site) {
-  const std::optional<Trouble> trouble =
-      rank_->group.memory->read(address, bytes, {rank_->knowledge, actor(), site});
+  const std::optional<Trouble> trouble = rank_->group.memory->read(
+      address, bytes,
+      {.knowledge = rank_->knowledge, .actor = actor(), .site = site, .is_copy = true});
   if (trouble) report(site, describe(*trouble, "copies", bytes));
 }
 
@@ -90,6 +96,12 @@ std::string Cta::describe(const Trouble& trouble, const char* verb, uint64_t byt
   if (trouble.kind == Trouble::Kind::kStale) {
     return fmt::format("{} was written by {} at {} in an older epoch and by nobody since (stale)",
                        what, describe_thread(group, other), other.site);
+  }
+  if (trouble.kind == Trouble::Kind::kNotFenced) {
+    return fmt::format(
+        "{} was written by {} at {}: a flag was acquired since, but no fence_proxy_async_global "
+        "orders copies behind that",
+        what, describe_thread(group, other), other.site);
   }
   const char* done = trouble.kind == Trouble::Kind::kWritten ? "written" : "read";
   if (other.run == rank_->knowledge.run()) {

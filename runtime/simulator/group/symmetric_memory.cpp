@@ -68,8 +68,9 @@ std::optional<Trouble> SymmetricMemory::update(uintptr_t address, uint64_t bytes
   std::optional<Trouble> trouble;
   for_words(address, bytes, [&](uintptr_t at, uint8_t mask) {
     const AccessRecord& past = word_at(at).written;
-    if (trouble || (past.bytes & mask) == 0 || who.knowledge.knows(past, who.actor)) return;
-    trouble = Trouble{Trouble::Kind::kWritten, at, past};
+    if (trouble || (past.bytes & mask) == 0 || who.knows(past)) return;
+    const bool is_known = who.is_copy && who.knowledge.knows(past, who.actor);
+    trouble = Trouble{is_known ? Trouble::Kind::kNotFenced : Trouble::Kind::kWritten, at, past};
   });
   return trouble ? trouble : find_unwritten(address, bytes);
 }

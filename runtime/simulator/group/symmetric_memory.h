@@ -16,6 +16,11 @@ struct Accessor {
   const CtaKnowledge& knowledge;
   Actor actor;
   sim::Site site{};
+  bool is_copy = false;  // the tensor memory accelerator reads, for the thread that started it
+
+  bool knows(const AccessRecord& past) const {
+    return is_copy ? knowledge.knows_for_copies(past, actor) : knowledge.knows(past, actor);
+  }
 };
 
 // A rule that an access to memory of the group breaks.
@@ -25,6 +30,7 @@ struct Trouble {
     kStale,      // nothing has written them again since they expired
     kWritten,    // somebody wrote them, and nothing orders the two
     kRead,       // somebody read them, and nothing orders the two
+    kNotFenced,  // somebody wrote them, and only ordinary reads are ordered behind it
   };
   Kind kind{};
   uintptr_t address = 0;  // of the byte or word

@@ -126,8 +126,10 @@ MOEJIT_DEVICE void wait_tensor_stores() {
   m->calls->land_bulk_stores(m, kPending);
 }
 
-// The simulator's copies of global memory see what their thread sees.
-MOEJIT_DEVICE void fence_proxy_async_global() {}
+MOEJIT_DEVICE void fence_proxy_async_global() {
+  Machine* m = machine();
+  m->calls->fence_proxy_async_global(m);
+}
 MOEJIT_DEVICE void fence_proxy_async() {
   Machine* m = machine();
   m->calls->fence_proxy_async(m);
