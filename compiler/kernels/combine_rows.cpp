@@ -54,7 +54,7 @@ namespace {
 // Returns the shared memory of a CTA that adds rows from there: the words of the walk, the queue of
 // units, the barriers of rows, and rows.
 int32_t shared_bytes_of_rows(const CombineRowsSpec& spec) {
-  constexpr int32_t kPlaces = 4;  // of units in exchange/unit_queue.cuh
+  constexpr int32_t kPlaces = device::kUnitPlaces;
   const int32_t choices = spec.exchange.chunk_tokens * spec.exchange.top_k;
   const int32_t queue =
       24 * kPlaces + 4 * kPlaces * (2 + choices + 2 * spec.exchange.chunk_tokens) + 4 * choices;

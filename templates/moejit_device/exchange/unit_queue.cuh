@@ -7,6 +7,7 @@
 
 #include "moejit_device/exchange/row_ring.cuh"
 #include "moejit_device/exchange/token_ranks.cuh"
+#include "moejit_device/params/exchange_params.h"
 
 namespace moejit::device {
 
@@ -15,12 +16,13 @@ struct CombineUnit {
   int32_t home, chunk;  // -1: there are no more
 };
 
-// Of one of kPlaces units: its words, then the lists of its tokens' rows in the order in which they
-// are added, which is descending, and the ranks that have experts of each token.
+// Has kUnitPlaces places for units, and three barriers for each. In a place are the unit's words,
+// the lists of its tokens' rows, in the order in which they are added, which is descending, and the
+// ranks that have experts of each token.
 template <typename Exchange, int32_t kAdders, int32_t kFirstByte>
 class UnitQueue {
   static constexpr int32_t kTopK = Exchange::kTopK, kTokens = Exchange::kChunkTokens;
-  static constexpr int32_t kPlaces = 4, kChoices = kTokens * kTopK;
+  static constexpr int32_t kPlaces = kUnitPlaces, kChoices = kTokens * kTopK;
   static constexpr int32_t kWords = 2 + kChoices + 2 * kTokens;
   static constexpr int32_t kFirstWord = kFirstByte + 24 * kPlaces;
   static constexpr int32_t kUnsorted = kFirstWord + 4 * kPlaces * kWords;
@@ -39,8 +41,8 @@ class UnitQueue {
     }
   }
 
-  // What one warp does that takes units: waits until a place is free, tells the others of a unit
-  // there, and waits until its rows are added.
+  // Do what the warp does that takes units: wait until a place is free, tell the others of a unit
+  // there, and wait until its rows are added.
   MOEJIT_DEVICE static void await_free(const Place& at) {
     ptx::wait(is_free(at.place), at.parity ^ 1);
   }
@@ -55,8 +57,8 @@ class UnitQueue {
     ptx::wait(is_added(at.place), at.parity);
   }
 
-  // What other warps do: wait for a unit, and say that they have added its rows, or that its place
-  // is free.
+  // Do what other warps do: wait for a unit, and say that they have added its rows, or that its
+  // place is free.
   MOEJIT_DEVICE static CombineUnit next(const Place& at) {
     ptx::wait(is_told(at.place), at.parity);
     return {ptx::load(words(at)), ptx::load(words(at) + 1)};

@@ -15,6 +15,9 @@ inline constexpr int32_t kMostRanks = 8;
 inline constexpr int32_t kTickets = 5, kSmPlaces = 256;
 inline constexpr int32_t kTicketWords = kTickets + 1 + 2 * kSmPlaces;
 
+// Units of a combine that a CTA has in shared memory: exchange/unit_queue.cuh.
+inline constexpr int32_t kUnitPlaces = 4;
+
 // What kernels of rank `rank` know of an exchange between R ranks. All ranks have memory of the
 // same form; where a record has an array of pointers, entry r is the place in rank r's memory, null
 // from R on. The slots of a rank are numbered source * T_max + token, S = R * T_max of them.
