@@ -7,12 +7,12 @@
 
 #include "moejit_device/core/integer.cuh"
 #include "moejit_device/core/segment_sum.cuh"
+#include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/tensor_copy.cuh"
 
 namespace moejit::device {
 
-// A place of a ring and the parity of its barriers' phase, of which the first is complete in the
-// first round.
+// A place of a ring, and the parity of the phases of its barriers that complete in this round.
 template <int32_t kPlaces>
 struct RingPlace {
   int32_t place = 0;
@@ -35,7 +35,6 @@ class RowRing {
   static constexpr int32_t kPairs = ceil_div(kRuns, 2 * kAdders);
 
  public:
-  static constexpr int32_t kBarriersEnd = kFirstBarrier + 16 * kRows;
   static constexpr int32_t kEnd = kFirstByte + kRows * kRowBytes;
 
   // A thread's share of a row, and of a sum of rows: every kAdders-th run, two of them in a
