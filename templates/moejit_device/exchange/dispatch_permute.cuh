@@ -78,6 +78,7 @@ struct DispatchPermute {
   static constexpr int32_t kRanks = Exchange::kRanks;
   static constexpr int32_t kThreads = kThreads_;
   using Walk = UnitWalk<Sms>;
+  static constexpr int32_t kSharedBytes = larger(Walk::kSharedBytes, Send::kSharedBytes);
   static constexpr int32_t kCtasPerSm = smaller(Send::Load::kThreadsPerSm / kThreads, int32_t{32});
 
   MOEJIT_DEVICE static void run(const DispatchPermuteParams& params) {

@@ -43,8 +43,11 @@ struct RouteDispatchPermute {
   static constexpr int32_t kCtasPerSm = Dispatch::kCtasPerSm;
   static constexpr int32_t kPieces = Choices::kPieces;
   static constexpr int32_t kExperts = Dispatch::Exchange::kRankExperts;
+  static constexpr int32_t kSharedBytes = Routing::kSharedBytes;
   static_assert(Choices::kThreads == kThreads && Routing::kThreads == kThreads,
                 "all parts of the kernel have its CTAs");
+  static_assert(kSharedBytes - 4 * (2 + kThreads / 32) * kExperts >= Dispatch::kSharedBytes,
+                "histograms lie behind rows");
 
   MOEJIT_DEVICE static void run(const RouteDispatchPermuteParams& params) {
     const ExchangeGroup group = ExchangeGroup::before_arrival(params.dispatch.group);

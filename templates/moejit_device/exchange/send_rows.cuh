@@ -42,7 +42,7 @@ template <typename Load_, typename Quantize, typename Exchange, int32_t kThreads
 struct SendByThreads {
   using Load = Load_;
   static_assert(Quantize::kSegmentsPerScale == 1, "segments have scales of their own");
-  static constexpr int32_t kColumns = Load::kColumns;
+  static constexpr int32_t kColumns = Load::kColumns, kSharedBytes = 0;
   using Position = SegmentPosition<kColumns>;
   using Stored = decltype(Quantize::apply(Load::unpack(detail::made<typename Load::Fetched>())));
 
@@ -93,6 +93,7 @@ class SendThroughShared {
   using Position = SegmentPosition<kColumns>;
   using Stored = decltype(Quantize::apply(Load::unpack(detail::made<typename Load::Fetched>())));
   using Rows = SharedRows<Stored, kColumns, Exchange::kTopK, kRows, kFirstByte>;
+  static constexpr int32_t kSharedBytes = Rows::kEnd;
 
   // Sends a chunk. Calls raise(chunk) for the chunk before when its rows have arrived. Every thread
   // calls.
