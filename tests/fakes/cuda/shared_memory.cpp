@@ -66,7 +66,7 @@ FAKE CUresult cuDeviceCanAccessPeer(int* can_access, CUdevice from, CUdevice to)
   return CUDA_SUCCESS;
 }
 
-// Of contexts of two GPUs that a link joins; that it was called before is not noticed.
+// Takes contexts of two GPUs that a link joins, and does not notice that it was called before.
 FAKE CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned flags) {
   FAKE_CALL(ctx_enable_peer_access);
   const auto* const peer = reinterpret_cast<const Context*>(handle);
