@@ -265,6 +265,8 @@ ExchangeOperation combine_rows(const Exchange& exchange) {
   step.write("output", "output", DType::kBF16, {step.t, step.columns});
   if (exchange.has_dprobs) step.write("dprobs", "dprobs", exchange.topk_probs, {step.t, step.k});
   step.write_tickets();
+  // Beside the threads that add, a warp brings rows to shared memory, and one raises flags.
+  constexpr int32_t kAdders = 256, kOtherThreads = 64;
   const int32_t rows_in_shared =
       exchange.sends_rows ? 0 : added_rows_in_shared(static_cast<int32_t>(exchange.columns));
   const CombineRowsSpec spec{.exchange = step.shape,
@@ -274,7 +276,7 @@ ExchangeOperation combine_rows(const Exchange& exchange) {
                              .probs = exchange.topk_probs,
                              .sender_sms = combine_senders(exchange),
                              .rows_in_shared = rows_in_shared,
-                             .threads = rows_in_shared > 0 ? 320 : 256};
+                             .threads = kAdders + (rows_in_shared > 0 ? kOtherThreads : 0)};
   std::vector<std::string> reasons = {
       "a rank sends one row of a token, the sum of what its experts made",
       "ranks are added in ascending order, so that no timing changes a bit"};

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of exchanges between ranks become cubins without spills, and have the shared memory
-// that the host gives them. Needs NVRTC, no GPU.
+// The kernels of exchanges between ranks become cubins without spills, and are launched as they
+// take it: their CTAs wait for peers, so that as many must fit on an SM as the host believes. Needs
+// NVRTC, no GPU.
 
 #include "compiler/exchange.h"
 #include "tests/compile/layer_kernels.h"
 #include "tests/support/matchers.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <ostream>
 
@@ -69,6 +71,8 @@ TEST_P(ExchangeKernels, CompileForAGpu) {
     for (const compiler::KernelPlan& kernel : plan->kernels) {
       auto source = compiler::emit_kernel(kernel, plan->target);
       ASSERT_TRUE(succeeded(source));
+      source->text +=
+          fmt::format("static_assert(Kernel::kCtasPerSm == {});\n", kernel.launch.ctas_per_sm);
       sources.push_back(with_launch_asserted(std::move(*source), kernel.launch));
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/launch/kept_layout.h"
 
-#include "compiler/compiler.h"
+#include "tests/unit/runtime/small_layer.h"
 
 #include <gtest/gtest.h>
 
@@ -20,16 +20,7 @@ void expect_equal(const CallLayout& got, const CallLayout& wanted) {
 }
 
 TEST(KeptLayout, IsThatOfTheCall) {
-  const compiler::Layer layer{.name = "small",
-                              .experts = 4,
-                              .local_experts = 4,
-                              .top_k = 2,
-                              .hidden = 256,
-                              .intermediate = 128,
-                              .splits_alignment = 128,
-                              .max_tokens = 64,
-                              .max_permuted_rows = 128 * 5};
-  const compiler::LayerPlan plan = plan_layer(layer, {}).value();
+  const compiler::LayerPlan plan = plan_layer(small_layer(), {}).value();
   const MemoryLayout layout = MemoryLayout::make(plan).value();
   KeptLayout kept;
   for (const int64_t tokens : {0, 7, 7, 64, 0, 64}) {

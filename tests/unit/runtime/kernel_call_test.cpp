@@ -3,9 +3,9 @@
 // and however many threads there are.
 #include "runtime/launch/kernel_call.h"
 
-#include "compiler/compiler.h"
 #include "compiler/param_record.h"
 #include "tests/support/matchers.h"
+#include "tests/unit/runtime/small_layer.h"
 
 #include <algorithm>
 #include <atomic>
@@ -69,16 +69,7 @@ class NotingDevice final : public Device {
 class KernelCallTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const compiler::Layer layer{.name = "small",
-                                .experts = 4,
-                                .local_experts = 4,
-                                .top_k = 2,
-                                .hidden = 256,
-                                .intermediate = 128,
-                                .splits_alignment = 128,
-                                .max_tokens = 64,
-                                .max_permuted_rows = 128 * 5};
-    plan_ = plan_layer(layer, {}).value();
+    plan_ = plan_layer(small_layer(), {}).value();
     const auto found = std::ranges::find_if(plan_.kernels, [](const compiler::KernelPlan& kernel) {
       return std::ranges::any_of(kernel.tensor_maps,
                                  [](const TensorMapPlan& map) { return map.box.call_dim >= 0; });
