@@ -10,9 +10,13 @@ LaunchShape gemm_shape(int32_t stages, int32_t rows, int32_t columns, int32_t fa
   constexpr int32_t kQueuedTiles = 4, kTileBytes = 48;
   const int32_t ring = stages * ((rows + columns) * kStepBytes + factors + 2 * kBarrierBytes);
   const int32_t queue = kQueuedTiles * (kTileBytes + 2 * kBarrierBytes);
+  // What ends first is aligned for what follows: staging, where tiles are so wide that it is first.
+  const bool has_staging_first = columns > kMostColumnsBeforeStaging;
+  const int32_t buffers = has_staging_first ? align_up(staging, kSwizzleBytes) + ring
+                                            : align_up(ring, kSwizzleBytes) + staging;
   return {.threads = 3 * 128,  // one producer warpgroup and two that multiply
           .ctas_per_sm = 1,
-          .shared_bytes = align_up(ring, kSwizzleBytes) + staging + queue};
+          .shared_bytes = buffers + queue};
 }
 
 }  // namespace moejit::compiler

@@ -9,6 +9,8 @@ namespace moejit::compiler {
 
 inline constexpr int32_t kGemmTileRows = 128, kStepBytes = 128, kBarrierBytes = 8,
                          kSwizzleBytes = 1024;
+// Stages of tiles with more columns lie behind the staging of results, others before it.
+inline constexpr int32_t kMostColumnsBeforeStaging = 192;
 
 // Returns the launch of a GEMM with `stages` stages of `rows` rows of A and `columns` columns,
 // `factors` bytes of scales in each stage, and `staging` bytes for results. It must be the sum in

@@ -36,6 +36,11 @@ bool may_be_clustered(const GroupedGemmSpec& spec) {
 
 int32_t tile_sections(const GroupedGemmSpec& spec) { return stores_activation(spec) ? 2 : 1; }
 
+bool is_halved(const GroupedGemmSpec& spec) {
+  if (tile_sections(spec) > 1) return true;
+  return !is_one_chain(spec) && spec.wide_tiles > 0 && spec.wide_columns == kWidestColumns;
+}
+
 std::string_view to_string(GemmScales scales) {
   switch (scales) {
     case GemmScales::kRowBlock: return "row_block";
@@ -184,18 +189,23 @@ constexpr ParamRecord kRecord{"grouped_gemm", sizeof(GroupedGemmParams), kPointe
                               kNumbers};
 static_assert(is_complete(kRecord));
 
+// Returns what a stage has beside operands: two factors for each row; where tiles are halved, the
+// scale of each row and two of B; if swapped, a factor for each of up to 64 rows.
+int32_t factor_bytes(const GroupedGemmSpec& spec) {
+  if (spec.scales != GemmScales::kRowBlock) return 0;
+  if (spec.is_swapped) return 64 * 4;
+  return is_halved(spec) ? spec.tile_rows * 4 + 16 : spec.tile_rows * 8;
+}
+
 }  // namespace
 
 template <>
 LaunchShape KernelKind<GroupedGemmSpec>::shape(const GroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
+  const int32_t staged = columns > kWideColumns ? columns / 2 : columns;  // at once
   const int32_t element = stores_result(spec) ? 2 : 1;  // bytes of the widest staged one
-  // A stage has two factors for each row, or one for each of up to 64 rows if swapped.
-  const int32_t factors = spec.scales != GemmScales::kRowBlock ? 0
-                          : spec.is_swapped                    ? 64 * 4
-                                                               : spec.tile_rows * 8;
   LaunchShape shape = gemm_shape(spec.stages, spec.tile_rows, tile_sections(spec) * columns,
-                                 factors, spec.tile_rows * columns * element);
+                                 factor_bytes(spec), spec.tile_rows * staged * element);
   shape.cluster_ctas = spec.cluster_ctas;
   return shape;
 }

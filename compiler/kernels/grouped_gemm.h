@@ -37,6 +37,10 @@ enum class GemmEpilogue {
   kStoreAndActivationQuantize,  // stores both
 };
 
+// The widths that wide tiles may have. Sums of the widest leave a math warpgroup registers for the
+// partial sums of half of the columns, so that the halves are multiplied one after the other.
+inline constexpr int32_t kWideColumns = 192, kWidestColumns = 256;
+
 // Row tiles in a band unless something else is chosen. In a band, tiles go down the rows first.
 inline constexpr int32_t kUsualBandTiles = 16;
 
@@ -56,7 +60,7 @@ struct GroupedGemmSpec {
   int32_t sections = 1;
   int32_t section_n = 0;
   int32_t k = 0;
-  int32_t wide_columns = 192, wide_tiles = 0;
+  int32_t wide_columns = kWideColumns, wide_tiles = 0;
   int32_t narrow_columns = 128, narrow_tiles = 0;
   bool is_swapped = false;
   int32_t tile_rows = 128;  // 16, 32 or 64 if swapped
@@ -66,7 +70,7 @@ struct GroupedGemmSpec {
   // CTAs of a cluster, 1 or 2. Two take tiles below each other and read B from L2 once for both.
   // Only with tiles of 128 rows and K-major operands.
   int32_t cluster_ctas = 1;
-  int32_t blocks_per_promotion = 1;  // stages in one partial sum; 1 if gated
+  int32_t blocks_per_promotion = 1;  // stages in one partial sum; 1 if tiles are halved
   Activation activation = {};        // of an epilogue that activates
   GemmBias bias = GemmBias::kNone;
   bool has_interleaved_bias = false;  // whether gate and up alternate in the bias, but not in D
@@ -86,6 +90,10 @@ bool stores_activation(const GroupedGemmSpec& spec);
 
 // Returns how many sections of D have the same columns in one tile: 2 if gated, else 1.
 int32_t tile_sections(const GroupedGemmSpec& spec);
+
+// Returns whether tiles are multiplied half after half: gated ones are, and the widest ones whose
+// partial sums are promoted.
+bool is_halved(const GroupedGemmSpec& spec);
 
 std::string_view to_string(GemmScales scales);
 std::string_view to_string(GemmAccumulation accumulation);

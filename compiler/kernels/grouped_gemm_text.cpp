@@ -28,6 +28,8 @@ Part scales_part(const GroupedGemmSpec& spec) {
     case GemmScales::kRowBlock:
       if (spec.is_swapped)
         return {"SwappedRowBlockScales<Problem, Shape>", "gemm/swapped_row_block_scales.cuh"};
+      if (is_halved(spec))
+        return {"HalvedRowBlockScales<Problem, Shape>", "gemm/halved_row_block_scales.cuh"};
       return {"RowBlockScales<Problem, Shape>", "gemm/row_block_scales.cuh"};
     case GemmScales::kTensor:
     case GemmScales::kRowColumn:  // the epilogue applies these two
@@ -73,7 +75,7 @@ std::string multiply_type(const GroupedGemmSpec& spec) {
 
 ComposedType mainloop_type(const GroupedGemmSpec& spec) {
   const std::string multiply = multiply_type(spec);
-  if (is_gated(spec)) return {"Mainloop", "GatedMainloop", {multiply}};
+  if (is_halved(spec)) return {"Mainloop", "HalvedMainloop", {multiply}};
   if (is_one_chain(spec)) return {"Mainloop", "AccumulatingMainloop", {multiply}};
   return {"Mainloop", "PromotingMainloop", {multiply, "kBlocksPerPromotion"}};
 }
@@ -113,10 +115,8 @@ std::vector<std::string> includes_of(const GroupedGemmSpec& spec) {
   if (is_one_chain(spec)) includes.push_back("gemm/accumulating_mainloop.cuh");
   if (!factors_type(spec).empty()) includes.push_back("gemm/epilogue_scaled.cuh");
   if (spec.bias != GemmBias::kNone) includes.push_back("gemm/epilogue_biased.cuh");
-  if (is_gated(spec)) {
-    includes.push_back("gemm/gated_mainloop.cuh");
-    includes.push_back("gemm/gated_tile.cuh");
-  }
+  if (is_halved(spec)) includes.push_back("gemm/halved_mainloop.cuh");
+  if (is_gated(spec)) includes.push_back("gemm/gated_tile.cuh");
   std::ranges::sort(includes);
   return includes;
 }
@@ -146,7 +146,7 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
   if (is_gated(spec)) {
     constants.push_back(
         float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));
-  } else if (!is_one_chain(spec)) {
+  } else if (!is_one_chain(spec) && !is_halved(spec)) {
     constants.push_back(integer_constant("kBlocksPerPromotion", spec.blocks_per_promotion,
                                          spec.scales == GemmScales::kRowBlock
                                              ? "steps added up before they are scaled"

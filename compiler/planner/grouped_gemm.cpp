@@ -105,6 +105,18 @@ bool wants_cluster(const GroupedGemmSpec& spec, const GroupRows& rows) {
          rows_class(std::max<int64_t>(rows.mean, 1)) >= kLeastClusterRows;
 }
 
+// The widest tiles are the usual choice from this length of the contraction and this mean of rows.
+constexpr int64_t kLeastWidestK = 7168;
+constexpr int64_t kLeastWidestRows = 1024;
+
+// Returns whether the widest tiles are the usual choice. They read A and B from L2 once for more
+// products, and take longer to start and to end: on an H100 1 to 7 % less time with contractions of
+// 7168 and 14336, -5 to 0 % with 4096, -7 to -2 % with 2048 (docs/performance.md).
+bool wants_widest(const GroupedGemmSpec& spec, const GroupRows& rows) {
+  return may_be_widest(spec) && has_blocks(spec) && spec.section_n % kWidestColumns == 0 &&
+         spec.k >= kLeastWidestK && rows_class(std::max<int64_t>(rows.mean, 1)) >= kLeastWidestRows;
+}
+
 // Sets as many stages as fit into shared memory, but at most `most`.
 GroupedGemmSpec with_stages(GroupedGemmSpec spec, int32_t most) {
   spec.stages = most;
@@ -207,6 +219,19 @@ GroupedGemmSpec choose_tiles(GroupedGemmSpec problem) {
   return spec;
 }
 
+bool may_be_widest(const GroupedGemmSpec& spec) {
+  return !spec.is_swapped && spec.b_major == Major::kK && tile_sections(spec) == 1 &&
+         spec.blocks_per_promotion == 1 && spec.section_n >= kWidestColumns;
+}
+
+GroupedGemmSpec with_widest_tiles(GroupedGemmSpec spec) {
+  const int32_t rest = spec.section_n % kWidestColumns;
+  spec.wide_columns = kWidestColumns;
+  spec.wide_tiles = spec.section_n / kWidestColumns;
+  spec.narrow_tiles = static_cast<int32_t>(ceil_div(rest, spec.narrow_columns));
+  return spec;
+}
+
 bool gains_by_clusters(const GroupedGemmSpec& spec) {
   return may_be_clustered(spec) && (spec.wide_tiles > 0 || tile_sections(spec) > 1);
 }
@@ -228,6 +253,7 @@ GroupedGemmSpec choose_spec(const GroupedGemmSpec& problem, const GroupRows& row
   if (may_be_swapped(problem) && rows.mean <= kMostSwappedRows)
     return choose_swapped_tiles(problem, rows.most);
   GroupedGemmSpec spec = choose_tiles(problem);
+  if (wants_widest(spec, rows)) spec = with_widest_tiles(spec);
   if (wants_cluster(spec, rows)) spec.cluster_ctas = 2;
   return spec;
 }
@@ -242,6 +268,10 @@ std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const Grou
   reasons.push_back(spec.is_swapped           ? swapped_tiles_reason(spec)
                     : tile_sections(spec) > 1 ? gated_tiles_reason(spec)
                                               : column_tiles_reason(spec));
+  if (is_halved(spec))
+    reasons.emplace_back(
+        "the halves of a tile's columns are multiplied one after the other: sums of all of them "
+        "leave registers for the partial sums of one half");
   if (spec.cluster_ctas > 1) reasons.emplace_back(kClusterReason);
   if (spec.b_major == Major::kMn)
     reasons.emplace_back(

@@ -54,6 +54,12 @@ inline constexpr std::string_view kClusterReason =
 // sharing B spares.
 bool gains_by_clusters(const GroupedGemmSpec& spec);
 
+// Returns whether a spec of choose_tiles() may have the widest tiles instead.
+bool may_be_widest(const GroupedGemmSpec& spec);
+
+// Covers the columns of such a spec with the widest tiles and, where they end, with narrow ones.
+GroupedGemmSpec with_widest_tiles(GroupedGemmSpec spec);
+
 // Returns sentences that explain the choices of choose_spec().
 std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec);
 

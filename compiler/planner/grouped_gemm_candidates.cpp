@@ -45,6 +45,18 @@ void add_orders(GroupedGemmSpec spec, int64_t most_tiles, CandidateList<GroupedG
   }
 }
 
+// Adds the widest tiles, single and in clusters, in the usual order alone.
+void add_widest(const GroupedGemmSpec& chosen, const GroupRows& rows,
+                CandidateList<GroupedGemmSpec>& list) {
+  if (!may_be_widest(chosen)) return;
+  GroupedGemmSpec spec = with_widest_tiles(chosen);
+  list.add(spec);
+  if (rows_class(std::max<int64_t>(rows.mean, 1)) < kLeastClusterRows) return;
+  if (!gains_by_clusters(spec)) return;
+  spec.cluster_ctas = 2;
+  list.add(spec);
+}
+
 // Adds clusters of two CTAs where most groups have several row tiles: of an odd number of them, one
 // CTA has nothing to do in the last step. Fewer stages are tried in the usual order alone.
 void add_clusters(const GroupedGemmSpec& chosen, const GroupRows& rows, int64_t most_tiles,
@@ -72,6 +84,7 @@ void add_tiles(const GroupedGemmSpec& problem, const GroupRows& rows,
   add_orders(fewer_stages, most_tiles, list);
   for (const GroupedGemmSpec& cover : section_covers(chosen)) add_orders(cover, most_tiles, list);
   add_clusters(chosen, rows, most_tiles, list);
+  add_widest(chosen, rows, list);
   // Only narrow tiles leave room for more stages. These are tried in the usual order alone.
   for (const int32_t more : {1, 2})
     for (GroupedGemmSpec cover : section_covers(chosen)) {
@@ -121,6 +134,7 @@ Choices choices_of(const GroupedGemmSpec& spec) {
                      {"narrow_tiles", spec.narrow_tiles},
                      {"stages", spec.stages},
                      {"band_tiles", spec.band_tiles}};
+  if (spec.wide_columns != kWideColumns) choices["wide_columns"] = spec.wide_columns;
   if (spec.cluster_ctas > 1) choices["cluster_ctas"] = spec.cluster_ctas;
   return choices;
 }

@@ -14,11 +14,12 @@ namespace moejit::compiler {
 std::string problem_name(const GroupedGemmSpec& problem, const GroupRows& rows);
 
 // Returns the choices that a complete spec was made with. The knobs are `wide_tiles` and
-// `narrow_tiles` of a section, `stages`, `band_tiles`, and `cluster_ctas` if there are clusters, or
-// for swapped tiles `tile_rows` and `stages`.
+// `narrow_tiles` of a section, `stages`, `band_tiles`, `wide_columns` if wide tiles have not the
+// usual width, and `cluster_ctas` if there are clusters, or for swapped tiles `tile_rows` and
+// `stages`.
 Choices choices_of(const GroupedGemmSpec& spec);
 
-// Returns the legal specs of a problem, at most 29, each once: first that of choose_spec(), then
+// Returns the legal specs of a problem, at most 31, each once: first that of choose_spec(), then
 // others in the order of the resources that they take.
 std::vector<Candidate<GroupedGemmSpec>> grouped_gemm_candidates(const GroupedGemmSpec& problem,
                                                                 const GroupRows& rows);

@@ -20,21 +20,46 @@ namespace moejit::device {
 template <typename Problem, int32_t kTailRows = 64>
 class EpilogueStoreBf16 {
   static constexpr int32_t kPanelChunks = 64 * 128 / 16;  // 64 rows of 128 bytes
+  // Returns how many of a part's columns are staged at once.
+  MOEJIT_DEVICE static constexpr int32_t staged_columns(int32_t columns) {
+    return columns > kMostStagedColumns ? columns / 2 : columns;
+  }
 
  public:
   template <typename Shape>
   static constexpr int32_t kStagingBytes = Shape::kMathWarpgroups * 64 * 2 *
-                                           (Shape::kTileColumns / Shape::kTileSections);
+                                           staged_columns(Shape::kTileColumns /
+                                                          Shape::kTileSections);
 
   static constexpr bool kHasStorers = false;
 
   // `staging` is the warpgroup's own.
   MOEJIT_DEVICE explicit EpilogueStoreBf16(ptx::SharedPtr<Bytes16> staging) : staging_(staging) {}
 
+  // Finishes the stores. Called before the CTA ends.
+  MOEJIT_DEVICE void finish() const {
+    if (ptx::thread_index() % ptx::kWarpgroupThreads == 0) ptx::wait_tensor_stores<0>();
+  }
+
   // All threads of a math warpgroup. sums [kW / 2], of columns of one section.
   template <int32_t kW, typename Params>
   MOEJIT_DEVICE void run(const Params& params, const GemmTile& tile, const WarpgroupPart& part,
                          const float* sums) const {
+    if constexpr (staged_columns(kW) == kW) {
+      store<kW>(params, tile, part, sums);
+    } else {
+      GemmTile second = tile;
+      second.column += kW / 2;
+      store<kW / 2>(params, tile, part, sums);
+      store<kW / 2>(params, second, part, sums + kW / 4);
+    }
+  }
+
+ private:
+  // Stages and stores all columns of a part.
+  template <int32_t kW, typename Params>
+  MOEJIT_DEVICE void store(const Params& params, const GemmTile& tile, const WarpgroupPart& part,
+                           const float* sums) const {
     const bool is_tail = kTailRows > 0 && part.is_tail;
     const int32_t barrier = 1 + ptx::warp_index() / 4;
     const bool is_leader = ptx::thread_index() % ptx::kWarpgroupThreads == 0;
@@ -61,12 +86,6 @@ class EpilogueStoreBf16 {
     }
   }
 
-  // Finishes the stores. Called before the CTA ends.
-  MOEJIT_DEVICE void finish() const {
-    if (ptx::thread_index() % ptx::kWarpgroupThreads == 0) ptx::wait_tensor_stores<0>();
-  }
-
- private:
   // 16-byte chunk c of row r of a panel lies at chunk c ^ (r % 8) of that row.
   template <int32_t kW>
   MOEJIT_DEVICE static void stage(ptx::SharedPtr<Bytes16> staging, const float* sums) {

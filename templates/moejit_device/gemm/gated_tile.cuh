@@ -24,6 +24,7 @@ struct GatedTileShape {
   static constexpr int32_t kStepBytes = 128;
   static constexpr int32_t kMathWarpgroups = 2;
   static constexpr int32_t kThreads = (kMathWarpgroups + 1) * ptx::kWarpgroupThreads;
+  static constexpr bool kIsSwapped = false;
   static constexpr bool kHasPadTiles = true;
   static constexpr bool kHasEmptyParts = true;
   static constexpr int32_t kClusterCtas = kClusterCtasValue;

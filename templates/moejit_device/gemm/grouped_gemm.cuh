@@ -38,12 +38,18 @@ struct GroupedGemm {
   // them, if any.
   static constexpr bool kWalkerSupplies =
       Scales::kSuppliers == 0 && Scales::kFactorBytes > 0 && !Scales::kIsCopied;
-  using Stages = Pipeline<Shape, Scales::kFactorBytes, kWalkerSupplies ? 1 : Scales::kSuppliers, 0>;
-  static constexpr uint32_t kStaging = align_up<uint32_t>(Stages::kEnd, 1024);
   static constexpr uint32_t kStagingBytes = Epilogue::template kStagingBytes<Shape>;
+  // Four stages of 48 KiB leave nothing for alignment behind their factors.
+  static constexpr bool kStagingIsFirst = Shape::kTileColumns > kMostStagedColumns;
+  static constexpr uint32_t kFirstStage =
+      kStagingIsFirst ? align_up<uint32_t>(kStagingBytes, 1024) : 0;
+  using Stages =
+      Pipeline<Shape, Scales::kFactorBytes, kWalkerSupplies ? 1 : Scales::kSuppliers, kFirstStage>;
+  static constexpr uint32_t kStaging = kStagingIsFirst ? 0 : align_up<uint32_t>(Stages::kEnd, 1024);
+  static constexpr uint32_t kBuffersEnd = kStagingIsFirst ? Stages::kEnd : kStaging + kStagingBytes;
   static constexpr int32_t kStorers = Epilogue::kHasStorers ? Shape::kMathWarpgroups : 0;
-  using Queue = TileQueue<Shape::kMathWarpgroups * 4 + 1 + Scales::kSuppliers + kStorers,
-                          kStaging + kStagingBytes>;
+  using Queue =
+      TileQueue<Shape::kMathWarpgroups * 4 + 1 + Scales::kSuppliers + kStorers, kBuffersEnd>;
   static_assert(2 + Scales::kSuppliers + kStorers <= 4, "the warps of the producer");
 
   static constexpr int32_t kThreads = Shape::kThreads;

@@ -24,6 +24,17 @@ struct NoScales {
     return {};
   }
 
+  template <typename Stages>
+  MOEJIT_DEVICE static Factors half_factors(int32_t) {
+    return {};
+  }
+
+  template <int32_t kHalf>
+  MOEJIT_DEVICE static void promote_half(const ptx::WgmmaSum<128>& partial, Factors factors,
+                                         float* sums) {
+    promote<128>(partial, factors, sums);
+  }
+
   template <int32_t kW>
   MOEJIT_DEVICE static void promote(const ptx::WgmmaSum<kW>& partial, Factors, float* sums) {
 #pragma unroll

@@ -20,6 +20,14 @@ struct RowFactors {
   FactorPair row_32;
 };
 
+// The scales of one step: of the tile's rows r and r + 32, and of its two blocks of B.
+struct StepScales {
+  float row;
+  float row_32;
+  float first;
+  float second;
+};
+
 // kTileSections as in the tile's shape: a second block of B is the next one of the same section, or
 // the same one of the next section.
 template <typename Problem, int32_t kTileSections>
@@ -59,13 +67,30 @@ class RowBlockScaleReader {
   // Calls write(factors) for each step of the tile, one after the other. All lanes.
   template <typename Write>
   MOEJIT_DEVICE void each_step(int32_t k_steps, const Write& write) {
-#pragma unroll 1
-    for (int32_t step = 0; step < k_steps; step += kBatchSteps) batch(step, write);
+    const auto make = [](const StepScales& of) -> RowFactors {
+      return {{ptx::multiply(of.row, of.first), ptx::multiply(of.row, of.second)},
+              {ptx::multiply(of.row_32, of.first), ptx::multiply(of.row_32, of.second)}};
+    };
+    batches(k_steps, make, write);
+  }
+
+  // Calls write(scales) in the same way.
+  template <typename Write>
+  MOEJIT_DEVICE void each_scales(int32_t k_steps, const Write& write) {
+    batches(
+        k_steps, [](const StepScales& of) { return of; }, write);
   }
 
  private:
-  template <typename Write>
-  MOEJIT_DEVICE void batch(int32_t step, const Write& write) {
+  template <typename Make, typename Write>
+  MOEJIT_DEVICE void batches(int32_t k_steps, const Make& make, const Write& write) {
+#pragma unroll 1
+    for (int32_t step = 0; step < k_steps; step += kBatchSteps) batch(step, make, write);
+  }
+
+  // write(make(scales)) of some steps. The next ones' scales are fetched in between.
+  template <typename Make, typename Write>
+  MOEJIT_DEVICE void batch(int32_t step, const Make& make, const Write& write) {
     if (step > 0 && step % kStepsOfB == 0) {
       b_ = next_b_;
       next_b_ = fetch_b();
@@ -75,11 +100,9 @@ class RowBlockScaleReader {
       if (kSteps % kBatchSteps != 0 && step + i >= kSteps) break;
       const float first = ptx::shuffle(b_, step % kStepsOfB + i);
       const float second = ptx::shuffle(b_, step % kStepsOfB + i + kStepsOfB);
-      const RowFactors factors = {
-          {ptx::multiply(a_[0][i], first), ptx::multiply(a_[0][i], second)},
-          {ptx::multiply(a_[1][i], first), ptx::multiply(a_[1][i], second)}};
+      const auto made = make(StepScales{a_[0][i], a_[1][i], first, second});
       fetch_a(i, step + kBatchSteps + i);
-      write(factors);
+      write(made);
     }
   }
 

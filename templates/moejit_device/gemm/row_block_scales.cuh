@@ -29,18 +29,6 @@ class RowBlockScales {
     return choose_by_column<kW>(ptx::load(row), ptx::load(row + 8), split_);
   }
 
-  // Returns the factors of a full stage for a tile with two sections: those of the columns of one
-  // section, which are one block.
-  template <int32_t kW, int32_t kSection, typename Stages>
-  MOEJIT_DEVICE ScaleFactors<kW> section_factors(int32_t stage) const {
-    const auto row = Stages::template factors<FactorPair>(stage) + row_;
-    const FactorPair upper = ptx::load(row);
-    const FactorPair lower = ptx::load(row + 8);
-    const float of_upper = kSection == 0 ? upper.first : upper.second;
-    const float of_lower = kSection == 0 ? lower.first : lower.second;
-    return choose_by_column<kW>({of_upper, of_upper}, {of_lower, of_lower}, 0);
-  }
-
   template <int32_t kW>
   MOEJIT_DEVICE static void promote(const ptx::WgmmaSum<kW>& partial,
                                     const ScaleFactors<kW>& factors, float* sums) {

@@ -64,6 +64,9 @@ struct ColumnHalf {
   }
 };
 
+// Where tiles have more columns, results are staged half after half, before the ring of stages.
+inline constexpr int32_t kMostStagedColumns = 192;
+
 // Tiles of 128 rows and, per section of D's columns, kWideTiles of kWideColumns, then kNarrowTiles
 // of kNarrowColumns: two widths, because the last wide tile would mostly be empty. A tile with no
 // more than kTailRows rows, 64 or none, is a tail, unless it is narrow beside wide ones: few tiles

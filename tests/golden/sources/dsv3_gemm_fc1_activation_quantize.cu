@@ -4,10 +4,10 @@
 //   sections=2 section_n=2048 k=7168 column_tiles=16x128 tile_sections=2 activation=swiglu
 //   epsilon=1e-10 stages=4 blocks_per_promotion=1
 #include "moejit_device/gemm/epilogue_activation_quantize.cuh"
-#include "moejit_device/gemm/gated_mainloop.cuh"
 #include "moejit_device/gemm/gated_tile.cuh"
 #include "moejit_device/gemm/grouped_gemm.cuh"
-#include "moejit_device/gemm/row_block_scales.cuh"
+#include "moejit_device/gemm/halved_mainloop.cuh"
+#include "moejit_device/gemm/halved_row_block_scales.cuh"
 #include "moejit_device/gemm/row_group_scheduler.cuh"
 #include "moejit_device/params/grouped_gemm_params.h"
 
@@ -34,13 +34,13 @@ struct Activation {
 
 using Problem = RowGroupProblem<kGroups, kSections, kSectionN, kK, kStepElements>;
 using Shape = GatedTileShape<kSectionN, kStages>;
-using Mainloop = GatedMainloop<MultiplyE4m3>;
+using Mainloop = HalvedMainloop<MultiplyE4m3>;
 using Kernel = GroupedGemm<Shape, RowGroupScheduler<Problem, Shape>, Mainloop,
-                           RowBlockScales<Problem, Shape>,
+                           HalvedRowBlockScales<Problem, Shape>,
                            EpilogueActivationQuantize<Problem, Activation, kEpsilonBits>>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_gemm_fc1_activation_quantize_swiglu_e4m3_e4m3_128x256x128_44cbc69d,
+              moejit_gemm_fc1_activation_quantize_swiglu_e4m3_e4m3_128x256x128_a6fab4b7,
               GroupedGemmParams) {
   Kernel::run(params);
 }

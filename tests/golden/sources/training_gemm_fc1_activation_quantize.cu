@@ -3,12 +3,12 @@
 //   columns of a row
 // grouped_gemm operands=F8_E4M3 scales=row_block epilogue=store_and_activation_quantize
 //   local_experts=8 sections=2 section_n=2048 k=7168 column_tiles=16x128 tile_sections=2
-//   activation=swiglu epsilon=1e-10 stages=3 cluster_ctas=2 blocks_per_promotion=1
+//   activation=swiglu epsilon=1e-10 stages=4 cluster_ctas=2 blocks_per_promotion=1
 #include "moejit_device/gemm/epilogue_activation_quantize.cuh"
-#include "moejit_device/gemm/gated_mainloop.cuh"
 #include "moejit_device/gemm/gated_tile.cuh"
 #include "moejit_device/gemm/grouped_gemm.cuh"
-#include "moejit_device/gemm/row_block_scales.cuh"
+#include "moejit_device/gemm/halved_mainloop.cuh"
+#include "moejit_device/gemm/halved_row_block_scales.cuh"
 #include "moejit_device/gemm/row_group_scheduler.cuh"
 #include "moejit_device/params/grouped_gemm_params.h"
 
@@ -19,7 +19,7 @@ constexpr int32_t kSections = 2;                // stacked matrices in B, as gat
 constexpr int32_t kSectionN = 2048;             // columns of D from each
 constexpr int32_t kK = 7168;                    // contraction
 constexpr int32_t kStepElements = 128;          // elements of it in a stage
-constexpr int32_t kStages = 3;                  // steps of the contraction in shared memory
+constexpr int32_t kStages = 4;                  // steps of the contraction in shared memory
 constexpr int32_t kClusterCtas = 2;             // CTAs that share B, with tiles below each other
 constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10: the smallest amax of a scale
 
@@ -36,13 +36,13 @@ struct Activation {
 
 using Problem = RowGroupProblem<kGroups, kSections, kSectionN, kK, kStepElements>;
 using Shape = GatedTileShape<kSectionN, kStages, kClusterCtas>;
-using Mainloop = GatedMainloop<MultiplyE4m3>;
+using Mainloop = HalvedMainloop<MultiplyE4m3>;
 using Kernel = GroupedGemm<Shape, RowGroupScheduler<Problem, Shape>, Mainloop,
-                           RowBlockScales<Problem, Shape>,
+                           HalvedRowBlockScales<Problem, Shape>,
                            EpilogueStoreAndActivationQuantize<Problem, Activation, kEpsilonBits>>;
 
 MOEJIT_CLUSTER_KERNEL(kClusterCtas, Kernel::kThreads, Kernel::kCtasPerSm,
-                      moejit_gemm_fc1_activation_quantize_swiglu_e4m3_e4m3_128x256x128_8e093d98,
+                      moejit_gemm_fc1_activation_quantize_swiglu_e4m3_e4m3_128x256x128_765beb35,
                       GroupedGemmParams) {
   Kernel::run(params);
 }

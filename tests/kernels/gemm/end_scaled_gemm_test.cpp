@@ -143,6 +143,11 @@ std::vector<EndScaledKind> kinds() {
        .has_clusters = true},
       {.scales = GemmScales::kTensor, .is_a_e5m2 = true, .has_clusters = true},
       {.scales = GemmScales::kRowColumn, .has_clusters = true},
+      {.scales = GemmScales::kTensor, .is_widest = true},
+      {.scales = GemmScales::kRowColumn,
+       .accumulation = GemmAccumulation::kFast,
+       .is_widest = true},
+      {.scales = GemmScales::kNone, .is_widest = true},
       {.scales = GemmScales::kNone, .b_major = compiler::Major::kMn},
       {.scales = GemmScales::kTensor, .is_bf16 = true},
       {.scales = GemmScales::kTensor, .is_swapped = true, .is_bf16 = true},
@@ -180,10 +185,10 @@ TEST_P(EndScaledGemm, GivesARowTheSameBitsWhereverItLies) {
 }
 
 std::string name_of(const ::testing::TestParamInfo<EndScaledKind>& kind) {
-  return fmt::format("{}{}{}{}{}{}", to_string(kind.param.scales),
+  return fmt::format("{}{}{}{}{}{}{}", to_string(kind.param.scales),
                      kind.param.accumulation == GemmAccumulation::kFast ? "_fast" : "",
                      kind.param.has_clusters ? "_clusters" : "",
-                     kind.param.is_swapped ? "_swapped" : "",
+                     kind.param.is_widest ? "_widest" : "", kind.param.is_swapped ? "_swapped" : "",
                      kind.param.b_major == compiler::Major::kMn ? "_mn_major" : "",
                      kind.param.is_a_e5m2 ? "_e5m2"
                      : kind.param.is_bf16 ? "_bf16"

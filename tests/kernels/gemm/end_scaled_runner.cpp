@@ -238,6 +238,7 @@ GroupedGemmSpec EndScaledGemmTest::problem(const EndScaledKind& kind, int32_t ex
   EXPECT_TRUE(succeeded(compiler::check_grouped_gemm(problem)));
   GroupedGemmSpec spec = kind.is_swapped ? compiler::choose_swapped_tiles(problem, largest_group)
                                          : compiler::choose_tiles(problem);
+  if (kind.is_widest && compiler::may_be_widest(spec)) spec = compiler::with_widest_tiles(spec);
   if (kind.has_clusters) spec.cluster_ctas = 2;
   return spec;
 }

@@ -35,6 +35,7 @@ struct EndScaledKind {
   bool is_a_e5m2 = false;
   bool is_bf16 = false;       // kTensor: whether operands are bf16
   bool has_clusters = false;  // whether two CTAs share B
+  bool is_widest = false;     // whether tiles have 256 columns, from 256 columns on
 };
 
 // A fixture for grouped GEMMs whose scales, if any, are applied at the end.

@@ -2,6 +2,9 @@
 // The grouped GEMM against the CPU reference, bit for bit, and the same bits for a row whatever
 // surrounds it.
 
+#include "compiler/planner/grouped_gemm.h"
+
+#include "compiler/support/integer.h"
 #include "runtime/reference/number_formats.h"
 #include "tests/kernels/gemm/gemm_runner.h"
 
@@ -16,8 +19,9 @@ using reference::block_count;
 using reference::QuantizedRows;
 using reference::QuantizedWeights;
 
-// With tiles of 128 rows, by single CTAs or by clusters of two, or with swapped ones.
-enum class Tiles { k128Rows, kClusters, kSwapped };
+// With tiles of 128 rows, by single CTAs or by clusters of two, the same of 256 columns, or with
+// swapped ones.
+enum class Tiles { k128Rows, kClusters, kWidest, kWidestInClusters, kSwapped };
 
 class GroupedGemm : public GemmTest, public ::testing::WithParamInterface<Tiles> {
  protected:
@@ -26,7 +30,18 @@ class GroupedGemm : public GemmTest, public ::testing::WithParamInterface<Tiles>
                                  int32_t sharing = 1) {
     if (is_swapped()) return swapped_problem(experts, sections, section_n, k, sharing);
     GroupedGemmSpec spec = GemmTest::problem(experts, sections, section_n, k, sharing);
-    if (GetParam() == Tiles::kClusters) spec.cluster_ctas = 2;
+    const bool is_widest = GetParam() == Tiles::kWidest || GetParam() == Tiles::kWidestInClusters;
+    // They have no partial sums of two blocks.
+    if (is_widest && sharing == 1) spec = of_widest_tiles(spec);
+    if (GetParam() == Tiles::kClusters || GetParam() == Tiles::kWidestInClusters)
+      spec.cluster_ctas = 2;
+    return spec;
+  }
+  // Covers any number of columns with tiles of 256 alone, also where the planner would not.
+  static GroupedGemmSpec of_widest_tiles(GroupedGemmSpec spec) {
+    spec.wide_columns = compiler::kWidestColumns;
+    spec.wide_tiles = static_cast<int32_t>(ceil_div(spec.section_n, spec.wide_columns));
+    spec.narrow_tiles = 0;
     return spec;
   }
 
@@ -180,10 +195,17 @@ TEST_P(GroupedGemm, GivesARowTheSameBitsWhereverItLies) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiles, GroupedGemm,
-                         ::testing::Values(Tiles::k128Rows, Tiles::kClusters, Tiles::kSwapped),
+                         ::testing::Values(Tiles::k128Rows, Tiles::kClusters, Tiles::kWidest,
+                                           Tiles::kWidestInClusters, Tiles::kSwapped),
                          [](const auto& tiles) {
-                           if (tiles.param == Tiles::kClusters) return "OfClusters";
-                           return tiles.param == Tiles::kSwapped ? "Swapped" : "Of128Rows";
+                           switch (tiles.param) {
+                             case Tiles::k128Rows: return "Of128Rows";
+                             case Tiles::kClusters: return "OfClusters";
+                             case Tiles::kWidest: return "Widest";
+                             case Tiles::kWidestInClusters: return "WidestInClusters";
+                             case Tiles::kSwapped: return "Swapped";
+                           }
+                           return "";
                          });
 
 using ColumnTiles = GemmTest;
@@ -193,6 +215,18 @@ TEST_F(ColumnTiles, AreRightInBothWidths) {
   ASSERT_EQ(spec.wide_tiles, 1);
   ASSERT_EQ(spec.narrow_tiles, 2);
   expect_exact(spec, splits({65, 10, 128}, 16));
+}
+
+// Rounds of the ring that the main loop knows, and others; parts of tails in either half.
+TEST_F(ColumnTiles, AreRightInTheWidestAndNarrow) {
+  for (const int32_t k : {272, 1024, 1152}) {
+    SCOPED_TRACE(k);
+    const GroupedGemmSpec spec = compiler::with_widest_tiles(problem(3, 1, 640, k));
+    ASSERT_EQ(spec.wide_tiles, 2);
+    ASSERT_EQ(spec.narrow_tiles, 1);
+    expect_exact(spec, splits({65, 10, 128}, 16));
+    expect_exact(spec, splits({257, 64, 1}, 1));
+  }
 }
 
 TEST_F(ColumnTiles, AreRightIfAllAreNarrow) {

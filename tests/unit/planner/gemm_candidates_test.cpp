@@ -12,7 +12,7 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr std::size_t kMost = 29;
+constexpr std::size_t kMost = 31;
 
 // Shapes of published models, a shape nobody has, and one tile.
 const std::vector<GroupedGemmSpec> kProblems = {
@@ -114,6 +114,32 @@ TEST(GemmCandidates, OfManyRowsHaveAllBandsAndCovers) {
     EXPECT_EQ(has(with(with(wide, "stages", 3), "cluster_ctas", 2)), band == 16);
     EXPECT_FALSE(has(with(with(narrow, "stages", 4), "cluster_ctas", 2)));
   }
+}
+
+// Once each, single and in clusters, and not where two blocks are one partial sum.
+TEST(GemmCandidates, HaveTheWidestTilesOfKMajorOperands) {
+  const auto count = [](const GroupedGemmSpec& problem, int64_t ctas) {
+    return std::ranges::count_if(
+        grouped_gemm_candidates(problem, {4096, 8192}), [&](const auto& candidate) {
+          const Choices& choices = candidate.choices;
+          return choices.contains("wide_columns") && choices.at("wide_columns") == 256 &&
+                 candidate.spec.cluster_ctas == ctas && candidate.spec.wide_tiles == 10 &&
+                 candidate.spec.narrow_tiles == 1;
+        });
+  };
+  const GroupedGemmSpec problem{.local_experts = 8, .section_n = 2688, .k = 4096};
+  EXPECT_EQ(count(problem, 1), 1);
+  EXPECT_EQ(count(problem, 2), 1);
+  GroupedGemmSpec shared = problem, narrow = problem, bf16 = problem;
+  shared.blocks_per_promotion = 2;
+  narrow.section_n = 248;
+  bf16.operands = DType::kBF16;
+  bf16.scales = GemmScales::kNone;
+  EXPECT_EQ(count(shared, 1), 0);
+  EXPECT_EQ(count(narrow, 1), 0);
+  EXPECT_EQ(count(bf16, 1), 1);
+  bf16.b_major = Major::kMn;
+  EXPECT_EQ(count(bf16, 1), 0);
 }
 
 // A group of 430 rows is of the class of 362, one of 431 of the class of 512.

@@ -96,6 +96,29 @@ TEST(GroupedGemmTiles, HaveOneWidthWhereTheContractionIsShort) {
   EXPECT_EQ(choose_tiles(unscaled).narrow_tiles, 1);
 }
 
+TEST(GroupedGemmTiles, AreTheWidestForLongContractionsOfManyRows) {
+  const GroupedGemmSpec problem{.local_experts = 8, .section_n = 2048, .k = 7168};
+  const auto widths = [](const GroupedGemmSpec& spec, int64_t mean) {
+    const GroupedGemmSpec chosen = choose_spec(spec, {.mean = mean, .most = 8 * mean});
+    return std::pair(chosen.wide_columns, chosen.wide_tiles);
+  };
+  EXPECT_EQ(widths(problem, 4096), std::pair(256, 8));
+  EXPECT_EQ(widths(problem, 1024), std::pair(256, 8));
+  EXPECT_EQ(widths(problem, 512), std::pair(192, 10));
+  GroupedGemmSpec shorter = problem, ragged = problem, shared = problem, end_scaled = problem;
+  shorter.k = 7152;
+  ragged.section_n = 2176;
+  shared.blocks_per_promotion = 2;
+  end_scaled.scales = GemmScales::kTensor;
+  for (const GroupedGemmSpec& spec : {shorter, ragged, shared, end_scaled})
+    EXPECT_EQ(widths(spec, 4096).first, 192) << to_string(spec);
+  const GroupedGemmSpec chosen = choose_spec(problem, {.mean = 4096, .most = 8192});
+  EXPECT_EQ(chosen.stages, 4);
+  EXPECT_LE(launch_shape(chosen).shared_bytes, Target{}.shared_memory_bytes);
+  EXPECT_NE(tile_reasons(problem, chosen)[1].find("multiplied one after the other"),
+            std::string::npos);
+}
+
 TEST(GroupedGemmTiles, ShareBInClustersWhereItIsLargeAndGroupsAre) {
   const GroupedGemmSpec problem{.local_experts = 8, .section_n = 6144, .k = 4096};  // 24 MiB
   const auto ctas = [](const GroupedGemmSpec& spec, int64_t mean) {
