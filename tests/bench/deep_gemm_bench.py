@@ -14,7 +14,8 @@ multiples of 128. FLOPs are those of real rows.
 For each case the GPU is heated with moejit's usual choices. Then rounds begin: a block of back-to-back launches of each
 variant, as CUDA graphs, in random order. At the power limit a block has to last until the clock is that of its kernel;
 15 ms are not enough. A ratio is DeepGEMM's time by the variant's in the same round; its median, least and greatest are
-printed. All use one set of operands, since a set, with the result, is several times as large as the L2 cache. Longer
+printed. All use one set of operands and one place for results, since a set is several times as large as the L2 cache, and
+a result elsewhere in memory changes a time by up to 3 %. Longer
 blocks follow, there and back again, for the energy of a FLOP: clock and power of a block are those that NVML tells
 while it runs, power from the steps of its energy counter. Results of moejit and DeepGEMM are compared (relative
 Frobenius norm), those of moejit's variants bit for bit. Kernels are compiled before, in processes of their own.
@@ -50,17 +51,15 @@ MOST_ERROR = 0.01  # of results: both add in float32 and round to bf16
 
 
 def variants_of(data, settings):
-    """Returns what is timed by name, functions that launch once, and the tensors that they write."""
+    """Returns what is timed by name, functions that launch once, and views of the one result that they write."""
     import deep_gemm
     tensors = data.tensors()
-    result = tensors.pop("d")
     calls, results = {}, {}
 
     def add(name, tuning):
         operation = data.case.operation("cuda:sm_90a", tuning).prepare()
-        own = dict(tensors, d=result.clone())
-        calls[name] = lambda: operation.run(own, stream=torch.cuda.current_stream().cuda_stream)
-        results[name] = own["d"]
+        calls[name] = lambda: operation.run(tensors, stream=torch.cuda.current_stream().cuda_stream)
+        results[name] = tensors["d"]
         return operation.info.plan_digest
 
     usual = add("usual", [])
@@ -74,12 +73,15 @@ def measure(case, settings, watch, order):
     """Returns the result of a case."""
     data = deep_gemm_cases.Data(case, torch.device("cuda"))
     calls, results = variants_of(data, settings)
-    for call in calls.values():
+    for name, call in calls.items():
+        results[name].fill_(torch.nan)
         call()
+        results[name] = results[name].clone()
     found = {"name": case.name, "groups": case.groups, "rows": sum(case.counts()), "n": case.n, "k": case.k,
              "flops": case.flops, "error": data.relative_error(results["usual"], results["DeepGEMM"])}
     if "tuned" in calls:
         found["tuned_same_bits"] = torch.equal(results["usual"].view(torch.int16), results["tuned"].view(torch.int16))
+    results.clear()
     blocks, energy = deep_gemm_rounds.run(calls, settings, watch, order)
     found["variants"] = deep_gemm_rounds.summarize(blocks, energy, case.flops)
     return {**found, "blocks": blocks, "energy_blocks": energy}

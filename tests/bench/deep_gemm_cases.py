@@ -125,6 +125,7 @@ class Data:
         for group, (start, count) in enumerate(zip(self.starts, case.counts())):
             group_of_row[start:start + count] = group
         self.group_of_row = group_of_row.to(device)
+        self._results = None
         if is_random:
             self._fill()
 
@@ -158,7 +159,11 @@ class Data:
                 "offs": torch.tensor(starts, dtype=torch.int32, device=self.device), "d": self.result(starts[-1])}
 
     def result(self, rows):
-        return torch.full((rows, self.case.n), torch.nan, dtype=torch.bfloat16, device=self.device)
+        """Returns the first rows of the one result that all calls write."""
+        if self._results is None:
+            most = max(self.starts[-1], self.case.starts(self.case.splits_alignment)[-1])
+            self._results = torch.full((most, self.case.n), torch.nan, dtype=torch.bfloat16, device=self.device)
+        return self._results[:rows]
 
     def call_of_deep_gemm(self, deep_gemm):
         """Returns a call of DeepGEMM, and the tensor that it writes. The scales of rows are in the layout it wants."""
