@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/simulator/clock.h"
+#include "runtime/simulator/wgmma_arithmetic.h"
 
 #include <array>
 #include <cstdint>
@@ -44,7 +45,7 @@ struct Warpgroup {
 
 // Memory that one WGMMA works in.
 struct WgmmaBuffers {
-  alignas(64) std::array<std::byte, sim::kWgmmaScratchBytes> scratch;
+  alignas(64) std::array<std::byte, kWgmmaScratchBytes> scratch;
   alignas(64) std::array<unsigned char, 64 * 32> a;
   alignas(64) std::array<unsigned char, 256 * 32> b;
 };

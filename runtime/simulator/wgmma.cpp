@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simulator/cta.h"
 #include "runtime/simulator/site_format.h"
+#include "runtime/simulator/wgmma_arithmetic.h"
 
 #include <cstring>
 #include <fmt/core.h>
@@ -51,7 +52,7 @@ MatrixOperand Cta::operand_of(uint64_t descriptor, const char* name, bool is_mn_
 }
 
 MatrixOperand Cta::a_of(const sim::WgmmaLane& lane, sim::Site site) {
-  return operand_of(lane.a, "A", lane.is_a_mn_major, sim::kWgmmaRows, site);
+  return operand_of(lane.a, "A", lane.is_a_mn_major, kWgmmaRows, site);
 }
 
 MatrixOperand Cta::b_of(const sim::WgmmaLane& lane, sim::Site site) {
@@ -67,7 +68,8 @@ void Cta::check_lanes(const Warpgroup& group, sim::Site site) {
     const int32_t thread = first_thread + static_cast<int32_t>(i);
     if (lane->a != first->a || lane->b != first->b || lane->accumulate != first->accumulate ||
         lane->is_a_mn_major != first->is_a_mn_major ||
-        lane->is_b_mn_major != first->is_b_mn_major || lane->multiply != first->multiply) {
+        lane->is_b_mn_major != first->is_b_mn_major || lane->columns != first->columns ||
+        lane->a_format != first->a_format || lane->b_format != first->b_format) {
       std::string what = fmt::format("passes other operands to wgmma than thread {}", first_thread);
       report_of(thread, site, what);
     }
@@ -155,11 +157,14 @@ void Cta::carry_out_next(Warpgroup& group) {
   const int32_t cta = cta_of(index * sim::kWarpgroupThreads);
   gather(a_of(next.lane, next.site), cta, buffers.a.data());
   gather(b_of(next.lane, next.site), cta, buffers.b.data());
-  next.lane.multiply({.a = buffers.a.data(),
-                      .b = buffers.b.data(),
-                      .sums = next.sums.data(),
-                      .accumulate = next.lane.accumulate,
-                      .scratch = buffers.scratch.data()});
+  const MultiplyWgmma multiply =
+      wgmma_arithmetic(next.lane.a_format, next.lane.b_format, vector_level());
+  multiply({.a = buffers.a.data(),
+            .b = buffers.b.data(),
+            .columns = next.lane.columns,
+            .sums = next.sums.data(),
+            .accumulate = next.lane.accumulate,
+            .scratch = buffers.scratch.data()});
 }
 
 void Cta::fence_wgmma(sim::Site site) {

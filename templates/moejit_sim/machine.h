@@ -14,7 +14,7 @@
 
 namespace moejit::sim {
 
-inline constexpr uint32_t kMachineVersion = 8;
+inline constexpr uint32_t kMachineVersion = 9;
 inline constexpr uintptr_t kSlabBytes = uintptr_t{1} << 27;
 // Shared addresses do not start at 0, as on the hardware, where the system keeps the first KiB.
 inline constexpr uint32_t kSharedBase = 1024;
@@ -76,16 +76,12 @@ struct SumState {
   Site issued{};             // the last one
 };
 
-// The operands of a WGMMA as numbers in memory: rows of 32 bytes, unswizzled.
-struct WgmmaOperands {
-  const unsigned char* a;  // [64][32]
-  const unsigned char* b;  // [columns][32]
-  float* const* sums;      // of the 128 threads
-  bool accumulate;
-  void* scratch;  // kWgmmaScratchBytes, 64-byte aligned
+// The formats of WGMMA's operands: either is one of 8 bits, or both are kBf16.
+enum class OperandFormat : uint32_t {
+  kE4m3,
+  kE5m2,
+  kBf16,
 };
-inline constexpr int32_t kWgmmaRows = 64;
-inline constexpr uint64_t kWgmmaScratchBytes = (64 + 256) * 32 * sizeof(double);
 
 // A WGMMA as one thread issues it.
 struct WgmmaLane {
@@ -94,10 +90,11 @@ struct WgmmaLane {
   uint64_t a;  // descriptors
   uint64_t b;
   int32_t columns;
+  OperandFormat a_format;
+  OperandFormat b_format;
   bool accumulate;
   bool is_a_mn_major;
   bool is_b_mn_major;
-  void (*multiply)(const WgmmaOperands&);
 };
 
 struct Machine;

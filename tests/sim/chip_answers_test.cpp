@@ -6,7 +6,7 @@
 #include "tests/sim/support/chip_answers.h"
 
 #include "runtime/reference/tensor_core.h"
-#include "templates/moejit_sim/wgmma_product.h"
+#include "runtime/simulator/wgmma_arithmetic.h"
 
 #include <algorithm>
 #include <array>
@@ -22,19 +22,11 @@ constexpr int64_t kChainBytes = 128;
 constexpr int32_t kColumns = 16;
 
 using reference::OperandFormat;
-using Multiply = void (*)(const sim::WgmmaOperands&);
+using runtime::VectorLevel;
 
-template <typename A>
-Multiply multiply_of(OperandFormat b) {
-  return b == OperandFormat::kE4m3 ? &sim::multiply_wgmma<A, sim::WgmmaE4m3, kColumns>
-                                   : &sim::multiply_wgmma<A, sim::WgmmaE5m2, kColumns>;
-}
-
-Multiply multiply_of(OperandFormat a, OperandFormat b) {
-  if (a == OperandFormat::kBf16)
-    return &sim::multiply_wgmma<sim::WgmmaBf16, sim::WgmmaBf16, kColumns>;
-  return a == OperandFormat::kE4m3 ? multiply_of<sim::WgmmaE4m3>(b)
-                                   : multiply_of<sim::WgmmaE5m2>(b);
+sim::OperandFormat simulated_format(OperandFormat format) {
+  if (format == OperandFormat::kBf16) return sim::OperandFormat::kBf16;
+  return format == OperandFormat::kE4m3 ? sim::OperandFormat::kE4m3 : sim::OperandFormat::kE5m2;
 }
 
 // The sums of a warpgroup, where its threads hold them.
@@ -66,20 +58,23 @@ std::vector<unsigned char> step_of(const std::vector<uint8_t>& matrix, int64_t r
   return step;
 }
 
-// Returns the bits that the simulator makes of the bytes [first, last) of the rows.
+// Returns the bits that the simulator makes of the bytes [first, last) of the rows, at a level.
+template <VectorLevel kLevel>
 std::vector<uint32_t> simulated(const ChipAnswer& asked, const std::vector<uint32_t>& before,
                                 int64_t first, int64_t last) {
-  alignas(64) static std::array<std::byte, sim::kWgmmaScratchBytes> scratch;
+  alignas(64) static std::array<std::byte, runtime::kWgmmaScratchBytes> scratch;
   Warpgroup group;
   for (std::size_t i = 0; i < before.size(); ++i)
     group.sum(static_cast<int64_t>(i) / asked.columns, static_cast<int64_t>(i) % asked.columns) =
         std::bit_cast<float>(before[i]);
-  const Multiply multiply = multiply_of(asked.a_format, asked.b_format);
+  const runtime::MultiplyWgmma multiply = runtime::wgmma_arithmetic(
+      simulated_format(asked.a_format), simulated_format(asked.b_format), kLevel);
   for (int64_t k = first; k < last; k += kStepBytes) {
-    const auto a = step_of(asked.a, asked.row_bytes, k, sim::kWgmmaRows);
+    const auto a = step_of(asked.a, asked.row_bytes, k, runtime::kWgmmaRows);
     const auto b = step_of(asked.b, asked.row_bytes, k, kColumns);
     multiply({.a = a.data(),
               .b = b.data(),
+              .columns = kColumns,
               .sums = group.pointers(),
               .accumulate = true,
               .scratch = scratch.data()});
@@ -160,7 +155,12 @@ void expect_answers(const std::string& file, const Chain& chain) {
 
 // Every format, sums of any size before, NaN, infinities, and the ends of fp32.
 TEST(ChipAnswers, AreWhatTheSimulatorComputesForInstructions) {
-  expect_answers("instructions.bin", simulated);
+  expect_answers("instructions.bin", simulated<VectorLevel::kBaseline>);
+}
+
+TEST(ChipAnswers, AreWhatTheSimulatorComputesForInstructionsWithAvx2) {
+  if (runtime::vector_level() != VectorLevel::kAvx2) GTEST_SKIP() << "this processor has no AVX2";
+  expect_answers("instructions.bin", simulated<VectorLevel::kAvx2>);
 }
 
 TEST(ChipAnswers, AreWhatTheReferenceComputesForInstructions) {
@@ -169,7 +169,12 @@ TEST(ChipAnswers, AreWhatTheReferenceComputesForInstructions) {
 
 // Chains of up to 2048 products, whole and in parts of 128.
 TEST(ChipAnswers, AreWhatTheSimulatorComputesForProductsOfALibrary) {
-  expect_answers("library.bin", simulated);
+  expect_answers("library.bin", simulated<VectorLevel::kBaseline>);
+}
+
+TEST(ChipAnswers, AreWhatTheSimulatorComputesForProductsOfALibraryWithAvx2) {
+  if (runtime::vector_level() != VectorLevel::kAvx2) GTEST_SKIP() << "this processor has no AVX2";
+  expect_answers("library.bin", simulated<VectorLevel::kAvx2>);
 }
 
 TEST(ChipAnswers, AreWhatTheReferenceComputesForProductsOfALibrary) {

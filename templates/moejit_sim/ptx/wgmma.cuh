@@ -2,12 +2,13 @@
 #pragma once
 
 // Simulator's version of moejit_device/ptx/wgmma.cuh. A WGMMA is issued here and carried out by the
-// simulator at some time before the wait, which calls multiply_wgmma() for the arithmetic.
+// simulator at some time before the wait.
 
 #include "moejit_device/ptx/memory.cuh"
-#include "moejit_sim/wgmma_product.h"
 
 namespace moejit::device::ptx {
+
+using sim::OperandFormat;
 
 enum class Major { kK, kMn };
 
@@ -89,19 +90,23 @@ struct WgmmaSumParts {
   MOEJIT_DEVICE static void wait(WgmmaSum<kN>& sum) {
     sum.state_.is_readable = sum.state_.is_defined && sum.state_.in_flight == 0;
   }
-  template <typename A, typename B, Major kA = Major::kK, Major kB = Major::kK, int32_t kN>
+  template <OperandFormat kFormatA, OperandFormat kFormatB, Major kA = Major::kK,
+            Major kB = Major::kK, int32_t kN>
   MOEJIT_DEVICE static void issue(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
                                   bool accumulate, Site site) {
     static_assert(kIsWgmmaShape<kN>, "the device has no such instruction");
+    static_assert((kFormatA == OperandFormat::kBf16) == (kFormatB == OperandFormat::kBf16),
+                  "operands of 8 bits, or both of 16");
     const sim::WgmmaLane own{.sums = sum.value_,
                              .state = &sum.state_,
                              .a = a.bits,
                              .b = b.bits,
                              .columns = kN,
+                             .a_format = kFormatA,
+                             .b_format = kFormatB,
                              .accumulate = accumulate,
                              .is_a_mn_major = kA == Major::kMn,
-                             .is_b_mn_major = kB == Major::kMn,
-                             .multiply = &sim::multiply_wgmma<A, B, kN>};
+                             .is_b_mn_major = kB == Major::kMn};
     Machine* m = machine();
     m->calls->issue_wgmma(m, &own, site);
   }
@@ -173,13 +178,13 @@ MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kA>& a, WgmmaSum<kB>& b, WgmmaSum<kC>& c,
 template <int32_t kN>
 MOEJIT_DEVICE void wgmma_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
                               bool accumulate, Site site = Site::here()) {
-  WgmmaSumParts::issue<sim::WgmmaE4m3, sim::WgmmaE4m3>(sum, a, b, accumulate, site);
+  WgmmaSumParts::issue<OperandFormat::kE4m3, OperandFormat::kE4m3>(sum, a, b, accumulate, site);
 }
 
 template <int32_t kN>
 MOEJIT_DEVICE void wgmma_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
                               bool accumulate, Site site = Site::here()) {
-  WgmmaSumParts::issue<sim::WgmmaBf16, sim::WgmmaBf16>(sum, a, b, accumulate, site);
+  WgmmaSumParts::issue<OperandFormat::kBf16, OperandFormat::kBf16>(sum, a, b, accumulate, site);
 }
 
 template <int32_t kN>
@@ -194,16 +199,16 @@ template <int32_t kN>
 MOEJIT_DEVICE void wgmma_rows_e5m2_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
                                         bool accumulate, Site site = Site::here()) {
   for (int32_t k = 0; k < 4; ++k) {
-    WgmmaSumParts::issue<sim::WgmmaE5m2, sim::WgmmaE4m3>(sum, a + 32 * k, b + 32 * k,
-                                                         accumulate || k > 0, site);
+    WgmmaSumParts::issue<OperandFormat::kE5m2, OperandFormat::kE4m3>(sum, a + 32 * k, b + 32 * k,
+                                                                     accumulate || k > 0, site);
   }
 }
 template <int32_t kN>
 MOEJIT_DEVICE void wgmma_rows_e4m3_e5m2(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
                                         bool accumulate, Site site = Site::here()) {
   for (int32_t k = 0; k < 4; ++k) {
-    WgmmaSumParts::issue<sim::WgmmaE4m3, sim::WgmmaE5m2>(sum, a + 32 * k, b + 32 * k,
-                                                         accumulate || k > 0, site);
+    WgmmaSumParts::issue<OperandFormat::kE4m3, OperandFormat::kE5m2>(sum, a + 32 * k, b + 32 * k,
+                                                                     accumulate || k > 0, site);
   }
 }
 
@@ -213,7 +218,7 @@ MOEJIT_DEVICE void wgmma_steps_bf16(WgmmaSum<kN>& sum, MatrixDescriptor a, Matri
   constexpr int32_t kStepA = kA == Major::kMn ? 2048 : 32;
   constexpr int32_t kStepB = kB == Major::kMn ? 2048 : 32;
   for (int32_t k = 0; k < 4; ++k) {
-    WgmmaSumParts::issue<sim::WgmmaBf16, sim::WgmmaBf16, kA, kB>(
+    WgmmaSumParts::issue<OperandFormat::kBf16, OperandFormat::kBf16, kA, kB>(
         sum, a + kStepA * k, b + kStepB * k, accumulate || k > 0, site);
   }
 }

@@ -6,7 +6,8 @@
 
 #include <cstdint>
 
-namespace moejit::sim {
+namespace moejit::runtime {
+namespace {  // product.h says why
 
 typedef signed char Bytes32 __attribute__((vector_size(32)));
 typedef int16_t Shorts16 __attribute__((vector_size(32)));
@@ -92,4 +93,5 @@ struct WgmmaBf16 {
   }
 };
 
-}  // namespace moejit::sim
+}  // namespace
+}  // namespace moejit::runtime

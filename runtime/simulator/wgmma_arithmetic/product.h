@@ -11,11 +11,15 @@
 // Here 8 columns are the lanes of a vector. Cut at 2^(E - F), a product is an integer below
 // 2^(F + 2): a is multiplied by 2^(F - E), then by b, which is exact, and the conversion to
 // integers cuts. Exponents are compared by themselves, in short integers.
+//
+// Several files compile this, each for other instructions of the processor, and every one has to
+// keep its own: all of it is in an anonymous namespace.
 
-#include "moejit_sim/machine.h"
-#include "moejit_sim/wgmma_formats.h"
+#include "runtime/simulator/wgmma_arithmetic.h"
+#include "runtime/simulator/wgmma_arithmetic/formats.h"
 
-namespace moejit::sim {
+namespace moejit::runtime {
+namespace {
 
 typedef float Float8 __attribute__((vector_size(32)));
 typedef int32_t Int8 __attribute__((vector_size(32)));
@@ -270,30 +274,37 @@ void multiply_panel(const WgmmaOperands& operands, const WgmmaNumbers<A>& own, i
 }
 
 template <typename A, typename B, typename Real8>
-void multiply_panels(const WgmmaOperands& operands, const WgmmaNumbers<A>& own, int32_t columns) {
+void multiply_panels(const WgmmaOperands& operands, const WgmmaNumbers<A>& own) {
   constexpr int32_t kRowsAtOnce = 4;
-  for (int32_t p = 0; p < columns / 8; ++p)
+  for (int32_t p = 0; p < operands.columns / 8; ++p)
     for (int32_t first = 0; first < kWgmmaRows; first += kRowsAtOnce)
       multiply_panel<A, B, Real8, kRowsAtOnce>(operands, own, first, p);
 }
 
+// `A` and `B` are the formats of the operands: WgmmaE4m3 or WgmmaE5m2, or WgmmaBf16 for both.
 template <typename A, typename B>
-void multiply_columns(const WgmmaOperands& operands, int32_t columns) {
+void multiply(const WgmmaOperands& operands) {
+  static_assert(A::kDepth == B::kDepth, "operands of 8 bits, or both of 16");
   static_assert(sizeof(WgmmaNumbers<A>) <= kWgmmaScratchBytes, "scratch is too small");
   auto& own = *static_cast<WgmmaNumbers<A>*>(operands.scratch);
   own.has_infinities = false;
   own.is_narrow = true;
   read_wgmma_rows<A>(operands.a, own);
-  read_wgmma_columns<B>(operands.b, columns, own);
-  if (own.is_narrow) return multiply_panels<A, B, Float8>(operands, own, columns);
-  multiply_panels<A, B, Double8>(operands, own, columns);
+  read_wgmma_columns<B>(operands.b, operands.columns, own);
+  if (own.is_narrow) return multiply_panels<A, B, Float8>(operands, own);
+  multiply_panels<A, B, Double8>(operands, own);
 }
 
-// `A` and `B` are the formats of the operands: WgmmaE4m3 or WgmmaE5m2, or WgmmaBf16 for both.
-template <typename A, typename B, int32_t kColumns>
-void multiply_wgmma(const WgmmaOperands& operands) {
-  static_assert(A::kDepth == B::kDepth, "operands of 8 bits, or both of 16");
-  multiply_columns<A, B>(operands, kColumns);
+MultiplyWgmma arithmetic_of(sim::OperandFormat a, sim::OperandFormat b) {
+  using sim::OperandFormat;
+  if (a == OperandFormat::kBf16) return &multiply<WgmmaBf16, WgmmaBf16>;
+  if (a == OperandFormat::kE4m3) {
+    return b == OperandFormat::kE4m3 ? &multiply<WgmmaE4m3, WgmmaE4m3>
+                                     : &multiply<WgmmaE4m3, WgmmaE5m2>;
+  }
+  return b == OperandFormat::kE4m3 ? &multiply<WgmmaE5m2, WgmmaE4m3>
+                                   : &multiply<WgmmaE5m2, WgmmaE5m2>;
 }
 
-}  // namespace moejit::sim
+}  // namespace
+}  // namespace moejit::runtime

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/simulator/wgmma_arithmetic/levels.h"
+#include "runtime/simulator/wgmma_arithmetic/product.h"
+
+namespace moejit::runtime {
+
+MultiplyWgmma avx2_arithmetic(sim::OperandFormat a, sim::OperandFormat b) {
+  return arithmetic_of(a, b);
+}
+
+}  // namespace moejit::runtime
