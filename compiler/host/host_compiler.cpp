@@ -61,10 +61,19 @@ Result<HostCompiler> find_compiler() {
   return HostCompiler{known->first, known->second};
 }
 
-// Returns the options. They forbid contraction, so that fp32 arithmetic rounds where the source
-// says so, and everything that needs the standard library: exceptions, run-time types, its shared
-// object. They have -O1, since -O2 takes a third longer to compile and makes kernels no faster.
-std::vector<std::string> compile_options() {
+// Leave out passes of g++ that take a seventh of a kernel's compile time and make kernels no
+// faster: most of a launch passes in the simulator's library. clang refuses these options.
+constexpr std::array kWithoutSomePasses{
+    "-fno-tree-pta",      "-fno-tree-dominator-opts", "-fno-guess-branch-probability",
+    "-fno-if-conversion", "-fno-if-conversion2",      "-fno-tree-slsr",
+    "-fno-tree-sink",
+};
+
+// Returns the options for a compiler whose version is this line. They forbid contraction, so that
+// fp32 arithmetic rounds where the source says so, and everything that needs the standard library:
+// exceptions, run-time types, its shared object. They have -O1, since -O2 takes a third longer to
+// compile and makes kernels no faster.
+std::vector<std::string> compile_options(std::string_view version) {
   std::vector<std::string> options{"-std=c++20",
                                    "-O1",
                                    "-fPIC",
@@ -79,6 +88,8 @@ std::vector<std::string> compile_options() {
                                    "-fno-stack-protector",
                                    "-fno-asynchronous-unwind-tables",
                                    "-nodefaultlibs"};
+  if (version.find("clang") == std::string_view::npos)
+    options.insert(options.end(), kWithoutSomePasses.begin(), kWithoutSomePasses.end());
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     options.insert(options.end(), {"-mavx2", "-mfma"});
@@ -150,7 +161,8 @@ Result<KernelBinary> compile_for_simulator(const KernelSource& source) {
     MOEJIT_TRY(write_file(folder.path() / included.include_name, included.file->text));
   }
   std::vector<std::string> arguments{compiler.path};
-  for (std::string& option : compile_options()) arguments.push_back(std::move(option));
+  for (std::string& option : compile_options(compiler.version))
+    arguments.push_back(std::move(option));
   for (const char* argument : {"-I.", "-x", "c++", "kernel.cu", "-o", "kernel.so", "-lm", "-lc"}) {
     arguments.emplace_back(argument);
   }
@@ -180,9 +192,9 @@ constexpr std::string_view kCompiler = "compiler=";
 Result<std::vector<std::string>> identity_with(const KernelSource& source, std::string compiler) {
   MOEJIT_TRY_ASSIGN(const auto closure,
                     templates::include_closure(source.text, templates::Flavor::kSim));
-  std::vector<std::string> fields{std::move(compiler)};
   std::string options;
-  for (const std::string& option : compile_options()) options += " " + option;
+  for (const std::string& option : compile_options(compiler)) options += " " + option;
+  std::vector<std::string> fields{std::move(compiler)};
   fields.push_back("options=" + options.substr(1));
   for (const templates::IncludedFile& included : closure) {
     fields.push_back(fmt::format("header {}={}", included.include_name, included.file->sha256));
