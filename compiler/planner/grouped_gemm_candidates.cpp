@@ -45,10 +45,11 @@ void add_orders(GroupedGemmSpec spec, int64_t most_tiles, CandidateList<GroupedG
   }
 }
 
-// Adds the widest tiles, single and in clusters, in the usual order alone.
-void add_widest(const GroupedGemmSpec& chosen, const GroupRows& rows,
-                CandidateList<GroupedGemmSpec>& list) {
+// Adds the widest tiles, single and in clusters; in all orders if they are the usual choice.
+void add_widest(const GroupedGemmSpec& chosen, const GroupedGemmSpec& usual, const GroupRows& rows,
+                int64_t most_tiles, CandidateList<GroupedGemmSpec>& list) {
   if (!may_be_widest(chosen)) return;
+  if (usual.wide_columns == kWidestColumns) add_orders(usual, most_tiles, list);
   GroupedGemmSpec spec = with_widest_tiles(chosen);
   list.add(spec);
   if (rows_class(std::max<int64_t>(rows.mean, 1)) < kLeastClusterRows) return;
@@ -84,7 +85,7 @@ void add_tiles(const GroupedGemmSpec& problem, const GroupRows& rows,
   add_orders(fewer_stages, most_tiles, list);
   for (const GroupedGemmSpec& cover : section_covers(chosen)) add_orders(cover, most_tiles, list);
   add_clusters(chosen, rows, most_tiles, list);
-  add_widest(chosen, rows, list);
+  add_widest(chosen, choose_spec(problem, rows), rows, most_tiles, list);
   // Only narrow tiles leave room for more stages. These are tried in the usual order alone.
   for (const int32_t more : {1, 2})
     for (GroupedGemmSpec cover : section_covers(chosen)) {

@@ -19,7 +19,7 @@ std::string problem_name(const GroupedGemmSpec& problem, const GroupRows& rows);
 // `stages`.
 Choices choices_of(const GroupedGemmSpec& spec);
 
-// Returns the legal specs of a problem, at most 31, each once: first that of choose_spec(), then
+// Returns the legal specs of a problem, at most 34, each once: first that of choose_spec(), then
 // others in the order of the resources that they take.
 std::vector<Candidate<GroupedGemmSpec>> grouped_gemm_candidates(const GroupedGemmSpec& problem,
                                                                 const GroupRows& rows);
