@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <optional>
 #include <string>
@@ -62,11 +63,19 @@ class MeetingTest : public ::testing::Test {
       expect_end(rank);
     }
   }
-  // Waits until rank 0 listens.
+  // Waits until rank 0 listens. It has a socket some time before: who is stopped in between is
+  // taken for a process that is gone.
   void await_socket() const {
-    for (int i = 0; i < 6000 && !std::filesystem::exists(path()); ++i)
+    for (int i = 0; i < 6000 && !is_listening(); ++i)
       ::usleep(10000);  // NOLINT(concurrency-mt-unsafe)
-    ASSERT_TRUE(std::filesystem::exists(path()));
+    ASSERT_TRUE(is_listening());
+  }
+  // Returns whether the socket accepts connections: a flag of it (proc(5), "/proc/net/unix").
+  bool is_listening() const {
+    std::ifstream sockets("/proc/net/unix");
+    for (std::string line; std::getline(sockets, line);)
+      if (line.ends_with(" " + path()) && line.find(" 00010000 ") != std::string::npos) return true;
+    return false;
   }
   void expect_no_socket() const { EXPECT_FALSE(std::filesystem::exists(path())); }
 
