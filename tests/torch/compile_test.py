@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.compile, torch.export and AOTInductor: whole graphs, and the bits of eager calls."""
+import copy
 import pathlib
+import pickle
 import tempfile
 import unittest
 
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.utils.checkpoint import checkpoint
 
 from support import DEVICE, E, H, I, K, MAX_TOKENS, RECIPES, Inputs, assert_same_bits, describe
 from moejit.torch import Experts, experts
@@ -21,6 +24,13 @@ class Module(torch.nn.Module):
 
     def forward(self, x, ids, probs):
         return self.experts(x * 2, ids, probs) + 1
+
+
+class Checkpointed(Module):
+    """The same, computed again in backward."""
+
+    def forward(self, x, ids, probs):
+        return checkpoint(super().forward, x, ids, probs, use_reentrant=False)
 
 
 class Compile(unittest.TestCase):
@@ -45,14 +55,61 @@ class Compile(unittest.TestCase):
                     assert_same_bits(self, self.step(module, inputs, compiled), self.step(module, inputs))
                     self.assertEqual(module.experts.status(), 0)
 
-    def test_the_status_word_of_a_compiled_call(self):
+    def test_checkpoints_are_part_of_the_graph(self):
+        for recipe, backend in (*((recipe, "aot_eager") for recipe in RECIPES), ("fp8_flow", "inductor")):
+            with self.subTest(recipe=recipe, backend=backend):
+                torch._dynamo.reset()
+                module, eager, inputs = Checkpointed(recipe), Module(recipe), Inputs()
+                compiled = torch.compile(module, fullgraph=True, backend=backend)
+                assert_same_bits(self, self.step(module, inputs, compiled), self.step(eager, inputs))
+
+    def test_a_compiled_block_below_a_checkpoint(self):
         module, inputs = Module(), Inputs()
         compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+        call = lambda *given: checkpoint(compiled, *given, use_reentrant=False)
+        assert_same_bits(self, self.step(module, inputs, call), self.step(module, inputs))
+
+    def test_the_status_word_of_a_compiled_call(self):
+        for kind in (Module, Checkpointed):
+            for with_gradients in (True, False):
+                with self.subTest(kind=kind.__name__, with_gradients=with_gradients):
+                    torch._dynamo.reset()
+                    module, inputs = kind(), Inputs()
+                    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+                    with torch.set_grad_enabled(with_gradients):
+                        for foreign in (0, 1, 0):
+                            given = inputs.ids.clone()
+                            if foreign:
+                                given[0, 0] = E
+                            compiled(inputs.x, given, inputs.probs)
+                            self.assertEqual(module.experts.status(), foreign)
+
+    def test_status_words_of_compiled_calls_and_others_are_joined(self):
+        module, inputs = Module(), Inputs()
+        compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+        foreign = inputs.ids.clone()
+        foreign[0, 0] = E
+        for of_compiled, of_eager in ((foreign, inputs.ids), (inputs.ids, foreign)):
+            compiled(inputs.x, of_compiled, inputs.probs)
+            module(inputs.x, of_eager, inputs.probs)
+            self.assertEqual(module.experts.status(), 1)
         compiled(inputs.x, inputs.ids, inputs.probs)
+        module(inputs.x, inputs.ids, inputs.probs)
         self.assertEqual(module.experts.status(), 0)
+
+    def test_copies_and_moved_modules_tell_their_status(self):
+        inputs = Inputs()
         inputs.ids[0, 0] = E
-        compiled(inputs.x, inputs.ids, inputs.probs)
-        self.assertEqual(module.experts.status(), 1)
+        moved = Module().to("meta")
+        self.assertTrue(moved.experts._state.compiled_status.is_meta)
+        for module in (copy.deepcopy(Module()), pickle.loads(pickle.dumps(Module())), moved.to_empty(device=DEVICE)):
+            torch._dynamo.reset()
+            self.assertEqual(module.experts.status(), 0)
+            self.assertEqual(module.experts._state.compiled_status.device, module.experts.down_proj.device)
+            self.assertIs(module.experts._call.state, module.experts._state)
+            module.experts.reset_parameters()
+            torch.compile(module, fullgraph=True, backend="aot_eager")(inputs.x, inputs.ids, inputs.probs)
+            self.assertEqual(module.experts.status(), 1)
 
     def test_the_function_with_a_description_as_a_dict(self):
         inputs = Inputs()

@@ -122,6 +122,16 @@ class Convert(unittest.TestCase):
         compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
         assert_same_bits(self, step(compiled), want)
 
+    def test_whole_models_with_checkpoints_compile_to_one_graph(self):
+        model = converted()
+        want = step(model)
+        model.train()
+        model.config.use_cache = False  # else transformers writes a warning, which Dynamo cannot trace
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        torch._dynamo.reset()
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        assert_same_bits(self, step(compiled), want)
+
 
 class Refusals(unittest.TestCase):
 

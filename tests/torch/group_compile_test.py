@@ -7,6 +7,7 @@ import unittest
 import torch
 import torch.distributed as dist
 from torch._dynamo.backends.common import aot_autograd
+from torch.utils.checkpoint import checkpoint
 
 from group_case import K_OF_GROUP
 from support import DEVICE, E, H, I, MAX_TOKENS, assert_same_bits
@@ -68,6 +69,18 @@ class Compile(OneRank):
                 module = Module(**options)
                 compiled = torch.compile(module, fullgraph=True, backend=backend)
                 assert_same_bits(self, self.step(module, 12, compiled), self.step(module, 12))
+                self.assertEqual(module.layers[0].status(), 0)
+
+    def test_checkpoints_are_part_of_the_graph(self):
+        for backend, options in (("aot_eager", {}), ("aot_eager", {"recipe": "fp8_delayed"}), ("inductor", {})):
+            with self.subTest(backend=backend, **options):
+                torch._dynamo.reset()
+                module, eager = Module(**options), Module(**options)
+                compiled = torch.compile(lambda *given: checkpoint(module, *given, use_reentrant=False), fullgraph=True,
+                                         backend=backend)
+                for _ in range(2):
+                    assert_same_bits(self, self.step(module, 12, compiled), self.step(eager, 12))
+                    assert_same_bits(self, list(module.buffers()), list(eager.buffers()))
                 self.assertEqual(module.layers[0].status(), 0)
 
     def test_one_graph_serves_all_numbers_of_tokens_and_calls_without_gradients(self):

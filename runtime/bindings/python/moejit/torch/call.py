@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,9 +67,11 @@ class ExpertsCall:
 class State:
     """What a module keeps between calls besides parameters and buffers: quantized weights, and facts of the last call."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device | None = None) -> None:
         self.weights = QuantizedWeights()
         self.status: torch.Tensor | None = None
+        # What compiled calls write: below a checkpoint they may not set an attribute.
+        self.compiled_status = torch.zeros(1, dtype=torch.int32, device=device or "cpu")
         self.trained_layer: str | None = None  # the text of the last layer with gradients and a scaling state
         self.calls: dict[tuple, ExpertsCall] = {}
 
@@ -77,9 +81,22 @@ class State:
     def __reduce__(self) -> tuple:
         return State, ()
 
+    def place(self, device: torch.device) -> None:
+        """Makes compiled calls on the device able to tell their status."""
+        if self.compiled_status.device != device:
+            self.compiled_status = torch.zeros(1, dtype=torch.int32, device=device)
+
+    def keep_status(self, status: torch.Tensor) -> None:
+        """Keeps a call's status word."""
+        if torch.compiler.is_compiling() and self.compiled_status.device == status.device:
+            self.compiled_status.copy_(status)
+        else:
+            self.status = status
+
     def status_word(self) -> int:
-        """Returns the last call's status word; 0 before the first call."""
-        return 0 if self.status is None else int(self.status.item())
+        """Returns the status words of the last compiled call and of the last other one, joined."""
+        words = [word for word in (self.status, self.compiled_status) if word is not None and not word.is_meta]
+        return functools.reduce(operator.or_, (int(word.item()) for word in words), 0)
 
     def keep_weights(self, call: ExpertsCall, gate_up_proj: torch.Tensor, down_proj: torch.Tensor,
                      state: tuple[torch.Tensor, ...] = ()) -> None:
@@ -140,7 +157,7 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
         y, status = _with_gradients(call, (x, topk_ids, topk_probs), parameters, cast, gradients, is_first_microbatch,
                                     skip_update, is_sharded, state)
     if call.state is not None and not _is_exporting():
-        call.state.status = status
+        call.state.keep_status(status)
     return y if hidden_states.dim() == 2 else y.view(hidden_states.shape)
 
 
@@ -167,7 +184,7 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Se
     dtypes = tuple(torch.float32 if weight is None else gradient_dtype(weight) for weight in cast)
     b1, b2 = biases_of(given[0], cast)
     keeps_none = is_sharded and is_first_microbatch is None and skip_update is None and not call.fuse_wgrad_accumulation
-    if gradients and state:
+    if gradients and state and not torch.compiler.is_compiling():
         call.state.trained_layer = layer
     if isinstance(parameters[0], GatheredWeight) or keeps_none and not state:
         return _with_gathered(call, (*given, *cast[:2], b1, b2), bool(gradients), dtypes, skip_update, layer)

@@ -158,7 +158,7 @@ class Experts(torch.nn.Module):
         self._state_names = FORWARD_STATE + GRADIENT_STATE if planned.has_state else ()
         for name in self._state_names:
             self.register_buffer(name, torch.empty(planned.tensors[name].shape, dtype=torch.float32, device=device))
-        self._state = State()
+        self._state = State(self.gate_up_proj.device)
         self._call = ExpertsCall(description=self.description, state=self._state, cache_weights=cache_weights,
                                  fuse_wgrad_accumulation=fuse_wgrad_accumulation,
                                  delayed=DelayedGradients() if delay_wgrad_compute else None, group=group,
@@ -291,6 +291,7 @@ class Experts(torch.nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._state.place(self.gate_up_proj.device)
         self._mark_parameters()
 
     def _apply(self, fn: Callable, recurse: bool = True) -> Experts:
@@ -299,6 +300,7 @@ class Experts(torch.nn.Module):
         for name, tensor in zip(self._state_names, of_float32):
             if getattr(self, name).dtype != torch.float32:  # `to(bfloat16)` means weights: scales keep all bits
                 setattr(self, name, tensor.to(getattr(self, name).device))
+        self._state.place(self.gate_up_proj.device)
         if self._state_names:
             self._state.trained_layer = None  # the module may be on another device
         self._mark_parameters()
@@ -325,6 +327,9 @@ class Experts(torch.nn.Module):
 
     def status(self) -> int:
         """Returns the status word of the last call, 0 if all was well. Waits for the device.
+
+        Calls in graphs of torch.compile have a word of their own: those of the last such call and of the last other one
+        are joined.
 
         With `process_group` it is that of all calls on the process group since reset_group(), and the same on all
         ranks. After a rank that was silent for timeout_ms (bit 256) results mean nothing.

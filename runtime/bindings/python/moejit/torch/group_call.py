@@ -60,7 +60,8 @@ def call_on_group(call: ExpertsCall, given: tuple, parameters: tuple, cast: Sequ
     if call.fuse_wgrad_accumulation:
         main, dummies, overwrites = take_main_grads(parameters, given[0])
     if state:
-        call.state.trained_layer = layer
+        if not torch.compiler.is_compiling():
+            call.state.trained_layer = layer
         options = Options(dtypes, dummies, overwrites, call.updates_scales, False)
         return GroupStateFunction.apply(*tensors, options, layer, *state, order, *main)
     if call.fuse_wgrad_accumulation:

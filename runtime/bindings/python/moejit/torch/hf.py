@@ -79,7 +79,7 @@ def keep_weights(module: torch.nn.Module) -> None:
     if cache_weights is False:
         return
     w1 = _first_weights(module)
-    state = module.__dict__.setdefault("_moejit_state", State())
+    state = module.__dict__.setdefault("_moejit_state", State(w1.device))
     # The weights do not depend on the tokens or top_k of calls.
     call = make_call(module, fields, max_tokens or _FEWEST_MAX_TOKENS, 1, w1, cache_weights, state)
     state.keep_weights(call, w1, module.down_proj)
@@ -119,7 +119,7 @@ def _call_of(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int, 
     if torch.compiler.is_compiling():
         return make_call(module, fields, max_tokens, top_k, w1, cache_weights, module.__dict__.get("_moejit_state"))
     if "_moejit_state" not in module.__dict__:
-        module.__dict__["_moejit_state"] = State()
+        module.__dict__["_moejit_state"] = State(w1.device)
     state = module.__dict__["_moejit_state"]
     key = (fields, max_tokens, top_k, cache_weights, _foreign(module))
     call = state.calls.get(key)
