@@ -8,6 +8,7 @@ import tempfile
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoints
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 import transformers
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -174,10 +175,17 @@ def recomputed(device):
 
 def compiled(device):
     """Blocks that are graphs of their own, whose hooks gather the weights."""
-    model = build(device, "fp8")
-    for block in model:
-        block.compile(fullgraph=True, backend="aot_eager")
-    return train(model, device)["results"]
+    made = {}
+    for name, wrap in (("plain", lambda block: block), ("checkpointed", checkpoint_wrapper)):
+        torch.manual_seed(0)
+        blocks = [Block(device) for _ in range(2)]
+        for block in blocks:
+            block.experts = wrap(block.experts)
+        model = shard(torch.nn.Sequential(*blocks), "fp8")
+        for block in model:
+            block.compile(fullgraph=True, backend="aot_eager")
+        made[name] = train(model, device)["results"]
+    return made
 
 
 def state_dicts(device):
