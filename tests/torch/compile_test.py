@@ -56,10 +56,10 @@ class Compile(unittest.TestCase):
                     self.assertEqual(module.experts.status(), 0)
 
     def test_checkpoints_are_part_of_the_graph(self):
-        for recipe, backend in (*((recipe, "aot_eager") for recipe in RECIPES), ("fp8_flow", "inductor")):
-            with self.subTest(recipe=recipe, backend=backend):
+        for backend in ("aot_eager", "inductor"):
+            with self.subTest(backend=backend):
                 torch._dynamo.reset()
-                module, eager, inputs = Checkpointed(recipe), Module(recipe), Inputs()
+                module, eager, inputs = Checkpointed(), Module(), Inputs()
                 compiled = torch.compile(module, fullgraph=True, backend=backend)
                 assert_same_bits(self, self.step(module, inputs, compiled), self.step(eager, inputs))
 

@@ -72,12 +72,12 @@ class Compile(OneRank):
                 self.assertEqual(module.layers[0].status(), 0)
 
     def test_checkpoints_are_part_of_the_graph(self):
-        for backend, options in (("aot_eager", {}), ("aot_eager", {"recipe": "fp8_delayed"}), ("inductor", {})):
-            with self.subTest(backend=backend, **options):
+        for options in ({}, {"recipe": "fp8_delayed"}):
+            with self.subTest(**options):
                 torch._dynamo.reset()
                 module, eager = Module(**options), Module(**options)
                 compiled = torch.compile(lambda *given: checkpoint(module, *given, use_reentrant=False), fullgraph=True,
-                                         backend=backend)
+                                         backend="aot_eager")
                 for _ in range(2):
                     assert_same_bits(self, self.step(module, 12, compiled), self.step(eager, 12))
                     assert_same_bits(self, list(module.buffers()), list(eager.buffers()))

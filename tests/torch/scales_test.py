@@ -313,15 +313,13 @@ class Compiled(unittest.TestCase):
                     assert_same_state(self, state_of(one), state_of(other), "without gradients")
 
     def test_checkpoints_in_graphs_record_once(self):
-        for backend in ("aot_eager", "inductor"):
-            with self.subTest(backend=backend):
-                torch._dynamo.reset()
-                one, other = make(), make()
-                compiled = torch.compile(lambda *given: checkpoint(one, *given, use_reentrant=False), fullgraph=True,
-                                         backend=backend)
-                for seed in range(3):
-                    assert_same_bits(self, step(one, seed, compiled), step(other, seed))
-                    assert_same_state(self, state_of(one), state_of(other), f"in step {seed}")
+        torch._dynamo.reset()
+        one, other = make(), make()
+        compiled = torch.compile(lambda *given: checkpoint(one, *given, use_reentrant=False), fullgraph=True,
+                                 backend="aot_eager")
+        for seed in range(3):
+            assert_same_bits(self, step(one, seed, compiled), step(other, seed))
+            assert_same_state(self, state_of(one), state_of(other), f"in step {seed}")
 
 
 class Operators(unittest.TestCase):
