@@ -102,7 +102,10 @@ class Compile(unittest.TestCase):
         inputs.ids[0, 0] = E
         moved = Module().to("meta")
         self.assertTrue(moved.experts._state.compiled_status.is_meta)
-        for module in (copy.deepcopy(Module()), pickle.loads(pickle.dumps(Module())), moved.to_empty(device=DEVICE)):
+        assigned = Module().to("meta")
+        assigned.load_state_dict(Module().state_dict(), assign=True)
+        for module in (copy.deepcopy(Module()), pickle.loads(pickle.dumps(Module())), moved.to_empty(device=DEVICE),
+                       assigned):
             torch._dynamo.reset()
             self.assertEqual(module.experts.status(), 0)
             self.assertEqual(module.experts._state.compiled_status.device, module.experts.down_proj.device)

@@ -64,6 +64,11 @@ def splits_alignment_of(recipe: str) -> int:
     return {"bf16": 64, "mxfp8": 64, "nvfp4": 64}.get(recipe, 16)
 
 
+def _place_state(module: Experts, _: Any) -> None:
+    """Follows parameters that load_state_dict(assign=True) has replaced by those of another device."""
+    module._state.place(module.gate_up_proj.device)
+
+
 class Experts(torch.nn.Module):
     """Experts with the parameters of transformers' modules: `gate_up_proj`, `down_proj`, and biases.
 
@@ -164,6 +169,7 @@ class Experts(torch.nn.Module):
                                  delayed=DelayedGradients() if delay_wgrad_compute else None, group=group,
                                  timeout_ms=timeout_ms, keeps_state=planned.has_state,
                                  updates_scales=planned.has_state and update_scales_in_backward)
+        self.register_load_state_dict_post_hook(_place_state)
         self._mark_parameters()
         self.reset_parameters()
 
