@@ -95,13 +95,15 @@ INSTANTIATE_TEST_SUITE_P(EdgeCases, BackwardCases,
                          name_of);
 INSTANTIATE_TEST_SUITE_P(
     Variants, BackwardCases,
-    ::testing::Combine(::testing::Values("rows_129", "alignment_16", "intermediate_272"),
+    ::testing::Combine(::testing::Values("rows_129", "alignment_16",
+                                         "experts_7_hidden_16_intermediate_272"),
                        ::testing::Values(Dispatch::kNone, Dispatch::kFp8),
                        ::testing::Values(Recompute::kMoeExpert), ::testing::Values(true)),
     name_of);
 INSTANTIATE_TEST_SUITE_P(
     Apart, BackwardCases,
-    ::testing::Combine(::testing::Values("rows_129", "alignment_16", "intermediate_272"),
+    ::testing::Combine(::testing::Values("rows_129", "alignment_16",
+                                         "experts_7_hidden_16_intermediate_272"),
                        ::testing::Values(Dispatch::kNone), ::testing::Values(Recompute::kNone),
                        ::testing::Values(false)),
     name_of);

@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(EdgeCases, DelayedScalingCases,
                          ::testing::Values("no_tokens", "one_token", "two_empty_experts",
                                            "zero_probability", "bad_ids", "row_overflow",
                                            "special_values", "special_weights", "experts_160",
-                                           "top_all", "intermediate_16"),
+                                           "top_all", "experts_1_hidden_128_intermediate_16"),
                          [](const auto& test) { return test.param; });
 
 TEST_F(DelayedScalingLayer, IsComparedInEveryTensor) {

@@ -158,17 +158,18 @@ std::string name_of(const ::testing::TestParamInfo<VariantParam>& test) {
 INSTANTIATE_TEST_SUITE_P(
     EdgeCases, ExpertVariants,
     ::testing::Combine(::testing::Values("empty_first_expert", "zero_probability", "rows_129",
-                                         "row_overflow", "special_weights", "intermediate_144",
-                                         "intermediate_272", "alignment_1"),
+                                         "row_overflow", "special_weights",
+                                         "experts_4_hidden_272_intermediate_144",
+                                         "experts_7_hidden_16_intermediate_272", "alignment_1"),
                        ::testing::Values(Recipe::kFp8Flow, Recipe::kBf16),
                        ::testing::Values("relu_squared", "interleaved", "biases")),
     name_of);
-INSTANTIATE_TEST_SUITE_P(Others, ExpertVariants,
-                         ::testing::Combine(::testing::Values("intermediate_272"),
-                                            ::testing::Values(Recipe::kFp8Flow, Recipe::kBf16),
-                                            ::testing::Values("silu_of_up", "gpt_oss",
-                                                              "relu_squared_biases")),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Others, ExpertVariants,
+    ::testing::Combine(::testing::Values("experts_4_hidden_272_intermediate_144"),
+                       ::testing::Values(Recipe::kFp8Flow, Recipe::kBf16),
+                       ::testing::Values("silu_of_up", "gpt_oss", "relu_squared_biases")),
+    name_of);
 
 EdgeCase random_case(uint64_t seed) {
   const LayerShape shape{.experts = 4,

@@ -66,8 +66,8 @@ TEST(EdgeCases, AreWhatTheirNamesSay) {
   EXPECT_EQ(counts_of("empty_last_expert")[3], 0);
   EXPECT_EQ(counts_of("all_to_one_expert"), (Counts{0, 0, 40, 0}));
   EXPECT_EQ(counts_of("every_token_unrouted"), (Counts{0, 0, 0, 0}));
-  EXPECT_EQ(counts_of("rows_1"), (Counts{2, 1, 1}));
-  EXPECT_EQ(counts_of("rows_129"), (Counts{2, 129, 1}));
+  EXPECT_EQ(counts_of("rows_1"), (Counts{2, 1, 1, 0}));
+  EXPECT_EQ(counts_of("rows_129"), (Counts{2, 129, 1, 0}));
   EXPECT_EQ(counts_of("experts_160").size(), 160U);
   EXPECT_EQ(counts_of("no_tokens"), (Counts{0, 0, 0, 0}));
   EXPECT_EQ(counts_of("row_overflow"), (Counts{22, 16, 0, 0}));
