@@ -67,7 +67,9 @@ struct UploadedGatedGradient {
   DeviceBuffer h1, dact, probs, counts, offs;
 };
 
-// Groups without rows, and pad rows.
+// Groups without rows, and pad rows. Other counts are as many, since the number of groups and the
+// columns make a kernel of their own.
 inline const std::vector<int32_t> kGatedGradientCounts{0, 3, 17, 0, 130, 1, 0};
+inline const std::vector<int32_t> kEmptyGatedGradientCounts(kGatedGradientCounts.size());
 
 }  // namespace moejit::testing

@@ -205,7 +205,8 @@ TEST_F(GatedGradientCast, HasTheseBitsForAnyThreadsInAnyOrder) {
 }
 
 TEST_F(GatedGradientCast, TouchesNothingWhereAllGroupsAreEmpty) {
-  expect_bits_of_rows_and_their_bytes(random_gated_gradient({0, 0}, 144), DType::kF8E5M2);
+  expect_bits_of_rows_and_their_bytes(random_gated_gradient(kEmptyGatedGradientCounts, 272),
+                                      DType::kF8E5M2);
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ TEST_F(GatedGradientColumnsKernel, CastsTheValuesOfRowChainsForRowsOfAnyLength) 
 }
 
 TEST_F(GatedGradientColumnsKernel, CastsGroupsOfAnySize) {
-  expect_casts_of_values(random_gated_gradient({1, 15, 16, 0, 127, 128, 129}, 144));
+  expect_casts_of_values(random_gated_gradient({1, 15, 16, 0, 127, 128, 129}, 272));
 }
 
 TEST_F(GatedGradientColumnsKernel, LeavesOutWhatIsOutsideOfRows) {
@@ -138,7 +138,7 @@ TEST_F(GatedGradientColumnsKernel, HasTheseBitsForAllCandidates) {
 }
 
 TEST_F(GatedGradientColumnsKernel, TouchesNothingWhereAllGroupsAreEmpty) {
-  expect_casts_of_values(random_gated_gradient({0, 0}, 144));
+  expect_casts_of_values(random_gated_gradient(kEmptyGatedGradientCounts, 272));
 }
 
 }  // namespace

@@ -189,7 +189,7 @@ TEST_F(GatedGradientKernel, HasTheseBitsForAllCandidates) {
 }
 
 TEST_F(GatedGradientKernel, TouchesNothingWhereAllGroupsAreEmpty) {
-  expect_bits_of_rows_and_transposes(random_gated_gradient({0, 0}, 144));
+  expect_bits_of_rows_and_transposes(random_gated_gradient(kEmptyGatedGradientCounts, 272));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "templates/moejit_device/params/transpose_params.h"
 #include "tests/kernels/chains/candidate_programs.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/kernels/chains/transpose_rows.h"
 #include "tests/support/crc32.h"
 
 #include <algorithm>
@@ -31,42 +32,6 @@ constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
 constexpr TransposeRule kRules[] = {TransposeRule::kIdeal, TransposeRule::kForkCompat};
 constexpr DType kFormats[] = {DType::kF8E4M3, DType::kF8E5M2};
 
-// Groups of so many rows that start at multiples of `alignment`, and columns at multiples of 128.
-TransposeGroups groups_of(const std::vector<int32_t>& counts, int32_t alignment) {
-  TransposeGroups groups{.counts = counts, .offs = {0}, .output_offs = {0}};
-  for (const int32_t count : counts) {
-    const auto next = [&](int32_t from, int32_t step) {
-      return (from + count + step - 1) / step * step;
-    };
-    groups.offs.push_back(next(groups.offs.back(), alignment));
-    groups.output_offs.push_back(next(groups.output_offs.back(), 128));
-  }
-  return groups;
-}
-
-// Random bytes and scales 2^0 to 2^-spread in the groups' rows; in all others NaN, and scales that
-// are the largest there are.
-QuantizedRows random_rows(const TransposeGroups& groups, int64_t columns, int spread,
-                          uint64_t seed) {
-  const int64_t rows = groups.offs.back() + 16;
-  const auto size = static_cast<size_t>(rows * columns);
-  QuantizedRows input{
-      .rows = rows,
-      .cols = columns,
-      .q = std::vector<uint8_t>(size, 0x7f),
-      .scale_inv = std::vector<float>(static_cast<size_t>(rows * block_count(columns)), 0x1p127f)};
-  const reference::RandomStream random(seed, 1);
-  for (size_t e = 0; e < groups.counts.size(); ++e) {
-    const int64_t end = groups.offs[e] + groups.counts[e];
-    for (int64_t i = groups.offs[e] * columns; i < end * columns; ++i)
-      input.q[static_cast<size_t>(i)] = static_cast<uint8_t>(random.below(i, 256));
-    for (int64_t i = groups.offs[e] * block_count(columns); i < end * block_count(columns); ++i)
-      input.scale_inv[static_cast<size_t>(i)] =
-          std::ldexp(1.0f, -static_cast<int>(random.below(~i, spread + 1)));
-  }
-  return input;
-}
-
 struct Choice {
   TransposeSpec spec;
   bool shares_offs = false;  // output_offs is offs
@@ -74,36 +39,6 @@ struct Choice {
   // Of tokens' rows: whose row each permuted one is, and which rows of zeros are ~token.
   std::vector<int32_t> row_tokens;
 };
-
-// The rows of random tokens, and every fifth one as zeros.
-std::vector<int32_t> random_row_tokens(const TransposeGroups& groups, int64_t tokens,
-                                       uint64_t seed) {
-  std::vector<int32_t> row_tokens(static_cast<size_t>(groups.offs.back() + 16), 0x7fffffff);
-  const reference::RandomStream random(seed, 2);
-  for (size_t e = 0; e < groups.counts.size(); ++e)
-    for (int32_t row = groups.offs[e]; row < groups.offs[e] + groups.counts[e]; ++row) {
-      const auto token = static_cast<int32_t>(random.below(row, tokens));
-      row_tokens[static_cast<size_t>(row)] = row % 5 == 0 ? ~token : token;
-    }
-  return row_tokens;
-}
-
-// What permuting makes of tokens' rows: those of ~token become zeros and keep their scales.
-QuantizedRows permuted(const QuantizedRows& tokens, const TransposeGroups& groups,
-                       const std::vector<int32_t>& row_tokens, bool has_zeros) {
-  QuantizedRows rows = random_rows(groups, tokens.cols, 0, 0);
-  const int64_t columns = tokens.cols, blocks = block_count(columns);
-  for (size_t e = 0; e < groups.counts.size(); ++e)
-    for (int64_t row = groups.offs[e]; row < groups.offs[e] + groups.counts[e]; ++row) {
-      const int32_t of = row_tokens[static_cast<size_t>(row)];
-      const int64_t token = of < 0 ? ~of : of;
-      std::copy_n(tokens.q.begin() + token * columns, columns, rows.q.begin() + row * columns);
-      if (of < 0 && has_zeros) std::fill_n(rows.q.begin() + row * columns, columns, uint8_t{0});
-      std::copy_n(tokens.scale_inv.begin() + token * blocks, blocks,
-                  rows.scale_inv.begin() + row * blocks);
-    }
-  return rows;
-}
 
 class TransposeKernel : public Chains {
  protected:
@@ -193,7 +128,7 @@ class TransposeKernel : public Chains {
 };
 
 TEST_F(TransposeKernel, EqualsTheReferenceForGroupsOfAnySize) {
-  const TransposeGroups groups = groups_of({0, 1, 15, 16, 0, 17, 127, 128, 129, 300, 0}, 16);
+  const TransposeGroups groups = groups_of(kTransposeCounts, 16);
   for (const DType format : kFormats) {
     for (const TransposeRule rule : kRules) {
       for (const int64_t columns : {128, 272}) {
@@ -207,14 +142,14 @@ TEST_F(TransposeKernel, EqualsTheReferenceForGroupsOfAnySize) {
 
 // With one scale for all rows the ideal rule keeps every byte: here none is read or written.
 TEST_F(TransposeKernel, KeepsTheBytesOfRowsThatShareAScale) {
-  const TransposeGroups groups = groups_of({0, 1, 15, 16, 0, 17, 127, 128, 129, 300, 0}, 16);
+  const TransposeGroups groups = groups_of(kTransposeCounts, 16);
   for (const int64_t columns : {16, 128, 272})
     expect_equal(random_rows(groups, columns, 0, 3), groups,
                  {.spec = {.rule = TransposeRule::kKeepBytes}});
 }
 
 TEST_F(TransposeKernel, TakesRowsOfAnyLength) {
-  const TransposeGroups groups = groups_of({3, 130}, 16);
+  const TransposeGroups groups = usual_groups_of({3, 130}, 16);
   for (const int64_t columns : {16, 112, 128, 144, 640}) {
     SCOPED_TRACE(columns);
     expect_equal(random_rows(groups, columns, 4, 2), groups, {});
@@ -223,7 +158,7 @@ TEST_F(TransposeKernel, TakesRowsOfAnyLength) {
 
 // As many rows as there are scales in one: layouts that could be taken for each other.
 TEST_F(TransposeKernel, TakesAsManyRowsAsARowHasScales) {
-  const TransposeGroups groups = groups_of({3}, 1);
+  const TransposeGroups groups = usual_groups_of({3}, 1);
   expect_equal(random_rows(groups, 272, 4, 3), groups, {});
 }
 
@@ -252,7 +187,7 @@ TEST_F(TransposeKernel, MovesEveryCodeByEveryShift) {
 // Rows of 2^-40 beside rows of zeros whose scale is 1, zeros of either sign; in the last block
 // there are only zeros.
 TEST_F(TransposeKernel, LetsRowsOfZerosNotFlushTheirTile) {
-  const TransposeGroups groups = groups_of({129, 20}, 16);
+  const TransposeGroups groups = usual_groups_of({129, 20}, 16);
   QuantizedRows rows = random_rows(groups, 272, 2, 5);
   for (int64_t r = 0; r < groups.offs.back(); ++r) {
     for (int64_t b = 0; b < 3; ++b) {
@@ -268,15 +203,15 @@ TEST_F(TransposeKernel, LetsRowsOfZerosNotFlushTheirTile) {
 }
 
 TEST_F(TransposeKernel, TakesScalesThatAreFarApart) {
-  const TransposeGroups groups = groups_of({200, 0, 70}, 16);
+  const TransposeGroups groups = usual_groups_of({200, 0, 70}, 16);
   for (const DType format : kFormats)
     for (const TransposeRule rule : kRules)
-      expect_equal(random_rows(groups, 144, 60, 6), groups,
+      expect_equal(random_rows(groups, 272, 60, 6), groups,
                    {.spec = {.format = format, .rule = rule}});
 }
 
 TEST_F(TransposeKernel, TakesTheSmallestScalesAndNone) {
-  const TransposeGroups groups = groups_of({20}, 16);
+  const TransposeGroups groups = usual_groups_of({20}, 16);
   QuantizedRows rows = random_rows(groups, 128, 0, 7);
   const float scales[] = {0x1p-127f, 0x1p-126f, 0x1p-125f, 0x1p-120f};
   for (size_t r = 0; r < 20; ++r) rows.scale_inv[r] = scales[r % 4];
@@ -297,7 +232,7 @@ TEST_F(TransposeKernel, CountsWhatBecomesZero) {
 }
 
 TEST_F(TransposeKernel, ReportsScalesThatAreNoPowersOfTwo) {
-  const TransposeGroups groups = groups_of({20, 3}, 16);
+  const TransposeGroups groups = usual_groups_of({20, 3}, 16);
   const float bad[] = {1.5f, 0x1.000002p-20f, 0x1p-128f, -0x1p-3f, INFINITY, NAN};
   for (const float scale : bad) {
     SCOPED_TRACE(scale);
@@ -313,7 +248,7 @@ TEST_F(TransposeKernel, ReportsScalesThatAreNoPowersOfTwo) {
 }
 
 TEST_F(TransposeKernel, ReportsNothingWithoutAPlaceForIt) {
-  const TransposeGroups groups = groups_of({20}, 16);
+  const TransposeGroups groups = groups_of({20, 0}, 16);
   QuantizedRows rows = random_rows(groups, 144, 20, 14);
   rows.scale_inv[3] = 1.5f;
   expect_equal(rows, groups, {.spec = {.counts_flushed = true}, .reports = false});
@@ -364,9 +299,9 @@ TEST_F(TransposeKernel, GathersRowsOfAnyLength) {
 // Groups farther apart than their columns reach: what is between belongs to none.
 TEST_F(TransposeKernel, TakesInputOffsetsAsThoseOfTheOutput) {
   for (const int32_t alignment : {128, 384}) {
-    TransposeGroups groups = groups_of({100, 0, 128, 129}, alignment);
+    TransposeGroups groups = usual_groups_of({100, 0, 128, 129}, alignment);
     groups.output_offs = groups.offs;
-    expect_equal(random_rows(groups, 144, 4, 10), groups, {.shares_offs = true});
+    expect_equal(random_rows(groups, 272, 4, 10), groups, {.shares_offs = true});
   }
 }
 
@@ -378,7 +313,7 @@ TEST_F(TransposeKernel, TakesMoreGroupsThanAWarpHasLanes) {
 }
 
 TEST_F(TransposeKernel, GivesTheSameForAllCandidates) {
-  const TransposeGroups groups = groups_of({300, 17, 0, 140}, 16);
+  const TransposeGroups groups = usual_groups_of({300, 17, 0, 140}, 16);
   const QuantizedRows rows = random_rows(groups, 272, 6, 12);
   const auto programs = programs_of(candidates_of(TransposeSpec{.columns = 272}, kManyRows));
   EXPECT_GE(programs.size(), 4U);
@@ -389,10 +324,8 @@ TEST_F(TransposeKernel, GivesTheSameForAllCandidates) {
 }
 
 TEST_F(TransposeKernel, TakesNoRows) {
-  for (const std::vector<int32_t>& counts : {std::vector<int32_t>{0}, {0, 0, 0}}) {
-    const TransposeGroups groups = groups_of(counts, 16);
+  for (const TransposeGroups& groups : {groups_of({0}, 16), usual_groups_of({}, 16)})
     expect_equal(random_rows(groups, 144, 4, 13), groups, {});
-  }
 }
 
 }  // namespace
