@@ -34,9 +34,28 @@ Layer group_layer(int32_t ranks) {
   return layer;
 }
 
+Layer group_layer_of_many(int32_t ranks) {
+  Layer layer = group_layer(ranks);
+  layer.experts = 16;
+  layer.top_k = 5;
+  return layer;
+}
+
 Layer completed(Layer layer) {
   layer.local_experts = layer.experts / layer.expert_parallel.ranks;
   if (layer.max_permuted_rows == 0) layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  return layer;
+}
+
+Layer with_recipe(Layer layer, const compiler::Recipe& recipe) {
+  const bool has_groups = recipe.tokens.scale == compiler::ScaleOf::k1x32;
+  layer.recipe = recipe;
+  layer.dispatch = compiler::Dispatch::kNone;
+  layer.splits_alignment = 64;
+  layer.experts = 4;
+  layer.hidden = has_groups ? 288 : 272;
+  layer.intermediate = has_groups ? 160 : 144;
+  layer.max_tokens = 80 / layer.expert_parallel.ranks;
   return layer;
 }
 

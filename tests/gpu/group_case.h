@@ -17,7 +17,12 @@ namespace moejit::testing {
 // A small layer on a group of ranks: experts, top_k and max_tokens (of a rank) may be changed, then
 // completed() sets what follows from them.
 compiler::Layer group_layer(int32_t ranks);
+// Returns the same with 16 experts, of which a token has five: enough for eight ranks.
+compiler::Layer group_layer_of_many(int32_t ranks);
 compiler::Layer completed(compiler::Layer layer);
+// Returns the layer with a recipe, bf16 rows on the wire, and the experts and sizes of
+// recipe_rows_test.cpp, so that what one rank runs are kernels that are compiled for that test.
+compiler::Layer with_recipe(compiler::Layer layer, const compiler::Recipe& recipe);
 
 // Sets ids, [tokens * top_k] of all ranks in turn, before they are uploaded.
 using SetIds = std::function<void(std::vector<int64_t>& ids)>;

@@ -59,10 +59,7 @@ class GroupDelays : public ::testing::TestWithParam<int32_t> {};
 
 TEST_P(GroupDelays, ChangeNoBit) {
   const int32_t ranks = GetParam();
-  compiler::Layer layer = group_layer(ranks);
-  layer.experts = 16;
-  layer.top_k = 4;
-  layer.hidden = 272;
+  const compiler::Layer layer = group_layer_of_many(ranks);
   std::vector<int64_t> tokens;
   for (int64_t rank = 0; rank < ranks; ++rank) tokens.push_back(12 - (rank * 5) % 12);
   std::string why_not;

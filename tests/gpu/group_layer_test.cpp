@@ -12,7 +12,6 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::Dispatch;
 using compiler::Gradient;
 using compiler::Layer;
 using compiler::Recipe;
@@ -38,25 +37,16 @@ void expect_bits_of_one_rank(const Layer& described, const std::vector<int64_t>&
 class GroupLayers : public ::testing::TestWithParam<int32_t> {};
 
 TEST_P(GroupLayers, GiveTheBitsOfOneRank) {
-  Layer layer = group_layer(GetParam());
-  layer.experts = 16;
-  layer.top_k = 4;
   std::vector<int64_t> tokens;  // another T for each rank
   for (int64_t rank = 0; rank < GetParam(); ++rank) tokens.push_back(12 - (rank * 5) % 12);
-  expect_bits_of_one_rank(layer, tokens);
+  expect_bits_of_one_rank(group_layer_of_many(GetParam()), tokens);
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, GroupLayers, ::testing::Values(1, 2, 4, 8));
 
 class GroupRecipes : public ::testing::TestWithParam<Recipe> {};
 
 TEST_P(GroupRecipes, SendBf16Rows) {
-  Layer layer = group_layer(2);
-  layer.recipe = GetParam();
-  layer.dispatch = Dispatch::kNone;
-  layer.splits_alignment = 64;
-  layer.hidden = 160;
-  layer.intermediate = 96;
-  expect_bits_of_one_rank(layer, {12, 5});
+  expect_bits_of_one_rank(with_recipe(group_layer(2), GetParam()), {12, 5});
 }
 INSTANTIATE_TEST_SUITE_P(Recipes, GroupRecipes,
                          ::testing::Values(Recipe::kBf16, Recipe::kFp8Flow, Recipe::kFp8Blockwise,
@@ -77,10 +67,8 @@ INSTANTIATE_TEST_SUITE_P(TopK, GroupChoices, ::testing::Values(1, 2, 6, 8));
 class GroupsThatSendRows : public ::testing::TestWithParam<int32_t> {};
 
 TEST_P(GroupsThatSendRows, GiveAllBitsOfOneRank) {
-  Layer layer = group_layer(GetParam());
+  Layer layer = group_layer_of_many(GetParam());
   layer.expert_parallel.combine = compiler::Combine::kRows;
-  layer.experts = 16;
-  layer.top_k = 5;
   std::vector<int64_t> tokens;
   for (int64_t rank = 0; rank < GetParam(); ++rank) tokens.push_back(12 - (rank * 5) % 12);
   expect_bits_of_one_rank(layer, tokens);
@@ -91,7 +79,6 @@ TEST(GroupEdges, RowsThatOneExpertMadeTwiceGoHome) {
   Layer layer = group_layer(2);
   layer.expert_parallel.combine = compiler::Combine::kRows;
   layer.top_k = 3;
-  layer.hidden = 272;
   expect_bits_of_one_rank(layer, {9, 12}, [](std::vector<int64_t>& ids) {
     for (std::size_t i = 0; i < ids.size(); ++i)
       ids[i] = i % 3 == 0 ? static_cast<int64_t>(i * 5 % 8) : i % 7 == 1 ? -1 : ids[i - 1];
@@ -121,9 +108,9 @@ TEST(GroupEdges, TokensMayHaveNoExperts) {
 }
 
 TEST(GroupEdges, SomeChoicesMayBeNone) {
-  expect_bits_of_one_rank(group_layer(4), {6, 3, 12, 1}, [](std::vector<int64_t>& ids) {
+  expect_bits_of_one_rank(group_layer_of_many(4), {6, 3, 12, 1}, [](std::vector<int64_t>& ids) {
     for (std::size_t i = 0; i < ids.size(); ++i)
-      ids[i] = i % 3 == 0 ? -1 : static_cast<int64_t>((i * 5) % 8);
+      ids[i] = i % 3 == 0 ? -1 : static_cast<int64_t>((i * 5) % 16);
   });
 }
 
@@ -154,19 +141,19 @@ TEST(GroupEdges, TakeBiasesAndRecompute) {
 }
 
 TEST(GroupEdges, MayRunForwardAlone) {
-  Layer layer = group_layer(4);
+  Layer layer = group_layer_of_many(4);
   layer.passes = {compiler::Pass::kForward};
   expect_bits_of_one_rank(layer, {12, 8, 1, 0});
 }
 
 // Rank 1 gets all rows, and has memory for some of them: what it drops is missing everywhere.
 TEST(GroupStatus, IsThatOfAllRanks) {
-  Layer layer = group_layer(4);
+  Layer layer = group_layer_of_many(4);
   layer.max_permuted_rows = 16;
   std::string why_not;
   const auto group =
       GroupCase::open(completed(layer), {12, 12, 0, 12}, why_not, 3, [](std::vector<int64_t>& ids) {
-        for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = 2 + static_cast<int64_t>(i % 2);
+        for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = 4 + static_cast<int64_t>(i % 4);
       });
   if (group == nullptr) GTEST_SKIP() << why_not;
   EXPECT_EQ(group->run(), std::vector<uint32_t>(4, device::kStatusRowOverflow));

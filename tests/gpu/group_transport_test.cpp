@@ -15,7 +15,6 @@ namespace moejit::testing {
 namespace {
 
 using compiler::Combine;
-using compiler::Dispatch;
 using compiler::Gradient;
 using compiler::GroupPlan;
 using compiler::Layer;
@@ -23,11 +22,11 @@ using compiler::Recipe;
 using compiler::Transport;
 using runtime::Group;
 
-Layer layer_over_transport(int32_t ranks) {
-  Layer layer = group_layer(ranks);
+Layer over_transport(Layer layer) {
   layer.expert_parallel.transport = Transport::kNccl;
   return layer;
 }
+Layer layer_over_transport(int32_t ranks) { return over_transport(group_layer(ranks)); }
 
 std::vector<uint32_t> zeros(int32_t ranks) {
   return std::vector<uint32_t>(static_cast<std::size_t>(ranks));
@@ -59,9 +58,7 @@ class LayersOverTransport : public ::testing::TestWithParam<std::tuple<int32_t, 
 
 TEST_P(LayersOverTransport, GiveTheBitsOfOneRankAndOfPeers) {
   const auto [ranks, combine] = GetParam();
-  Layer layer = layer_over_transport(ranks);
-  layer.experts = 16;
-  layer.top_k = 5;
+  Layer layer = over_transport(group_layer_of_many(ranks));
   layer.expert_parallel.combine = combine;
   std::vector<int64_t> tokens;  // another T for each rank
   for (int64_t rank = 0; rank < ranks; ++rank) tokens.push_back(12 - (rank * 5) % 12);
@@ -81,13 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, LayersOverTransport,
 class RecipesOverTransport : public ::testing::TestWithParam<Recipe> {};
 
 TEST_P(RecipesOverTransport, SendBf16Rows) {
-  Layer layer = layer_over_transport(2);
-  layer.recipe = GetParam();
-  layer.dispatch = Dispatch::kNone;
-  layer.splits_alignment = 64;
-  layer.hidden = 160;
-  layer.intermediate = 96;
-  expect_bits_of_one_rank(layer, {12, 5});
+  expect_bits_of_one_rank(with_recipe(layer_over_transport(2), GetParam()), {12, 5});
 }
 INSTANTIATE_TEST_SUITE_P(Recipes, RecipesOverTransport,
                          ::testing::Values(Recipe::kBf16, Recipe::kFp8Flow, Recipe::kFp8Blockwise,
@@ -112,7 +103,6 @@ TEST(TransportEdges, RowsThatOneExpertMadeTwiceGoHome) {
   Layer layer = layer_over_transport(2);
   layer.expert_parallel.combine = Combine::kRows;
   layer.top_k = 3;
-  layer.hidden = 272;
   expect_bits_of_one_rank(layer, {9, 12}, [](std::vector<int64_t>& ids) {
     for (std::size_t i = 0; i < ids.size(); ++i)
       ids[i] = i % 3 == 0 ? static_cast<int64_t>(i * 5 % 8) : i % 7 == 1 ? -1 : ids[i - 1];
@@ -135,12 +125,12 @@ TEST(TransportEdges, TakeWideIdsBiasesAndFewerGradients) {
 
 // Rank 1 gets all rows, and has memory for some of them.
 TEST(TransportStatus, IsThatOfAllRanks) {
-  Layer layer = layer_over_transport(4);
+  Layer layer = over_transport(group_layer_of_many(4));
   layer.max_permuted_rows = 16;
   std::string why_not;
   const auto group =
       GroupCase::open(completed(layer), {12, 12, 0, 12}, why_not, 3, [](std::vector<int64_t>& ids) {
-        for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = 2 + static_cast<int64_t>(i % 2);
+        for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = 4 + static_cast<int64_t>(i % 4);
       });
   ASSERT_NE(group, nullptr) << why_not;
   EXPECT_EQ(group->run(), std::vector<uint32_t>(4, device::kStatusRowOverflow));

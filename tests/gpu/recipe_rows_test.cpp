@@ -95,7 +95,7 @@ class RecipeRows : public ::testing::TestWithParam<Row> {
   void run(const Recipe& recipe) {
     // Groups of 32 fill rows whole; blocks of 128 need not.
     const bool has_groups = recipe.tokens.scale == compiler::ScaleOf::k1x32;
-    const LayerShape shape{.experts = 3,
+    const LayerShape shape{.experts = 4,
                            .top_k = 2,
                            .hidden = has_groups ? 288 : 272,
                            .intermediate = has_groups ? 160 : 144,
