@@ -41,6 +41,8 @@ def relative_error(got, expected):
 
 
 class HuggingFace(tool.ToolTest):
+    keeps_kernels = True
+
     def describe(self, family, recipe):
         path = self.folder / "from_hf.json"
         self.succeed("layer", "--from-hf", FIXTURES / family, "--max-tokens", "16", "--output", path)

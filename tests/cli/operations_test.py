@@ -14,6 +14,8 @@ def example(name):
 
 
 class Operations(tool.ToolTest):
+    keeps_kernels = True
+
     def run_operation(self, name, *arguments):
         return self.succeed_json("run", example(name), "--target", "sim", "--check", *arguments)
 

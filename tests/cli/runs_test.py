@@ -40,6 +40,8 @@ def weight_tensors():
 
 
 class SimulatedRuns(tool.ToolTest):
+    keeps_kernels = True
+
     def run_tiny(self, *arguments):
         return self.succeed_json("run", TINY, "--target", "sim", *arguments)
 
@@ -243,6 +245,8 @@ class SimulatedRuns(tool.ToolTest):
 
 class Checkpoints(tool.ToolTest):
     """Experts from shards give what the same experts in an input file give."""
+
+    keeps_kernels = True
 
     def run_shards(self, shards, prefix, *arguments):
         paths = [self.write(f"shard{i}.safetensors", safetensors(s)) for i, s in enumerate(shards)]

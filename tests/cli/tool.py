@@ -18,13 +18,24 @@ BITS = {"BF16": 16, "F32": 32, "F16": 16, "F8_E4M3": 8, "I32": 32, "I64": 64, "U
 moejit = None  # path of the binary, set by main()
 
 
+def kept_kernels():
+    """The folder of kernels that all tests keep (docs/CONTRIBUTING.md); None: none are kept."""
+    chosen = os.environ.get("TEST_CACHE")
+    if chosen == "off":
+        return None
+    return pathlib.Path(chosen).resolve() if chosen else pathlib.Path(moejit).resolve().parent / "test-kernels"
+
+
 class ToolTest(unittest.TestCase):
-    """Each case has a folder of its own; cases of a class share a kernel cache."""
+    """Each case has a folder of its own; cases of a class share a kernel cache. Where none of them tests the cache,
+    `keeps_kernels` makes it the one that all tests share."""
+
+    keeps_kernels = False
 
     @classmethod
     def setUpClass(cls):
         cls.shared = pathlib.Path(tempfile.mkdtemp(prefix="moejit-cli-"))
-        cls.cache = cls.shared / "cache"
+        cls.cache = (kept_kernels() if cls.keeps_kernels else None) or cls.shared / "cache"
 
     @classmethod
     def tearDownClass(cls):
@@ -39,6 +50,8 @@ class ToolTest(unittest.TestCase):
         """Runs `moejit ARGUMENTS`; keyword arguments change the environment."""
         env = {name: value for name, value in os.environ.items() if not name.startswith("MOEJIT_")}
         env.update({"MOEJIT_CACHE_DIR": str(self.cache), "HOME": str(self.shared)}, **environment)
+        if self.keeps_kernels:
+            env.update(MOEJIT_CACHE_MAX_BYTES="none", MOEJIT_CACHE_MAX_FILES="none")
         given = {"stdin": subprocess.DEVNULL} if self.stdin is None else {"input": self.stdin}
         return subprocess.run([moejit, *map(str, arguments)], cwd=self.folder, env=env, text=True, **given,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)

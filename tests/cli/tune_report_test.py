@@ -35,6 +35,8 @@ class Page:
 
 
 class TuneReport(tool.ToolTest):
+    keeps_kernels = True
+
     def journal(self, *problems, sessions=1):
         """The path of a journal; each problem is a function that gives its lines of a session."""
         lines = []

@@ -24,6 +24,8 @@ def step(name, **fields):
 
 
 class Tuning(tool.ToolTest):
+    keeps_kernels = True
+
     def record(self, name, entries, gpu=None, **fields):
         return self.write(name, {"format": "moejit-tuning-1", "gpu": gpu or H200, "entries": entries, **fields})
 

@@ -19,6 +19,8 @@ NONE = {"ratio": 2e-6, "ratio_low": 1e-6, "ratio_high": 3e-6}  # whatever is mea
 
 
 class TuningVerify(tool.ToolTest):
+    keeps_kernels = True
+
     def setUp(self):
         super().setUp()
         self.gemms = self.write("gemms.json", GEMMS)
@@ -125,7 +127,8 @@ class TuningVerify(tool.ToolTest):
         slow = ["--target", "sim", "--block-ms", "50", "--heat-seconds", "0"]
         verification = subprocess.Popen(
             [tool.moejit, "tuning", "verify", self.record(entries), "--gemms", self.gemms, *slow], cwd=self.folder,
-            env={"MOEJIT_CACHE_DIR": str(self.cache), "HOME": str(self.shared), "PATH": "/usr/bin:/bin"}, text=True,
+            env={"MOEJIT_CACHE_DIR": str(self.cache), "MOEJIT_CACHE_MAX_BYTES": "none", "MOEJIT_CACHE_MAX_FILES": "none",
+                 "HOME": str(self.shared), "PATH": "/usr/bin:/bin"}, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for line in verification.stderr:
             if "(1 of 2)" in line:
