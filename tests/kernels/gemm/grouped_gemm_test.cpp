@@ -71,9 +71,9 @@ TEST_P(GroupedGemm, EqualsTheReferenceAroundTheSizesOfTilesAndTails) {
 }
 
 // More steps than stages, than suppliers fetch ahead (2 of A, 16 of B), and than the loop's
-// unrolling.
+// unrolling. Less than a step is what the groups of many row tiles have.
 TEST_P(GroupedGemm, EqualsTheReferenceForContractionsOfAnyLength) {
-  for (const int32_t k : {16, 128, 512, 640, 32 * 128, 35 * 128 + 16}) {
+  for (const int32_t k : {128, 512, 640, 32 * 128, 35 * 128 + 16}) {
     SCOPED_TRACE(k);
     expect_exact(problem(3, 1, 192, k), splits({30, 0, 70}, 16));
   }

@@ -91,8 +91,8 @@ TEST_F(Bf16Wgrad, AddsInEachOfThePlannersWays) {
 
 TEST_F(Bf16Wgrad, WritesZerosWhereNothingIsRoutedOrLeavesWhatWasThere) {
   for (const GradientOutput output : kOutputs)
-    for (const Spec& spec : with_clusters(problem(output, 3, 144, 208)))
-      expect_exact(spec, splits({0, 0, 0}, 64));
+    for (const Spec& spec : with_clusters(problem(output, 5, 144, 208)))
+      expect_exact(spec, splits({0, 0, 0, 0, 0}, 64));
 }
 
 TEST_F(Bf16Wgrad, GivesTheSameBitsInEveryRun) {
