@@ -92,8 +92,9 @@ def main(cmake, build, c_compiler, cpp_compiler, dlpack):
         version = run([prefix / "bin/moejit", "--version"])
         if "moejit" not in version:
             sys.exit(f"moejit --version said: {version}")
-        # The kernels come from the cache that the examples' tests share.
-        environment = dict(os.environ, MOEJIT_CACHE_DIR=str(pathlib.Path(build) / "tests/examples/cache"))
+        # The kernels come from the folder in which tests keep theirs.
+        environment = dict(os.environ, MOEJIT_CACHE_DIR=str(pathlib.Path(build) / "test-kernels"),
+                           MOEJIT_CACHE_MAX_BYTES="none", MOEJIT_CACHE_MAX_FILES="none")
         (folder / "pkg").mkdir()
         programs = with_cmake(cmake, prefix, compilers, dlpack, folder / "cmake")
         if shutil.which("pkg-config"):

@@ -85,9 +85,7 @@ TEST(CApiAllocationFailures, AreErrorsOfAPlanAsJson) {
 TEST(CApiAllocationFailures, AreErrorsOfAPreparation) {
   SimLayer sim;
   ASSERT_TRUE(is_ok(sim.open()));
-  moejit_engine_options options = {};
-  options.struct_size = sizeof(options);
-  options.cache_dir = kKernelCache;
+  moejit_engine_options options = engine_options();
   options.frozen = 1;
   moejit_layer* layer = nullptr;
   moejit_engine* engine = nullptr;

@@ -3,6 +3,7 @@
 #include "compiler/compiler.h"
 #include "runtime/prepared_layer.h"
 #include "tests/support/matchers.h"
+#include "tests/support/test_engine.h"
 #include "tests/unit/c_api/counted_malloc.h"
 #include "tests/unit/c_api/sim_layer.h"
 #include "tests/unit/c_api/tensor_fixture.h"
@@ -56,7 +57,7 @@ class CppLayer {
     MOEJIT_TRY_ASSIGN(device_, runtime::open_simulator({.workers = 1}));
     MOEJIT_TRY_ASSIGN(const auto layer, compiler::parse_layer(kTinyLayer, "tiny"));
     MOEJIT_TRY_ASSIGN(plan_, compiler::plan_layer(layer, device_->target()));
-    MOEJIT_TRY_ASSIGN(const auto engine, runtime::Engine::create({.cache_dir = kKernelCache}));
+    MOEJIT_TRY_ASSIGN(const auto engine, make_test_engine());
     MOEJIT_TRY_ASSIGN(prepared_, runtime::PreparedLayer::prepare(plan_, *engine, *device_));
     const moejit_call call = sim.call();
     for (const moejit_tensor& tensor : std::span(call.tensors, call.tensor_count))

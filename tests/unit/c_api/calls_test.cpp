@@ -265,8 +265,7 @@ class CApiPrepare : public ::testing::Test {
     ASSERT_TRUE(is_ok(moejit_device_open_simulator(nullptr, &device_)));
     ASSERT_TRUE(
         is_ok(moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer_)));
-    options_.struct_size = sizeof(options_);
-    options_.cache_dir = kKernelCache;
+    options_ = engine_options();
   }
   void TearDown() override {
     moejit_layer_destroy(layer_);

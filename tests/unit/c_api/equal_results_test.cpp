@@ -3,6 +3,7 @@
 #include "compiler/compiler.h"
 #include "runtime/prepared_layer.h"
 #include "tests/support/matchers.h"
+#include "tests/support/test_engine.h"
 #include "tests/unit/c_api/sim_layer.h"
 
 #include <deque>
@@ -33,7 +34,7 @@ Result<void> run_in_cpp(Outputs& outputs) {
   MOEJIT_TRY_ASSIGN(const auto device, runtime::open_simulator({.workers = 1}));
   MOEJIT_TRY_ASSIGN(const auto layer, compiler::parse_layer(kTinyLayer, "tiny"));
   MOEJIT_TRY_ASSIGN(const auto plan, compiler::plan_layer(layer, device->target()));
-  MOEJIT_TRY_ASSIGN(const auto engine, runtime::Engine::create({.cache_dir = kKernelCache}));
+  MOEJIT_TRY_ASSIGN(const auto engine, make_test_engine());
   MOEJIT_TRY_ASSIGN(const auto prepared, runtime::PreparedLayer::prepare(plan, *engine, *device));
   std::deque<std::vector<int64_t>> shapes;
   std::vector<runtime::TensorRef> tensors;

@@ -142,9 +142,7 @@ class CApiGroup : public ::testing::Test {
                               &groups_[rank]);
   }
   void SetUp() override {
-    moejit_engine_options options = {};
-    options.struct_size = sizeof(options);
-    options.cache_dir = kKernelCache;
+    const moejit_engine_options options = engine_options();
     ASSERT_EQ(moejit_engine_create(&options, &engine_), MOEJIT_OK);
     const std::string json = described();
     for (std::size_t rank = 0; rank < kRanks; ++rank) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/c_api/sim_layer.h"
 
+#include "tests/support/test_engine.h"
+
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -45,6 +47,19 @@ std::vector<std::byte> input_values(std::string_view name, std::string_view dtyp
   });
 }
 
+moejit_engine_options engine_options() {
+  static const std::string folder = [] {
+    std::string kept = test_cache_folder();
+    return kept.empty() ? MOEJIT_BINARY_DIR "/tests/unit/c_api/cache" : kept;
+  }();
+  moejit_engine_options options = {};
+  options.struct_size = sizeof(options);
+  options.cache_dir = folder.c_str();
+  options.cache_max_bytes = INT64_MAX;
+  options.cache_max_files = INT64_MAX;
+  return options;
+}
+
 SimLayer::SimLayer() = default;
 
 SimLayer::~SimLayer() {
@@ -63,9 +78,7 @@ moejit_error_code SimLayer::open(std::string_view json, int64_t tokens) {
   moejit_simulator_options simulator = {};
   simulator.struct_size = sizeof(simulator);
   simulator.workers = 1;
-  moejit_engine_options engine = {};
-  engine.struct_size = sizeof(engine);
-  engine.cache_dir = kKernelCache;
+  const moejit_engine_options engine = engine_options();
   moejit_device_info place = {};
   place.struct_size = sizeof(place);
   moejit_layer_info info = {};

@@ -14,8 +14,9 @@ namespace moejit::testing {
 
 inline constexpr int64_t kSimTokens = 11;  // of the calls of a SimLayer
 
-// The kernels of these tests are kept from run to run: compiling them takes most of the time.
-inline constexpr char kKernelCache[] = MOEJIT_BINARY_DIR "/tests/unit/c_api/cache";
+// Returns options of an engine whose kernels are kept from run to run where other tests keep theirs
+// (tests/support/test_engine.h), and with TEST_CACHE=off in a folder of these tests.
+moejit_engine_options engine_options();
 
 // Values of an input of kTinyLayer, always the same: random numbers for floating point, and for
 // topk_ids experts in a fixed pattern with some that are not on this rank.
