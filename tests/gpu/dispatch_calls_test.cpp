@@ -23,7 +23,7 @@ using compiler::TensorPlan;
 using runtime::PreparedLayer;
 using runtime::TensorRef;
 
-constexpr int64_t kRanks = 2, kExperts = 6, kLocalExperts = kExperts / kRanks, kTopK = 3;
+constexpr int64_t kRanks = 2, kExperts = 4, kLocalExperts = kExperts / kRanks, kTopK = 3;
 constexpr int64_t kHidden = 272, kIntermediate = 144, kScales = (kHidden + 127) / 128;
 constexpr int64_t kTokensOfRank[kRanks] = {37, 24};
 constexpr int64_t kTokens = kTokensOfRank[0] + kTokensOfRank[1];

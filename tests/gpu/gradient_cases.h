@@ -21,7 +21,7 @@ struct GradientCase {
 };
 
 inline reference::LayerShape gradient_shape(const TestLayer::Options& options) {
-  return {.experts = 3,
+  return {.experts = 4,
           .top_k = 2,
           .hidden = 144,
           .intermediate = 80,

@@ -14,7 +14,7 @@ using reference::LayerInputs;
 using reference::LayerShape;
 
 constexpr LayerShape kShape{
-    .experts = 2, .top_k = 2, .hidden = 144, .intermediate = 128, .alignment = 16, .max_rows = 256};
+    .experts = 4, .top_k = 2, .hidden = 144, .intermediate = 128, .alignment = 16, .max_rows = 256};
 
 using Bytes = std::vector<std::byte>;
 
@@ -24,7 +24,7 @@ class SkipUpdateTest : public ::testing::TestWithParam<bool> {
   void SetUp() override {
     if (test_device().device == nullptr) GTEST_SKIP() << test_device().reason;
     auto layer = TestLayer::create(
-        kShape, {.max_tokens = 16, .keep_intermediates = false, .has_backward = GetParam()});
+        kShape, {.max_tokens = 20, .keep_intermediates = false, .has_backward = GetParam()});
     ASSERT_TRUE(succeeded(layer));
     layer_ = std::move(*layer);
   }
