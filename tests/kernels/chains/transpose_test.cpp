@@ -270,13 +270,15 @@ TEST_F(TransposeKernel, ReadsNoRowsBeyondTheLast) {
   EXPECT_TRUE(matches(compare_f32({"q_scale_inv", 1}, got.scale_inv, wanted.scale_inv)));
 }
 
-// In bands of four tiles: fewer, whole ones, and ends of one tile to three.
+// In bands of four tiles: fewer, whole ones, and ends of one tile to three. Rows that are never
+// zeros differ in what is read, not in bands: one band and two.
 TEST_F(TransposeKernel, GathersRowsOfAnyLength) {
   const TransposeGroups groups = groups_of({130, 0, 17, 300}, 16);
   constexpr int64_t kTokens = 70;
   const std::vector<int32_t> row_tokens = random_row_tokens(groups, kTokens, 14);
   for (const int64_t columns : {16, 272, 512, 528, 784, 1024, 1424})
     for (const bool has_zeros : {true, false}) {
+      if (!has_zeros && columns != 272 && columns != 784) continue;
       SCOPED_TRACE(columns);
       const QuantizedRows tokens = random_rows(groups_of({kTokens}, 1), columns, 4, 15);
       const int64_t output_columns = groups.output_offs.back() + 128;

@@ -254,6 +254,8 @@ TEST_F(TwoLevelCastKernel, EqualsTheReferenceForGroupsOfAnySize) {
              i < groups.offs[e + 1] * columns; ++i)
           of.permuted[static_cast<size_t>(i)] = kInfinity;
       expect_equal(of, columns, {.result = result, .casts_rows = true});
+      // Each width is another kernel: one orientation has one below 128 columns and one above.
+      if (columns != 48 && columns != 272) continue;
       expect_equal(of, columns, {.result = result});
       expect_equal(of, columns, {.result = result, .casts_rows = true, .casts_columns = false});
     }
