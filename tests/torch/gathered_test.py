@@ -11,16 +11,18 @@ from moejit.torch.devices import target_of
 from moejit.torch.layers import call_text
 
 RANKS, EXPERTS = 2, 4
+# Shapes of tests/gpu/gradient_cases.h and tests/support/edge_cases.cpp, so that most kernels are kept already.
 LAYERS = [{},
           {"intermediate_size": 80},  # halves that are filled up with zeros
           {"intermediate_size": 80, "gate_up_layout": "interleaved"},
           {"intermediate_size": 80, "activation": "relu_squared"},  # no halves
-          {"hidden_size": 272, "intermediate_size": 208}]  # several scales, the last ones of fewer elements
+          # several scales, the last ones of fewer elements
+          {"hidden_size": 272, "intermediate_size": 144, "max_tokens": 40}]
 
 
 def make(fields):
-    sizes = {"hidden_size": 128, "intermediate_size": 128, **fields}
-    module = Experts(EXPERTS, top_k=2, max_tokens=16, device=DEVICE, **sizes)
+    sizes = {"hidden_size": 144, "intermediate_size": 128, "max_tokens": 24, **fields}
+    module = Experts(EXPERTS, top_k=2, device=DEVICE, **sizes)
     with torch.no_grad():  # scales that differ from tile to tile
         for weight in module.parameters():
             weight.mul_(torch.exp2(torch.randint(-4, 5, weight.shape[:2] + (1,), device=DEVICE)))
