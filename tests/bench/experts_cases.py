@@ -22,7 +22,7 @@ CASES = {case.name: case for case in (
     # This is one expert-parallel rank of 32: it has 8 of 256 experts, and gets as many rows as here, 8 per token.
     Case("DeepSeek-V3, 8 experts", "deepseek_v3", experts=8, top_k=8, hidden=7168, intermediate=2048, tokens=8192),
 )}
-# Of one shape, that of tests/torch/support.py, so that the simulator has their kernels already.
+# All have the shape of tests/torch/support.py, whose kernels the simulator has already.
 TINY = {case.name: case for case in (
     Case("tiny Qwen3-MoE", "qwen3_moe", experts=8, top_k=2, hidden=64, intermediate=32, tokens=64),
     Case("tiny DeepSeek-V3", "deepseek_v3", experts=8, top_k=2, hidden=64, intermediate=32, tokens=64),
