@@ -10,6 +10,7 @@
 #include "templates/moejit_device/params/transpose_params.h"
 #include "tests/kernels/chains/candidate_programs.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/kernels/chains/transpose_groups.h"
 
 #include <cmath>
 #include <limits>
@@ -27,19 +28,6 @@ constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
 constexpr uint16_t kNaN = 0x7fc0, kInfinity = 0x7f80;
 
 const std::vector<int32_t> kCounts{0, 1, 15, 16, 0, 17, 127, 128, 129, 300, 0};
-
-// Groups of so many rows that start at multiples of `alignment`, and columns at multiples of 128.
-TransposeGroups groups_of(const std::vector<int32_t>& counts, int32_t alignment) {
-  TransposeGroups groups{.counts = counts, .offs = {0}, .output_offs = {0}};
-  for (const int32_t count : counts) {
-    const auto next = [&](int32_t from, int32_t step) {
-      return (from + count + step - 1) / step * step;
-    };
-    groups.offs.push_back(next(groups.offs.back(), alignment));
-    groups.output_offs.push_back(next(groups.output_offs.back(), 128));
-  }
-  return groups;
-}
 
 // bf16 rows [rows, columns].
 struct Rows {

@@ -4,25 +4,13 @@
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"
 #include "runtime/reference/transpose.h"
+#include "tests/kernels/chains/transpose_groups.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 namespace moejit::testing {
-
-// Groups of so many rows that start at multiples of `alignment`, and columns at multiples of 128.
-inline reference::TransposeGroups groups_of(const std::vector<int32_t>& counts, int32_t alignment) {
-  reference::TransposeGroups groups{.counts = counts, .offs = {0}, .output_offs = {0}};
-  for (const int32_t count : counts) {
-    const auto next = [&](int32_t from, int32_t step) {
-      return (from + count + step - 1) / step * step;
-    };
-    groups.offs.push_back(next(groups.offs.back(), alignment));
-    groups.output_offs.push_back(next(groups.output_offs.back(), 128));
-  }
-  return groups;
-}
 
 // As many groups as most tests have, empty ones behind the others: the number of groups and the
 // columns make a kernel of their own.

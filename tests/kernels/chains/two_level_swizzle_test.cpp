@@ -5,6 +5,7 @@
 #include "runtime/reference/two_level.h"
 #include "templates/moejit_device/params/swizzle_scales_params.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/kernels/chains/transpose_groups.h"
 
 namespace moejit::testing {
 namespace {
@@ -12,16 +13,6 @@ namespace {
 using reference::TransposeGroups;
 
 constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
-
-// Groups that start at multiples of 16, their tiles at multiples of 128.
-TransposeGroups groups_of(const std::vector<int32_t>& counts) {
-  TransposeGroups groups{.counts = counts, .offs = {0}, .output_offs = {0}};
-  for (const int32_t count : counts) {
-    groups.offs.push_back((groups.offs.back() + count + 15) / 16 * 16);
-    groups.output_offs.push_back(groups.output_offs.back() + (count + 127) / 128 * 128);
-  }
-  return groups;
-}
 
 class TwoLevelSwizzle : public Chains {
  protected:
