@@ -50,6 +50,8 @@ struct ContractionGroupedGemmSpec {
   int32_t band_tiles = kUsualBandTiles;
   // CTAs of a cluster, 1 or 2. Two take tiles below each other and read B from L2 once for both.
   int32_t cluster_ctas = 1;
+  // Times at which CTAs start, spread over that of a tile; 1: all start at once.
+  int32_t start_times = 1;
   bool operator==(const ContractionGroupedGemmSpec&) const = default;
 };
 

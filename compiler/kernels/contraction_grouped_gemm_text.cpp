@@ -71,11 +71,13 @@ ScalingText scaling_of(const ContractionGroupedGemmSpec& spec) {
   return {};
 }
 
-std::vector<std::string> includes_of(const ScalingText& scaling) {
+std::vector<std::string> includes_of(const ContractionGroupedGemmSpec& spec,
+                                     const ScalingText& scaling) {
   std::vector<std::string> includes = {"gemm/contraction_group_scheduler.cuh",
                                        "gemm/epilogue_store_gradient.cuh", "gemm/grouped_gemm.cuh",
                                        "params/contraction_grouped_gemm_params.h"};
   includes.insert(includes.end() - 1, scaling.includes.begin(), scaling.includes.end());
+  if (spec.start_times > 1) includes.emplace_back("gemm/staggered_start.cuh");
   std::ranges::sort(includes);
   return includes;
 }
@@ -112,6 +114,9 @@ std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) 
   if (names_cluster(spec))
     constants.push_back(integer_constant("kClusterCtas", spec.cluster_ctas,
                                          "CTAs that share B, with tiles below each other"));
+  if (spec.start_times > 1)
+    constants.push_back(
+        integer_constant("kStartTimes", spec.start_times, "of CTAs, spread over that of a tile"));
   if (spec.is_interleaved) {
     constants.insert(constants.begin() + 2,
                      bool_constant("kInterleaved", true, "rows of these parts alternate in D"));
@@ -119,10 +124,17 @@ std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) 
   return constants;
 }
 
-std::string scheduler_type(const ContractionGroupedGemmSpec& spec) {
+std::string tile_order(const ContractionGroupedGemmSpec& spec) {
   return spec.band_tiles == kUsualBandTiles
              ? "ContractionGroupScheduler<Problem, Shape>"
              : "ContractionGroupScheduler<Problem, Shape, kBandTiles>";
+}
+
+ComposedType staggered_start(const ContractionGroupedGemmSpec& spec) {
+  ComposedType scheduler{
+      "Scheduler", "StaggeredStart", {"Problem", tile_order(spec), "kStartTimes"}};
+  if (spec.band_tiles != kUsualBandTiles) scheduler.arguments.emplace_back("kBandTiles");
+  return scheduler;
 }
 
 ComposedType shape_type(const ContractionGroupedGemmSpec& spec) {
@@ -162,9 +174,12 @@ std::vector<ComposedType> types_of(const ContractionGroupedGemmSpec& spec,
   } else {
     add_store("Epilogue");
   }
+  const bool is_staggered = spec.start_times > 1;
+  if (is_staggered) types.push_back(staggered_start(spec));
   types.push_back({"Kernel",
                    "GroupedGemm",
-                   {"Shape", scheduler_type(spec), "Mainloop", scaling.scales, "Epilogue"}});
+                   {"Shape", is_staggered ? "Scheduler" : tile_order(spec), "Mainloop",
+                    scaling.scales, "Epilogue"}});
   return types;
 }
 
@@ -188,7 +203,7 @@ KernelText KernelKind<ContractionGroupedGemmSpec>::text(const ContractionGrouped
                       "expert]^T",
                       spec.sections * result_rows(spec), spec.n,
                       spec.output == GradientOutput::kF32Add ? "+=" : "=", spec.rows, spec.n),
-      .includes = includes_of(scaling),
+      .includes = includes_of(spec, scaling),
       .params = "ContractionGroupedGemmParams",
       .constants = constants_of(spec),
       .types_used = types_of(spec, scaling),

@@ -50,6 +50,15 @@ TensorBox output_box(const ContractionGroupedGemmSpec& spec) {
 constexpr int64_t kMany = 2048;
 constexpr int64_t kFew = 768;
 
+// CTAs that have many tiles start spread over the time of one where L2 adds everything. Scales of
+// rows and bf16 operands gain nothing (docs/performance/tried.md).
+constexpr int64_t kLeastStaggeredTiles = 4096;
+
+bool gains_by_staggered_start(const ContractionGroupedGemmSpec& spec) {
+  return operands_of(spec) == DType::kF8E4M3 && spec.scales != GradientScales::kRow &&
+         busy_ctas(spec) >= kLeastStaggeredTiles;
+}
+
 // Returns the box of an operand of wgrad with its columns in blocks of 128: [columns / 128, rows,
 // 128]. In bf16 it is [columns, rows] with one token a row, and boxes are MN-major.
 TensorBox gradient_operand_box(DType format, int64_t rows, int64_t columns, int32_t box_rows) {
@@ -73,7 +82,11 @@ ContractionGroupedGemmSpec choose_tiles(ContractionGroupedGemmSpec spec, int64_t
   const ColumnTiles tiles = choose_column_tiles(spec.n);
   spec.wide_tiles = tiles.wide;
   spec.narrow_tiles = tiles.narrow;
-  if (spec.output != GradientOutput::kF32Add || mean_columns >= kMany) return spec;
+  if (spec.output != GradientOutput::kF32Add) return spec;
+  if (mean_columns >= kMany) {
+    if (gains_by_staggered_start(spec)) spec.start_times = kStartTimes;
+    return spec;
+  }
   spec.panels_loaded = 3;
   if (mean_columns >= kFew) return spec;
   spec.stages = 3;
@@ -115,6 +128,11 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
                   "own",
                   spec.panels_staged)};
   if (spec.cluster_ctas > 1) reasons.emplace_back(kClusterReason);
+  if (spec.start_times > 1)
+    reasons.push_back(
+        fmt::format("CTAs start at {} times, spread over the time of a tile, so that old values do "
+                    "not come in bursts",
+                    spec.start_times));
   if (spec.sections > 1)
     reasons.push_back(fmt::format(
         "the {} sections of {} rows fill tiles of their own: no scale block lies in two of them",

@@ -9,6 +9,9 @@
 
 namespace moejit::compiler {
 
+// Times at which CTAs start, where they do not all start at once.
+inline constexpr int32_t kStartTimes = 8;
+
 // Completes a spec whose problem is set (scales, output, local_experts, rows, n; also sections and
 // section_rows if A's rows are in several sections): chooses the column tiles and how tiles are
 // stored. `mean_columns`, the expected tokens of a group, affects speed only.

@@ -66,6 +66,7 @@ Choices choices_of(const ContractionGroupedGemmSpec& spec) {
                      {"panels_loaded", spec.panels_loaded},
                      {"band_tiles", spec.band_tiles}};
   if (spec.cluster_ctas > 1) choices["cluster_ctas"] = spec.cluster_ctas;
+  if (spec.start_times > 1) choices["start_times"] = spec.start_times;
   return choices;
 }
 
@@ -84,12 +85,18 @@ std::vector<Candidate<ContractionGroupedGemmSpec>> contraction_grouped_gemm_cand
   for (const int32_t panels : kPanelsLoaded) {
     ContractionGroupedGemmSpec spec = chosen;
     spec.panels_loaded = panels;
+    if (panels > 0) spec.start_times = 1;  // old values come ahead, under the products
     if (chosen.output == GradientOutput::kF32Add && panels <= spec.panels_staged) list.add(spec);
   }
   for (const int32_t band : kBands) {
     ContractionGroupedGemmSpec spec = chosen;
     spec.band_tiles = band;
     list.add(spec);
+  }
+  for (const int32_t times : {1, kStartTimes}) {
+    ContractionGroupedGemmSpec spec = chosen;
+    spec.start_times = times;
+    if (chosen.output == GradientOutput::kF32Add) list.add(spec);
   }
   add_clusters(chosen, mean_columns, list);
   return std::move(list).take();

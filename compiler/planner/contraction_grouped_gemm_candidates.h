@@ -15,13 +15,14 @@ namespace moejit::compiler {
 std::string problem_name(const ContractionGroupedGemmSpec& problem, int64_t mean_columns);
 
 // Returns the choices that a complete spec was made with. The knobs are `wide_tiles` and
-// `narrow_tiles` of a row of tiles, `stages`, `panels_staged`, `panels_loaded`, `band_tiles`, and
-// `cluster_ctas` if there are clusters.
+// `narrow_tiles` of a row of tiles, `stages`, `panels_staged`, `panels_loaded`, `band_tiles`,
+// `cluster_ctas` if there are clusters, and `start_times` if CTAs do not all start at
+// once.
 Choices choices_of(const ContractionGroupedGemmSpec& spec);
 
-// Returns the legal specs of a problem, at most 29, each once: first that of choose_tiles(). From
-// it the others differ in tiles, stages and panels, in the panels loaded, or in the bands, these
-// also with clusters of CTAs.
+// Returns the legal specs of a problem, at most 30, each once: first that of choose_tiles(). From
+// it the others differ in tiles, stages and panels, in the panels loaded, in the times at which
+// CTAs start, or in the bands, these also with clusters of CTAs.
 std::vector<Candidate<ContractionGroupedGemmSpec>> contraction_grouped_gemm_candidates(
     const ContractionGroupedGemmSpec& problem, int64_t mean_columns);
 

@@ -2,10 +2,11 @@
 //   expert]^T
 // contraction_grouped_gemm scales=tile output=f32_add local_experts=8 rows=5888 sections=2
 //   section_rows=2880 interleaved=true n=2880 column_tiles=15x192+0x128 stages=4 panels_staged=3
-//   panels_loaded=0
+//   panels_loaded=0 start_times=8
 #include "moejit_device/gemm/contraction_group_scheduler.cuh"
 #include "moejit_device/gemm/epilogue_store_gradient.cuh"
 #include "moejit_device/gemm/grouped_gemm.cuh"
+#include "moejit_device/gemm/staggered_start.cuh"
 #include "moejit_device/gemm/tile_scales.cuh"
 #include "moejit_device/params/contraction_grouped_gemm_params.h"
 
@@ -27,6 +28,7 @@ constexpr int32_t kTailRows = 0;            // no tile is treated as a tail
 constexpr int32_t kBlocksPerPromotion = 1;  // steps added up before they are scaled
 constexpr int32_t kPanelsStaged = 3;        // 64 rows x 128 bytes of D at a time
 constexpr int32_t kPanelsLoaded = 0;        // of a tile, whose old values come
+constexpr int32_t kStartTimes = 8;          // of CTAs, spread over that of a tile
 
 using Problem = ContractionGroupProblem<kGroups, kSections, kRows, kN, kStepElements, kAdds,
                                         kInterleaved>;
@@ -34,11 +36,11 @@ using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTil
                             kTailRows>;
 using Mainloop = PromotingMainloop<MultiplyBlockedE4m3, kBlocksPerPromotion>;
 using Epilogue = EpilogueStoreGradient<Problem, float, kAdds, kPanelsStaged, kPanelsLoaded>;
-using Kernel = GroupedGemm<Shape, ContractionGroupScheduler<Problem, Shape>, Mainloop,
-                           TileScales<Problem, Shape>, Epilogue>;
+using Scheduler = StaggeredStart<Problem, ContractionGroupScheduler<Problem, Shape>, kStartTimes>;
+using Kernel = GroupedGemm<Shape, Scheduler, Mainloop, TileScales<Problem, Shape>, Epilogue>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_gemm_fc1_wgrad_add_e4m3_f32_128x192x128_87901081,
+              moejit_gemm_fc1_wgrad_add_e4m3_f32_128x192x128_ddd1156f,
               ContractionGroupedGemmParams) {
   Kernel::run(params);
 }

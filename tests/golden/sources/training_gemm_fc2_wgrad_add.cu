@@ -1,10 +1,11 @@
 // gemm_fc2_wgrad_add: D[expert][7168, 2048] += A[7168, columns of expert] * B[2048, columns of
 //   expert]^T
 // contraction_grouped_gemm scales=tile output=f32_add local_experts=8 rows=7168 n=2048
-//   column_tiles=10x192+1x128 stages=4 panels_staged=3 panels_loaded=0
+//   column_tiles=10x192+1x128 stages=4 panels_staged=3 panels_loaded=0 start_times=8
 #include "moejit_device/gemm/contraction_group_scheduler.cuh"
 #include "moejit_device/gemm/epilogue_store_gradient.cuh"
 #include "moejit_device/gemm/grouped_gemm.cuh"
+#include "moejit_device/gemm/staggered_start.cuh"
 #include "moejit_device/gemm/tile_scales.cuh"
 #include "moejit_device/params/contraction_grouped_gemm_params.h"
 
@@ -25,17 +26,18 @@ constexpr int32_t kTailRows = 0;            // no tile is treated as a tail
 constexpr int32_t kBlocksPerPromotion = 1;  // steps added up before they are scaled
 constexpr int32_t kPanelsStaged = 3;        // 64 rows x 128 bytes of D at a time
 constexpr int32_t kPanelsLoaded = 0;        // of a tile, whose old values come
+constexpr int32_t kStartTimes = 8;          // of CTAs, spread over that of a tile
 
 using Problem = ContractionGroupProblem<kGroups, kSections, kRows, kN, kStepElements, kAdds>;
 using Shape = GemmTileShape<kWideColumns, kWideTiles, kNarrowColumns, kNarrowTiles, kStages,
                             kTailRows>;
 using Mainloop = PromotingMainloop<MultiplyBlockedE4m3, kBlocksPerPromotion>;
 using Epilogue = EpilogueStoreGradient<Problem, float, kAdds, kPanelsStaged, kPanelsLoaded>;
-using Kernel = GroupedGemm<Shape, ContractionGroupScheduler<Problem, Shape>, Mainloop,
-                           TileScales<Problem, Shape>, Epilogue>;
+using Scheduler = StaggeredStart<Problem, ContractionGroupScheduler<Problem, Shape>, kStartTimes>;
+using Kernel = GroupedGemm<Shape, Scheduler, Mainloop, TileScales<Problem, Shape>, Epilogue>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_gemm_fc2_wgrad_add_e4m3_f32_128x192x128_441a4f93,
+              moejit_gemm_fc2_wgrad_add_e4m3_f32_128x192x128_af4fb5ba,
               ContractionGroupedGemmParams) {
   Kernel::run(params);
 }

@@ -2,6 +2,7 @@
 // A tuner may take any candidate, so all of them give the bits of the usual one. The simulator runs
 // every few of them, and the usual one, a GPU all.
 
+#include "compiler/planner/contraction_grouped_gemm.h"
 #include "compiler/planner/contraction_grouped_gemm_candidates.h"
 #include "compiler/planner/grouped_gemm_candidates.h"
 #include "tests/kernels/gemm/gemm_runner.h"
@@ -71,6 +72,20 @@ TEST_F(WgradCandidates, ThatOverwriteHaveTheBitsOfTheUsualOne) {
 
 TEST_F(WgradCandidates, ThatAddHaveTheBitsOfTheUsualOne) {
   expect_equal_bits(compiler::GradientOutput::kF32Add);
+}
+
+// Each CTA hands out its tiles in the same order, the first one later. 54 tiles in bands of 4.
+TEST_F(WgradCandidates, ThatStartAtSeveralTimesHaveTheBitsOfTheUsualOne) {
+  const Spec problem{
+      .output = compiler::GradientOutput::kF32Add, .local_experts = 3, .rows = 2304, .n = 336};
+  Spec usual = compiler::choose_tiles(problem, 500);
+  usual.band_tiles = 4;
+  Spec staggered = usual;
+  staggered.start_times = compiler::kStartTimes;
+  const reference::Route route = splits({130, 0, 256}, 128);
+  const auto a = randoms(usual, usual.rows, route, 3), b = randoms(usual, usual.n, route, 4);
+  EXPECT_EQ(WgradTest::multiply(staggered, route, a, b, old_values(usual)),
+            WgradTest::multiply(usual, route, a, b, old_values(usual)));
 }
 
 }  // namespace

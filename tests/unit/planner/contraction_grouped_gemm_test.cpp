@@ -30,6 +30,26 @@ TEST(ContractionGroupedGemm, LoadsMoreOldValuesTheFewerTokensThereAre) {
   EXPECT_EQ(few.stages, 3);
 }
 
+// Where it was measured to gain: L2 adds everything, CTAs have many tiles, and promotion is short.
+TEST(ContractionGroupedGemm, StaggersTheStartWhereManyLongTilesAreAddedByL2) {
+  const ContractionGroupedGemmSpec adds = problem(GradientOutput::kF32Add);
+  EXPECT_EQ(choose_tiles(adds, 4096).start_times, kStartTimes);
+  EXPECT_EQ(choose_tiles(adds, 2048).start_times, kStartTimes);
+  EXPECT_EQ(choose_tiles(adds, 1024).start_times, 1);
+  EXPECT_EQ(choose_tiles(problem(GradientOutput::kF32), 4096).start_times, 1);
+  EXPECT_EQ(choose_tiles(problem(GradientOutput::kBf16), 4096).start_times, 1);
+  ContractionGroupedGemmSpec small = adds;
+  small.n = 2048;  // 8 x 32 x 11 tiles
+  EXPECT_EQ(choose_tiles(small, 4096).start_times, 1);
+  for (const auto scales :
+       {GradientScales::kRow, GradientScales::kNone, GradientScales::kRowColumn}) {
+    ContractionGroupedGemmSpec other = adds;
+    other.scales = scales;
+    EXPECT_EQ(choose_tiles(other, 4096).start_times,
+              scales == GradientScales::kRowColumn ? kStartTimes : 1);
+  }
+}
+
 TEST(ContractionGroupedGemm, LoadsNothingWhereItOverwrites) {
   for (const auto output : {GradientOutput::kBf16, GradientOutput::kF32}) {
     EXPECT_EQ(choose_tiles(problem(output), 256).panels_loaded, 0);
@@ -51,6 +71,7 @@ TEST(ContractionGroupedGemm, HasTheSameTilesWhereEachElementHasAFactor) {
     for (const int64_t mean : {4096, 1024, 512}) {
       ContractionGroupedGemmSpec wanted = choose_tiles(problem(output), mean);
       wanted.scales = GradientScales::kRow;
+      wanted.start_times = 1;
       ContractionGroupedGemmSpec row = problem(output);
       row.scales = GradientScales::kRow;
       EXPECT_EQ(choose_tiles(row, mean), wanted);
