@@ -16,8 +16,7 @@ std::string problem_name(const ContractionGroupedGemmSpec& problem, int64_t mean
 
 // Returns the choices that a complete spec was made with. The knobs are `wide_tiles` and
 // `narrow_tiles` of a row of tiles, `stages`, `panels_staged`, `panels_loaded`, `band_tiles`,
-// `cluster_ctas` if there are clusters, and `start_times` if CTAs do not all start at
-// once.
+// `cluster_ctas` if there are clusters, and `start_times` if CTAs do not all start at once.
 Choices choices_of(const ContractionGroupedGemmSpec& spec);
 
 // Returns the legal specs of a problem, at most 30, each once: first that of choose_tiles(). From
