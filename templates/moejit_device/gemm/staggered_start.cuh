@@ -3,7 +3,7 @@
 
 // A scheduler whose CTAs do not start together. Where tiles are long and their sums are added to
 // memory, CTAs that started together also end their tiles together: old values then come in bursts,
-// during which operands come late. Spread over the time of a tile, they come evenly.
+// during which, it seems, operands come late. Spread over the time of a tile, they come evenly.
 //
 // CTAs whose tiles lie below each other share B and start together, so that their requests for the
 // same lines still meet on their way to L2. When a CTA starts changes no result.

@@ -196,6 +196,25 @@ TEST(GemmCandidates, OfWgradHaveClustersWhereTilesHaveSeveralSteps) {
   EXPECT_EQ(count_clusters(narrow, 4096), 0);
 }
 
+// Old values that are loaded come under the products, not in bursts. Records name such choices.
+TEST(GemmCandidates, OfWgradStartTogetherWhereOldValuesAreLoaded) {
+  const ContractionGroupedGemmSpec problem{
+      .output = GradientOutput::kF32Add, .local_experts = 8, .rows = 4096, .n = 7168};
+  const auto candidates = contraction_grouped_gemm_candidates(problem, 4096);
+  ASSERT_TRUE(candidates.front().choices.contains("start_times"));
+  ContractionGroupedGemmSpec together = candidates.front().spec;
+  together.start_times = 1;
+  const auto has = [&](const ContractionGroupedGemmSpec& spec) {
+    return std::ranges::any_of(candidates,
+                               [&](const auto& candidate) { return candidate.spec == spec; });
+  };
+  EXPECT_TRUE(has(together));
+  for (const int32_t panels : {2, 3}) {
+    together.panels_loaded = panels;
+    EXPECT_TRUE(has(together)) << panels;
+  }
+}
+
 TEST(GemmCandidates, OfFewRowsAreSwappedAlone) {
   for (const auto& candidate :
        grouped_gemm_candidates({.local_experts = 8, .section_n = 4096, .k = 7168}, {16, 128}))
