@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kQuarantined = 16;
 constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kHour = 3600 * kSecond;
-constexpr int kOpenFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+constexpr int kOpenSubfolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
 std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * kSecond + time.tv_nsec; }
 
@@ -89,7 +89,7 @@ int CacheFolder::write_temporary(const std::string& name, std::span<const std::b
 }
 
 int CacheFolder::sync_folder(const std::string& folder) const {
-  const FileDescriptor descriptor(::openat(version_.get(), folder.c_str(), kOpenFolder));
+  const FileDescriptor descriptor(::openat(version_.get(), folder.c_str(), kOpenSubfolder));
   return descriptor ? sync_file(descriptor.get()) : errno;
 }
 
@@ -174,7 +174,7 @@ std::int64_t CacheFolder::sweep_temporaries() const {
 }
 
 std::vector<std::string> CacheFolder::names_in(const std::string& folder) const {
-  const int fd = ::openat(version_.get(), folder.c_str(), kOpenFolder | O_NOFOLLOW);
+  const int fd = ::openat(version_.get(), folder.c_str(), kOpenSubfolder | O_NOFOLLOW);
   DIR* stream = fd < 0 ? nullptr : ::fdopendir(fd);
   if (stream == nullptr) {
     if (fd >= 0) ::close(fd);

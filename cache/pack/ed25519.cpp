@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/little_endian.h"
+#include "cache/file_bytes.h"
 #include "cache/pack/signature_block.h"
 #include "cache/signature.h"
 

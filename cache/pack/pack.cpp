@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/pack.h"
 
+#include "cache/file_bytes.h"
 #include "cache/pack/pack_format.h"
 #include "cache/pack/pack_index.h"
 #include "cache/pack/signature_block.h"
@@ -22,10 +23,6 @@ namespace {
 tl::unexpected<Error> about(const std::string& path, Error error) {
   error.message = fmt::format("pack {}: {}", path, error.message);
   return tl::make_unexpected(std::move(error));
-}
-
-tl::unexpected<Error> corrupt(std::string message) {
-  return fail(Stage::kCache, ErrorCode::kCacheCorrupt, std::move(message));
 }
 
 }  // namespace

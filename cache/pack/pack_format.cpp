@@ -2,7 +2,7 @@
 #include "cache/pack/pack_format.h"
 
 #include "cache/entry.h"
-#include "cache/little_endian.h"
+#include "cache/file_bytes.h"
 
 #include <algorithm>
 #include <cstring>
@@ -12,70 +12,53 @@
 namespace moejit::cache {
 namespace {
 
-constexpr std::string_view kMagic{"moejpk\x1a\n", 8};
-constexpr std::size_t kVersionAt = 8, kHeaderBytesAt = 12, kEntriesAt = 16, kRecordBytesAt = 24,
-                      kRecordsPerPageAt = 28, kManifestOffsetAt = 32, kManifestBytesAt = 40,
-                      kTableOffsetAt = 48, kIndexOffsetAt = 56, kEntriesOffsetAt = 64,
-                      kEntriesEndAt = 72, kFrontAt = 80, kSignedEnd = 160, kSignaturesAt = 160,
-                      kChecksumAt = 224;
+constexpr std::string_view kPackMagic{"moejpk\x1a\n", 8};
+constexpr std::size_t kPackVersionAt = 8, kPackHeaderBytesAt = 12, kPackEntriesAt = 16,
+                      kPackRecordBytesAt = 24, kPackRecordsPerPageAt = 28,
+                      kPackManifestOffsetAt = 32, kPackManifestBytesAt = 40,
+                      kPackTableOffsetAt = 48, kPackIndexOffsetAt = 56, kPackEntriesOffsetAt = 64,
+                      kPackEntriesEndAt = 72, kPackFrontAt = 80, kSignedEnd = 160,
+                      kPackSignaturesAt = 160, kPackChecksumAt = 224;
 constexpr std::size_t kSmallestEntry = 96;  // header and checksum
-
-tl::unexpected<Error> corrupt(std::string message) {
-  return fail(Stage::kCache, ErrorCode::kCacheCorrupt, std::move(message));
-}
 
 }  // namespace
 
-std::span<const std::byte> bytes_of(const Digest& digest) {
-  return std::as_bytes(std::span(digest.bytes));
-}
-
-Digest decode_digest(std::span<const std::byte> bytes) {
-  Digest digest;
-  std::memcpy(digest.bytes.data(), bytes.data(), digest.bytes.size());
-  return digest;
-}
-
-bool is_zero(std::span<const std::byte> bytes) {
-  return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
-}
-
 std::vector<std::byte> encode_header(const PackHeader& header) {
   std::vector<std::byte> bytes(kPackHeaderBytes);
-  put_bytes(bytes, 0, std::as_bytes(std::span(kMagic)));
-  put<std::uint32_t>(bytes, kVersionAt, header.version);
-  put<std::uint32_t>(bytes, kHeaderBytesAt, kPackHeaderBytes);
-  put<std::uint64_t>(bytes, kEntriesAt, header.entries);
-  put<std::uint32_t>(bytes, kRecordBytesAt, kRecordBytes);
-  put<std::uint32_t>(bytes, kRecordsPerPageAt, kRecordsPerPage);
-  put<std::uint64_t>(bytes, kManifestOffsetAt, kPackHeaderBytes);
-  put<std::uint64_t>(bytes, kManifestBytesAt, header.manifest_bytes);
-  put<std::uint64_t>(bytes, kTableOffsetAt, header.table_offset());
-  put<std::uint64_t>(bytes, kIndexOffsetAt, header.index_offset());
-  put<std::uint64_t>(bytes, kEntriesOffsetAt, header.entries_offset());
-  put<std::uint64_t>(bytes, kEntriesEndAt, header.entries_end);
-  put_bytes(bytes, kFrontAt, bytes_of(header.front));
-  put<std::uint32_t>(bytes, kSignaturesAt, header.signatures);
-  put_bytes(bytes, kChecksumAt, bytes_of(sha256(std::span(bytes).first(kChecksumAt))));
+  put_bytes(bytes, 0, std::as_bytes(std::span(kPackMagic)));
+  put<std::uint32_t>(bytes, kPackVersionAt, header.version);
+  put<std::uint32_t>(bytes, kPackHeaderBytesAt, kPackHeaderBytes);
+  put<std::uint64_t>(bytes, kPackEntriesAt, header.entries);
+  put<std::uint32_t>(bytes, kPackRecordBytesAt, kRecordBytes);
+  put<std::uint32_t>(bytes, kPackRecordsPerPageAt, kRecordsPerPage);
+  put<std::uint64_t>(bytes, kPackManifestOffsetAt, kPackHeaderBytes);
+  put<std::uint64_t>(bytes, kPackManifestBytesAt, header.manifest_bytes);
+  put<std::uint64_t>(bytes, kPackTableOffsetAt, header.table_offset());
+  put<std::uint64_t>(bytes, kPackIndexOffsetAt, header.index_offset());
+  put<std::uint64_t>(bytes, kPackEntriesOffsetAt, header.entries_offset());
+  put<std::uint64_t>(bytes, kPackEntriesEndAt, header.entries_end);
+  put_bytes(bytes, kPackFrontAt, bytes_of(header.front));
+  put<std::uint32_t>(bytes, kPackSignaturesAt, header.signatures);
+  put_bytes(bytes, kPackChecksumAt, bytes_of(sha256(std::span(bytes).first(kPackChecksumAt))));
   return bytes;
 }
 
 Result<PackHeader> decode_header(std::span<const std::byte> bytes) {
   if (bytes.size() != kPackHeaderBytes)
     return corrupt(fmt::format("it has {} bytes, too few", bytes.size()));
-  if (!std::ranges::equal(bytes.first(kMagic.size()), std::as_bytes(std::span(kMagic))))
+  if (!std::ranges::equal(bytes.first(kPackMagic.size()), std::as_bytes(std::span(kPackMagic))))
     return corrupt("it does not begin as a pack does");
-  if (decode_digest(bytes.subspan(kChecksumAt)) != sha256(bytes.first(kChecksumAt)))
+  if (decode_digest(bytes.subspan(kPackChecksumAt)) != sha256(bytes.first(kPackChecksumAt)))
     return corrupt("its header's checksum does not match");
-  const auto version = take<std::uint32_t>(bytes, kVersionAt);
+  const auto version = take<std::uint32_t>(bytes, kPackVersionAt);
   if (version < 1 || version > kPackVersion)
     return corrupt(fmt::format("its format version is {}, wanted {}", version, kPackVersion));
   const PackHeader header{.version = version,
-                          .entries = take<std::uint64_t>(bytes, kEntriesAt),
-                          .manifest_bytes = take<std::uint64_t>(bytes, kManifestBytesAt),
-                          .entries_end = take<std::uint64_t>(bytes, kEntriesEndAt),
-                          .front = decode_digest(bytes.subspan(kFrontAt)),
-                          .signatures = take<std::uint32_t>(bytes, kSignaturesAt)};
+                          .entries = take<std::uint64_t>(bytes, kPackEntriesAt),
+                          .manifest_bytes = take<std::uint64_t>(bytes, kPackManifestBytesAt),
+                          .entries_end = take<std::uint64_t>(bytes, kPackEntriesEndAt),
+                          .front = decode_digest(bytes.subspan(kPackFrontAt)),
+                          .signatures = take<std::uint32_t>(bytes, kPackSignaturesAt)};
   if (header.entries > kMostPackEntries || header.manifest_bytes > kLargestManifest ||
       header.signatures > kMostSignatures || header.entries_end < header.entries_offset() ||
       header.entries_end - header.entries_offset() >

@@ -108,8 +108,4 @@ Digest entry_digest(std::uint32_t version, std::span<const std::byte> entry);
 // Returns whether an entry may lie where the record says.
 bool is_possible(const PackRecord& record, const PackHeader& header);
 
-Digest decode_digest(std::span<const std::byte> bytes);
-std::span<const std::byte> bytes_of(const Digest& digest);
-bool is_zero(std::span<const std::byte> bytes);
-
 }  // namespace moejit::cache

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/pack/pack_index.h"
 
+#include "cache/file_bytes.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <fmt/core.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/pack_writer.h"
 
-#include "cache/little_endian.h"
+#include "cache/file_bytes.h"
 #include "cache/pack/pack_format.h"
 #include "compiler/support/file.h"
 

@@ -2,7 +2,7 @@
 // A pack of any bytes, as it is and with right digests of header, front, pages and signatures,
 // which random bytes never have. What opens is looked through; what verifies has to be what its
 // entries are written as; and no signature is good that nobody made.
-#include "cache/little_endian.h"
+#include "cache/file_bytes.h"
 #include "cache/pack.h"
 #include "cache/pack/pack_format.h"
 #include "cache/pack_writer.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packs that somebody made up: every digest is right, and what it vouches for is not.
-#include "cache/little_endian.h"
+#include "cache/file_bytes.h"
 #include "cache/pack/pack_format.h"
 #include "tests/unit/cache/pack_test.h"
 
