@@ -10,6 +10,7 @@
 #include "cli/execution/open_engine.h"
 #include "cli/inputs/random_layer_inputs.h"
 #include "cli/inputs/split_inputs.h"
+#include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
 #include "compiler/work.h"
 
@@ -139,7 +140,7 @@ std::string json_of(const Layer& layer, const GroupBench& bench) {
                                  {"backward_us", bench.backward_us},
                                  {"exchange_us", bench.exchange_us}};
   add_tuning(json, bench.tuning);
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_output(json);
 }
 
 }  // namespace

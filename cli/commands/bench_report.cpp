@@ -3,6 +3,7 @@
 
 #include "cli/commands/bench_line.h"
 #include "cli/execution/open_engine.h"
+#include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
 #include "runtime/measure/utilization.h"
 
@@ -125,7 +126,7 @@ std::string bench_json(const DescribedPlan& plan, const BenchReport& report) {
   json["compiled"] = report.run.counters.compiled;
   json["from_cache"] = report.run.counters.from_cache;
   json["from_packs"] = report.run.counters.from_packs;
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_output(json);
 }
 
 }  // namespace moejit::cli

@@ -6,6 +6,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/execution/open_engine.h"
+#include "cli/terminal/json_output.h"
 #include "cli/terminal/shell_word.h"
 #include "compiler/kernel_key.h"
 #include "compiler/support/table.h"
@@ -176,7 +177,7 @@ std::string json_report(const BuildCommand& command, const std::vector<BuildJob>
                       {"kernels", pack->kernels},
                       {"bytes", pack->bytes},
                       {"digest", pack->digest.hex()}};
-  return report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_output(report);
 }
 
 std::string text_report(const std::vector<BuildJob>& jobs, const std::optional<BuiltPack>& pack,

@@ -2,6 +2,7 @@
 // Shows the entries of the cache: ls, show, verify.
 #include "cli/commands/cache_entries.h"
 #include "cli/commands/foreign_json.h"
+#include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
 #include "runtime/kernel_entry.h"
 
@@ -53,10 +54,6 @@ nlohmann::ordered_json entry_json(const cache::EntryInfo& entry) {
           {"problem", entry.problem}};
 }
 
-std::string dump(const nlohmann::ordered_json& json) {
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
-
 nlohmann::ordered_json json_listing(const Listing& listing) {
   nlohmann::ordered_json json;
   json["cache"] = listing.folder;
@@ -82,7 +79,7 @@ std::string show_json(const cache::EntryInfo& entry) {
   json["fields"] = nlohmann::ordered_json::array();
   for (const HashedField& field : runtime::key_fields_of(entry.metadata))
     json["fields"].push_back({{"field", field.name}, {"value", field.value}});
-  return dump(json);
+  return json_output(json);
 }
 
 std::string json_text(const nlohmann::ordered_json& value) {
@@ -116,7 +113,7 @@ std::string show_text(const cache::EntryInfo& entry) {
 Result<void> run_cache_ls(const CacheCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const Listing listing, list_cache(command, terminal));
   if (command.is_json) {
-    terminal.print(dump(json_listing(listing)));
+    terminal.print(json_output(json_listing(listing)));
     return {};
   }
   Table table({{"key"}, {"target"}, {"entry"}, {"size", Table::Align::kRight}, {"problem"}});
@@ -146,7 +143,7 @@ Result<void> run_cache_verify(const CacheCommand& command, Terminal& terminal) {
     nlohmann::ordered_json json = json_listing(listing);
     json["file_bytes"] = file_bytes(listing);
     json["seconds"] = listing.seconds;
-    terminal.print(dump(json));
+    terminal.print(json_output(json));
   }
   const cache::EntryInfo* first = nullptr;
   for (const cache::EntryInfo& entry : listing.entries) {

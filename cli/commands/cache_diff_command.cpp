@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows in which fields two keys differ.
 #include "cli/commands/cache_entries.h"
+#include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
 #include "runtime/kernel_entry.h"
 
@@ -31,7 +32,7 @@ Result<void> run_cache_diff(const CacheDiffCommand& command, Terminal& terminal)
                                       {"a", keys[0]},
                                       {"b", keys[1]},
                                       {"differing", differences_json(differences, "a", "b")}};
-    terminal.print(json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    terminal.print(json_output(json));
     return {};
   }
   Table table({{"field"}, {keys[0].substr(0, 12)}, {keys[1].substr(0, 12)}});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows how large the cache is and keeps it small: stats, gc, clear.
 #include "cli/commands/cache_entries.h"
+#include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
 
 #include <cstdio>
@@ -12,10 +13,6 @@ namespace moejit::cli {
 namespace {
 
 using cache::Count;
-
-std::string dump(const nlohmann::ordered_json& json) {
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
 
 nlohmann::ordered_json limit_json(int64_t limit) {
   return limit == cache::kUnlimited ? nlohmann::ordered_json() : nlohmann::ordered_json(limit);
@@ -38,7 +35,7 @@ std::string stats_json(const cache::KernelCache& cache, const cache::CacheStatis
   for (std::size_t i = static_cast<std::size_t>(Count::kHits); i < cache::kCounts; ++i)
     json["counted"][std::string(name_of(Count{i}))] = now.counted.total.values[i];
   json["damaged_stats"] = now.counted.bad_records;
-  return dump(json);
+  return json_output(json);
 }
 
 std::string stats_text(const cache::KernelCache& cache, const cache::CacheStatistics& now) {
@@ -98,13 +95,13 @@ Result<void> run_cache_gc(const CacheGcCommand& command, Terminal& terminal) {
   if (!collected.is_within_limits)
     terminal.note("the excess over the limits was used in the last 10 minutes");
   if (command.cache.is_json) {
-    terminal.print(dump({{"cache", opened->folder()},
-                         {"evicted", collected.evicted_files},
-                         {"evicted_bytes", collected.evicted_bytes},
-                         {"swept", collected.swept},
-                         {"files", collected.files},
-                         {"bytes", collected.bytes},
-                         {"is_within_limits", collected.is_within_limits}}));
+    terminal.print(json_output({{"cache", opened->folder()},
+                                {"evicted", collected.evicted_files},
+                                {"evicted_bytes", collected.evicted_bytes},
+                                {"swept", collected.swept},
+                                {"files", collected.files},
+                                {"bytes", collected.bytes},
+                                {"is_within_limits", collected.is_within_limits}}));
     return {};
   }
   terminal.print(fmt::format("evicted: {}, {}\ntemporary files removed: {}\nleft: {}, {}\n",
@@ -128,7 +125,7 @@ Result<void> run_cache_clear(const CacheClearCommand& command, Terminal& termina
   }
   const int64_t removed = opened->clear();
   if (command.cache.is_json)
-    terminal.print(dump({{"cache", opened->folder()}, {"removed", removed}}));
+    terminal.print(json_output({{"cache", opened->folder()}, {"removed", removed}}));
   else
     terminal.print(fmt::format("{} kernels removed from {}\n", removed, opened->folder()));
   return {};

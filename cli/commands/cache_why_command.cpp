@@ -3,6 +3,7 @@
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/commands/wanted_kernels.h"
+#include "cli/terminal/json_output.h"
 #include "compiler/support/env.h"
 #include "compiler/support/table.h"
 
@@ -15,10 +16,6 @@
 
 namespace moejit::cli {
 namespace {
-
-std::string dump(const nlohmann::ordered_json& json) {
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
 
 // Opens the places that an engine asks. An unusable folder that was named is an error; an unusable
 // default folder is skipped if there are packs.
@@ -129,7 +126,7 @@ Result<void> why_of_layer(const CacheWhyCommand& command, const KernelPlaces& pl
     json["kernels"] = nlohmann::ordered_json::array();
     for (const WantedKernel& wanted : all) json["kernels"].push_back(wanted_json(wanted));
     json["missing"] = std::ranges::count(all, "", &WantedKernel::found_in);
-    terminal.print(dump(json));
+    terminal.print(json_output(json));
     return {};
   }
   Table table({{"kernel"}, {"key"}, {"state"}});
@@ -186,7 +183,7 @@ Result<void> why_of_key(const CacheWhyCommand& command, const KernelPlaces& plac
     json["is_present"] = state.is_present();
     json["is_quarantined"] = state.is_quarantined;
     json["problem"] = state.entry ? state.entry->problem : "";
-    terminal.print(dump(json));
+    terminal.print(json_output(json));
     return {};
   }
   terminal.print(!state.pack.empty()    ? fmt::format("in pack {}\n", state.pack)

@@ -4,6 +4,7 @@
 #include "cache/pack.h"
 #include "cache/stripe_locks.h"
 #include "cli/commands/commands.h"
+#include "cli/terminal/json_output.h"
 #include "compiler/compiler.h"
 #include "compiler/disassembly.h"
 #include "compiler/support/env.h"
@@ -222,7 +223,7 @@ std::string json_report() {
     json["variables"][std::string(info.name)] = value ? nlohmann::ordered_json(*value) : nullptr;
   }
   json["libraries"] = libraries_in_use();
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_output(json);
 }
 
 std::string text_report() {

@@ -2,6 +2,7 @@
 #include "cli/commands/gemms_report.h"
 
 #include "cli/execution/open_engine.h"
+#include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
 #include "runtime/measure/utilization.h"
 
@@ -128,7 +129,7 @@ std::string gemms_json(const std::vector<GemmResult>& results, const BenchRun& r
   json["compiled"] = run.counters.compiled;
   json["from_cache"] = run.counters.from_cache;
   json["from_packs"] = run.counters.from_packs;
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_output(json);
 }
 
 }  // namespace moejit::cli

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/inspect_report.h"
 
+#include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
 
 #include <algorithm>
@@ -120,9 +121,7 @@ std::string inspect_json(std::span<const InspectedKernel> kernels, bool with_sas
     if (kernel.disassembly && with_sass) json["sass"] = *kernel.disassembly;
     report.push_back(std::move(json));
   }
-  return nlohmann::ordered_json{{"kernels", report}}.dump(
-             2, ' ', false, nlohmann::json::error_handler_t::replace) +
-         "\n";
+  return json_output({{"kernels", report}});
 }
 
 std::string inspect_sass(std::span<const InspectedKernel> kernels) {

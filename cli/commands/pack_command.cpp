@@ -4,6 +4,7 @@
 #include "cli/commands/cache_entries.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/foreign_json.h"
+#include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
 
 #include <fmt/core.h>
@@ -44,10 +45,6 @@ ordered_json pack_json(const cache::Pack& pack) {
   return json;
 }
 
-std::string dump(const ordered_json& json) {
-  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-}
-
 std::string summary_text(const cache::Pack& pack) {
   std::string text =
       fmt::format("{} kernel{} in {}, {}, digest {}\n", pack.size(), pack.size() == 1 ? "" : "s",
@@ -84,7 +81,7 @@ Result<void> run_pack_ls(const PackCommand& command, Terminal& terminal) {
                                {"problem", problem}});
   }
   if (command.is_json) {
-    terminal.print(dump(json));
+    terminal.print(json_output(json));
     return {};
   }
   if (!places.empty()) terminal.print(table.text(terminal.width()));
@@ -100,7 +97,7 @@ Result<void> run_pack_verify(const PackCommand& command, Terminal& terminal) {
     ordered_json json = pack_json(*pack);
     json["problems"] = problems;
     json["trusted_by"] = trust.ring ? "signature" : "owner and mode";
-    terminal.print(dump(json));
+    terminal.print(json_output(json));
   } else {
     for (const std::string& problem : problems) terminal.print(problem + "\n");
     terminal.print(summary_text(*pack));

@@ -4,6 +4,7 @@
 #include "cache/pack.h"
 #include "cache/pack_writer.h"
 #include "cli/commands/commands.h"
+#include "cli/terminal/json_output.h"
 #include "compiler/support/file.h"
 #include "compiler/support/table.h"
 #include "runtime/kernel_compilers.h"
@@ -62,7 +63,7 @@ void print_written(Terminal& terminal, bool is_json, const cache::Pack& pack,
                                       {"bytes", pack.file_bytes()},
                                       {"digest", pack.digest().hex()},
                                       {"signatures", pack.signatures().size()}};
-    terminal.print(json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    terminal.print(json_output(json));
     return;
   }
   terminal.print(fmt::format("{} {}: {} kernel{}, {}\n", what, pack.path(), pack.size(),
@@ -140,7 +141,7 @@ Result<void> run_pack_export(const PackExportCommand& command, Terminal& termina
   if (command.is_json) {
     const nlohmann::ordered_json json{
         {"pack", command.file}, {"cache", folder->folder()}, {"kernels", entries.size()}};
-    terminal.print(json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    terminal.print(json_output(json));
   } else {
     terminal.print(fmt::format("wrote {} kernel{} to {}\n", entries.size(),
                                entries.size() == 1 ? "" : "s", folder->folder()));

@@ -2,6 +2,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_records.h"
+#include "cli/terminal/json_output.h"
 #include "compiler/group_plan.h"
 
 #include <nlohmann/json.hpp>
@@ -48,7 +49,7 @@ Result<void> run_plan(const PlanCommand& command, Terminal& terminal) {
                       read_described_plan(path, command.target, {.tuning = tuning.get()}));
     std::visit(add, described);
   }
-  if (!json.empty()) text = nlohmann::ordered_json{{"plans", json}}.dump(2) + "\n";
+  if (!json.empty()) text = json_output({{"plans", json}});
   terminal.print(text);
   return {};
 }

@@ -12,6 +12,7 @@
 #include "cli/execution/open_target.h"
 #include "cli/inputs/random_layer_inputs.h"
 #include "cli/inputs/split_inputs.h"
+#include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
 
 #include <algorithm>
@@ -149,7 +150,7 @@ std::string json_of(const Layer& layer, const GroupReport& report) {
   add_tuning(json, report.tuning);
   json["compiled"] = report.counters.compiled;
   json["from_cache"] = report.counters.from_cache;
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_output(json);
 }
 
 Result<void> judge(const RunCommand& command, const GroupReport& report, Terminal& terminal) {

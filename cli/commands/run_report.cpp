@@ -2,6 +2,7 @@
 #include "cli/commands/run_report.h"
 
 #include "cli/execution/open_engine.h"
+#include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
 #include "templates/moejit_device/params/status_bits.h"
 
@@ -162,7 +163,7 @@ std::string json_of(const DescribedPlan& described, const RunReport& report) {
   json["compiled"] = report.counters.compiled;
   json["from_cache"] = report.counters.from_cache;
   json["from_packs"] = report.counters.from_packs;
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_output(json);
 }
 
 Result<void> finish_run(const DescribedPlan& plan, const RunReport& report,
