@@ -10,8 +10,8 @@
 namespace moejit::cli {
 namespace {
 
-constexpr double kWidth = 1000.0, kPanelHeight = 84.0, kGap = 40.0;
-constexpr double kLeft = 56.0, kRight = 984.0;
+constexpr double kClockPanelHeight = 84.0, kClockGap = 40.0;
+constexpr double kClockLeft = 56.0, kClockRight = 984.0;
 
 using Quantity = std::optional<double> TimedBlock::*;
 
@@ -54,10 +54,11 @@ Scale value_scale(const std::vector<RoundMean>& means) {
 void draw_panel(Element svg, const std::vector<RoundMean>& means, const Scale& rounds, double top,
                 std::string_view label) {
   Scale values = value_scale(means);
-  values.begin = top + kPanelHeight;
+  values.begin = top + kClockPanelHeight;
   values.end = top;
-  add_y_axis(svg,
-             {.scale = values, .begin = kLeft, .end = kRight, .label = label, .most_ticks = 3});
+  add_y_axis(
+      svg,
+      {.scale = values, .begin = kClockLeft, .end = kClockRight, .label = label, .most_ticks = 3});
   std::vector<Point> line;
   for (const RoundMean& mean : means) {
     const double x = rounds.at(mean.round);
@@ -78,7 +79,7 @@ void draw_rounds(Element svg, const RaceBlocks& found, const Scale& rounds, doub
   const int32_t step = std::max(1, (found.rounds + 23) / 24);
   for (int32_t round = 1; round <= found.rounds; round += step)
     add_label(svg, {rounds.at(round), bottom + 18.0}, fmt::format("{}", round), "soft middle");
-  add_label(svg, {0.5 * (kLeft + kRight), bottom + 36.0}, "round", "soft middle");
+  add_label(svg, {0.5 * (kClockLeft + kClockRight), bottom + 36.0}, "round", "soft middle");
   for (std::size_t i = 1; i < found.session_starts.size(); ++i) {
     const double x = rounds.at(found.session_starts[i] - 0.5);
     add_line(svg, {x, 0.0}, {x, bottom}, "axis dashed");
@@ -97,13 +98,15 @@ void draw_clocks(Element parent, const RaceBlocks& found) {
   const std::vector<RoundMean> clocks = means_of(found, &TimedBlock::megahertz);
   const std::vector<RoundMean> powers = means_of(found, &TimedBlock::watts);
   const double panels = (clocks.empty() ? 0.0 : 1.0) + (powers.empty() ? 0.0 : 1.0);
-  const double bottom = panels * (kPanelHeight + kGap) - 8.0;
-  Element svg = add_drawing(parent, kWidth, bottom + 44.0, "Clock and power over the rounds");
-  const Scale rounds{.low = 0.5, .high = found.rounds + 0.5, .begin = kLeft, .end = kRight};
-  double top = kGap - 14.0;
+  const double bottom = panels * (kClockPanelHeight + kClockGap) - 8.0;
+  Element svg =
+      add_drawing(parent, kDrawingWidth, bottom + 44.0, "Clock and power over the rounds");
+  const Scale rounds{
+      .low = 0.5, .high = found.rounds + 0.5, .begin = kClockLeft, .end = kClockRight};
+  double top = kClockGap - 14.0;
   if (!clocks.empty()) {
     draw_panel(svg, clocks, rounds, top, "clock of the SMs, MHz");
-    top += kPanelHeight + kGap;
+    top += kClockPanelHeight + kClockGap;
   }
   if (!powers.empty()) draw_panel(svg, powers, rounds, top, "power, W");
   draw_rounds(svg, found, rounds, bottom);

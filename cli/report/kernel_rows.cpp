@@ -8,45 +8,50 @@
 namespace moejit::cli {
 namespace {
 
-constexpr double kWidth = 1000.0, kRowHeight = 32.0, kHeadingHeight = 28.0;
-constexpr double kTop = 36.0;           // above the first row: the legend
-constexpr std::size_t kMostLabel = 38;  // characters
+constexpr double kKernelRowHeight = 32.0, kKernelHeadingHeight = 28.0;
+constexpr double kKernelTop = 36.0;           // above the first row: the legend
+constexpr std::size_t kKernelMostLabel = 38;  // characters
 
 }  // namespace
 
 KernelRows::KernelRows(Element parent, const std::vector<BenchLine>& lines,
                        std::string_view description)
     : svg_(parent) {
-  double y = kTop;
+  double y = kKernelTop;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (i == 0 || lines[i].kernel->phase != lines[i - 1].kernel->phase) {
       headings_y_.push_back(y + 18.0);
-      y += kHeadingHeight;
+      y += kKernelHeadingHeight;
     }
-    y_.push_back(y + 0.5 * kRowHeight);
-    y += kRowHeight;
+    y_.push_back(y + 0.5 * kKernelRowHeight);
+    y += kKernelRowHeight;
   }
-  svg_ = add_drawing(parent, kWidth, y + 52.0, description);
+  svg_ = add_drawing(parent, kDrawingWidth, y + 52.0, description);
   std::size_t heading = 0;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const compiler::KernelPlan& kernel = *lines[i].kernel;
     if (i == 0 || kernel.phase != lines[i - 1].kernel->phase)
       add_label(svg_, {8.0, headings_y_[heading++]}, to_string(kernel.phase), "bold soft");
-    add_label(svg_, {20.0, y_[i] + 4.0}, shortened(kernel.operation, kMostLabel), "code kernel");
+    add_label(svg_, {20.0, y_[i] + 4.0}, shortened(kernel.operation, kKernelMostLabel),
+              "code kernel");
   }
 }
 
-double KernelRows::bottom() const { return (y_.empty() ? kTop : y_.back()) + 0.5 * kRowHeight; }
+double KernelRows::bottom() const {
+  return (y_.empty() ? kKernelTop : y_.back()) + 0.5 * kKernelRowHeight;
+}
 
 void KernelRows::add_grid(const Scale& scale, std::string_view label, int most_ticks) const {
-  add_x_axis(
-      svg_,
-      {.scale = scale, .begin = kTop, .end = bottom(), .label = label, .most_ticks = most_ticks});
-  add_line(svg_, {scale.begin, kTop}, {scale.begin, bottom()}, "axis");
+  add_x_axis(svg_, {.scale = scale,
+                    .begin = kKernelTop,
+                    .end = bottom(),
+                    .label = label,
+                    .most_ticks = most_ticks});
+  add_line(svg_, {scale.begin, kKernelTop}, {scale.begin, bottom()}, "axis");
 }
 
 void KernelRows::add_reference(double x) const {
-  add_line(svg_, {x, kTop}, {x, bottom()}, "reference");
+  add_line(svg_, {x, kKernelTop}, {x, bottom()}, "reference");
 }
 
 std::string_view hot_css(const BenchLine& line) { return line.multiplies() ? "tensor" : "hot"; }

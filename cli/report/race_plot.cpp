@@ -15,14 +15,14 @@ using compiler::Choices;
 using tune::Outcome;
 using tune::Standing;
 
-constexpr double kWidth = 1000.0, kRowHeight = 30.0;
-constexpr double kTop = 44.0;           // above the first row: the legend
-constexpr double kCodeWidth = 7.0;      // of a character of class "code"
-constexpr double kFigureWidth = 70.0;   // of the column "-9.5 %"
-constexpr double kStateWidth = 178.0;   // of the column "dropped after 12 rounds"
-constexpr double kFarthest = 1.5;       // the axis ends there, or if nobody who is not out is so
-constexpr double kOutFarthest = 1.1;    // slow here; ratios beyond are drawn at the edge
-constexpr std::size_t kMostLabel = 54;  // characters; the table has all of a longer one
+constexpr double kRaceRowHeight = 30.0;
+constexpr double kRaceTop = 44.0;      // above the first row: the legend
+constexpr double kCodeWidth = 7.0;     // of a character of class "code"
+constexpr double kFigureWidth = 70.0;  // of the column "-9.5 %"
+constexpr double kStateWidth = 178.0;  // of the column "dropped after 12 rounds"
+constexpr double kFarthest = 1.5;      // the axis ends there, or if nobody who is not out is so
+constexpr double kOutFarthest = 1.1;   // slow here; ratios beyond are drawn at the edge
+constexpr std::size_t kRaceMostLabel = 54;  // characters; the table has all of a longer one
 
 const Standing& standing_of(const Outcome& outcome, int32_t candidate) {
   return outcome.standings[static_cast<std::size_t>(candidate)];
@@ -43,7 +43,7 @@ struct Layout {
   std::vector<std::string> labels;  // by candidate
   Scale scale;
 
-  double bottom() const { return kTop + kRowHeight * static_cast<double>(order.size()); }
+  double bottom() const { return kRaceTop + kRaceRowHeight * static_cast<double>(order.size()); }
   double right() const { return scale.end + 16.0; }
 };
 
@@ -64,11 +64,11 @@ Layout lay_out(const tune::ReplayedRace& race, const Outcome& outcome, const Rac
   for (std::size_t i = 0; i < race.candidates.size(); ++i) {
     std::string label =
         i == 0 ? "usual choices" : short_choices(race.candidates[i], race.candidates.front());
-    layout.labels.push_back(shortened(label, kMostLabel));
+    layout.labels.push_back(shortened(label, kRaceMostLabel));
     longest = std::max(longest, length_of(layout.labels.back()));
   }
   layout.scale.begin = kCodeWidth * static_cast<double>(longest) + 20.0;
-  layout.scale.end = kWidth - kFigureWidth - kStateWidth - 16.0;
+  layout.scale.end = kDrawingWidth - kFigureWidth - kStateWidth - 16.0;
   return layout;
 }
 
@@ -94,20 +94,22 @@ void draw_legend(Element svg, const Layout& layout, const Outcome& outcome) {
 void draw_ground(Element svg, const Layout& layout, const Outcome& outcome) {
   for (std::size_t row = 0; row < layout.order.size(); ++row)
     if (state_of(outcome, layout.order[row]) == RaceState::kWinner)
-      add_box(svg, {0.0, kTop + kRowHeight * static_cast<double>(row)}, kWidth, kRowHeight, "pick");
+      add_box(svg, {0.0, kRaceTop + kRaceRowHeight * static_cast<double>(row)}, kDrawingWidth,
+              kRaceRowHeight, "pick");
   for (std::size_t row = 0; row <= layout.order.size(); ++row) {
-    const double y = kTop + kRowHeight * static_cast<double>(row);
-    add_line(svg, {0.0, y}, {kWidth, y}, "grid");
+    const double y = kRaceTop + kRaceRowHeight * static_cast<double>(row);
+    add_line(svg, {0.0, y}, {kDrawingWidth, y}, "grid");
   }
   if (std::isfinite(outcome.zone)) {
     const double from = layout.scale.at(layout.scale.nearest(1.0 - outcome.zone));
-    add_box(svg, {from, kTop}, layout.scale.at(1.0) - from, layout.bottom() - kTop, "shade");
+    add_box(svg, {from, kRaceTop}, layout.scale.at(1.0) - from, layout.bottom() - kRaceTop,
+            "shade");
   }
   add_x_axis(svg, {.scale = layout.scale,
-                   .begin = kTop,
+                   .begin = kRaceTop,
                    .end = layout.bottom(),
                    .label = "time over that of the usual choices in the same round"});
-  add_line(svg, {layout.scale.at(1.0), kTop - 6.0}, {layout.scale.at(1.0), layout.bottom()},
+  add_line(svg, {layout.scale.at(1.0), kRaceTop - 6.0}, {layout.scale.at(1.0), layout.bottom()},
            "reference");
 }
 
@@ -216,14 +218,14 @@ void draw_race(Element parent, const tune::ReplayedRace& race, const Outcome& ou
                const RaceBlocks& found) {
   const Layout layout = lay_out(race, outcome, found);
   Element svg = add_drawing(
-      parent, kWidth, layout.bottom() + 44.0,
+      parent, kDrawingWidth, layout.bottom() + 44.0,
       fmt::format("Times of {} over those of the usual choices, a dot for each block",
                   count_text(static_cast<int64_t>(race.candidates.size()), "candidate")));
   draw_ground(svg, layout, outcome);
   draw_legend(svg, layout, outcome);
   for (std::size_t row = 0; row < layout.order.size(); ++row) {
     const int32_t candidate = layout.order[row];
-    const double y = kTop + kRowHeight * (static_cast<double>(row) + 0.5);
+    const double y = kRaceTop + kRaceRowHeight * (static_cast<double>(row) + 0.5);
     for (const TimedBlock& block : found.blocks)
       if (block.candidate == candidate)
         draw_dot(svg, layout, block, found.rounds, css_of(state_of(outcome, candidate)), y);

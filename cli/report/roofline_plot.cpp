@@ -14,10 +14,11 @@
 namespace moejit::cli {
 namespace {
 
-constexpr double kWidth = 1000.0, kHeight = 470.0;
-constexpr double kLeft = 64.0, kRight = 770.0, kTop = 40.0, kBottom = 420.0;
+constexpr double kRooflineHeight = 470.0;
+constexpr double kRooflineLeft = 64.0, kRooflineRight = 770.0, kRooflineTop = 40.0,
+                 kRooflineBottom = 420.0;
 constexpr double kLabelX = 800.0, kLabelHeight = 16.0;
-constexpr std::size_t kMostLabel = 28;  // characters
+constexpr std::size_t kRooflineMostLabel = 28;  // characters
 
 // The tensor cores' peak in one format.
 struct Ceiling {
@@ -51,8 +52,8 @@ std::vector<Ceiling> ceilings_of(const std::vector<BenchLine>& lines,
 Roofline roofline_of(const std::vector<BenchLine>& lines, const std::optional<RoofClock>& clock) {
   Roofline roofline{.copy_bytes_per_second = lines.front().copy_bytes_per_second,
                     .ceilings = ceilings_of(lines, clock)};
-  Scale x{.low = 1e300, .high = 0.0, .begin = kLeft, .end = kRight, .is_log = true};
-  Scale y{.low = 1e300, .high = 0.0, .begin = kBottom, .end = kTop, .is_log = true};
+  Scale x{.low = 1e300, .high = 0.0, .begin = kRooflineLeft, .end = kRooflineRight, .is_log = true};
+  Scale y{.low = 1e300, .high = 0.0, .begin = kRooflineBottom, .end = kRooflineTop, .is_log = true};
   const auto include = [](Scale& scale, double value) {
     scale.low = std::min(scale.low, 0.6 * value);
     scale.high = std::max(scale.high, 1.6 * value);
@@ -99,9 +100,9 @@ void draw_ceilings(Element svg, const Roofline& roofline, const std::optional<Ro
     const double slope = roofline.copy_bytes_per_second * 1e-12;
     const double knee = slope > 0.0 ? roofline.x.nearest(ceiling.tera / slope) : roofline.x.low;
     const double y = roofline.y.at(ceiling.tera);
-    add_line(svg, {roofline.x.at(knee), y}, {kRight, y},
+    add_line(svg, {roofline.x.at(knee), y}, {kRooflineRight, y},
              is_first ? "roof ceiling" : "roof ceiling second");
-    add_label(svg, {kRight, y - 7.0},
+    add_label(svg, {kRooflineRight, y - 7.0},
               fmt::format("tensor cores, {}: {:.0f} TFLOP/s at {:.0f} MHz",
                           format_name(ceiling.multiply_adds), ceiling.tera, clock->megahertz),
               "end");
@@ -118,20 +119,23 @@ void draw_kernels(Element svg, const Roofline& roofline, const std::vector<Bench
   std::ranges::stable_sort(order, std::ranges::greater(), [](const BenchLine* line) {
     return line->flops(line->hot.microseconds);
   });
-  double free_y = kTop;
+  double free_y = kRooflineTop;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const BenchLine& line = *order[i];
     const double x = roofline.x.at(intensity(line));
     const double hot_y = roofline.y.at(tera_of(line, line.hot.microseconds));
     const double cool_y = roofline.y.at(tera_of(line, line.cool.microseconds));
-    const double lowest = kBottom - kLabelHeight * static_cast<double>(order.size() - 1 - i);
+    const double lowest =
+        kRooflineBottom - kLabelHeight * static_cast<double>(order.size() - 1 - i);
     const double label_y = std::min(std::max(hot_y, free_y), lowest);
     free_y = label_y + kLabelHeight;
-    add_polyline(svg, {{x, hot_y}, {kRight + 6.0, label_y}, {kLabelX - 6.0, label_y}}, "leader");
+    add_polyline(svg, {{x, hot_y}, {kRooflineRight + 6.0, label_y}, {kLabelX - 6.0, label_y}},
+                 "leader");
     add_line(svg, {x, hot_y}, {x, cool_y}, "leader");
     add_circle(svg, {x, cool_y}, 4.5, "tensor-cool mark");
     add_diamond(svg, {x, hot_y}, 5.0, "tensor mark");
-    add_label(svg, {kLabelX, label_y + 4.0}, shortened(line.kernel->operation, kMostLabel), "code");
+    add_label(svg, {kLabelX, label_y + 4.0}, shortened(line.kernel->operation, kRooflineMostLabel),
+              "code");
   }
 }
 
@@ -160,13 +164,15 @@ bool is_on_roofline(const BenchLine& line) {
 void draw_roofline(Element parent, const std::vector<BenchLine>& lines,
                    const std::optional<RoofClock>& clock) {
   const Roofline roofline = roofline_of(lines, clock);
-  Element svg = add_drawing(parent, kWidth, kHeight,
+  Element svg = add_drawing(parent, kDrawingWidth, kRooflineHeight,
                             "Roofline: arithmetic intensity and achieved operations per second");
   add_x_axis(svg, {.scale = roofline.x,
-                   .begin = kTop,
-                   .end = kBottom,
+                   .begin = kRooflineTop,
+                   .end = kRooflineBottom,
                    .label = "arithmetic intensity, FLOP for each of the least bytes"});
-  add_y_axis(svg, {.scale = roofline.y, .begin = kLeft, .end = kRight, .label = "TFLOP/s"});
+  add_y_axis(
+      svg,
+      {.scale = roofline.y, .begin = kRooflineLeft, .end = kRooflineRight, .label = "TFLOP/s"});
   draw_bandwidth(svg, roofline,
                  roofline.ceilings.empty() ? roofline.y.high : roofline.ceilings.front().tera);
   draw_ceilings(svg, roofline, clock);

@@ -13,15 +13,15 @@ namespace {
 
 using compiler::TuningStep;
 
-constexpr double kWidth = 1000.0, kRowHeight = 28.0, kTop = 8.0, kLabelWidth = 330.0;
-constexpr std::size_t kMostLabel = 46;  // characters
+constexpr double kStepRowHeight = 28.0, kStepTop = 8.0, kStepLabelWidth = 330.0;
+constexpr std::size_t kStepMostLabel = 46;  // characters
 
 bool has_interval(const TuningStep& step) {
   return std::isfinite(step.ratio_low) && std::isfinite(step.ratio_high) && step.ratio_low > 0.0;
 }
 
 Scale ratio_scale(const std::vector<TuningStep>& steps) {
-  Scale scale{.low = 0.98, .high = 1.02, .begin = kLabelWidth, .end = kWidth - 96.0};
+  Scale scale{.low = 0.98, .high = 1.02, .begin = kStepLabelWidth, .end = kDrawingWidth - 96.0};
   for (const TuningStep& step : steps) {
     if (!known(step.ratio)) continue;
     scale.low = std::min(scale.low, (has_interval(step) ? step.ratio_low : step.ratio) - 0.005);
@@ -31,27 +31,27 @@ Scale ratio_scale(const std::vector<TuningStep>& steps) {
 }
 
 void draw_steps(Element parent, const std::vector<TuningStep>& steps) {
-  const double bottom = kTop + kRowHeight * static_cast<double>(steps.size());
+  const double bottom = kStepTop + kStepRowHeight * static_cast<double>(steps.size());
   const Scale scale = ratio_scale(steps);
-  Element svg = add_drawing(parent, kWidth, bottom + 44.0,
+  Element svg = add_drawing(parent, kDrawingWidth, bottom + 44.0,
                             "Times of whole steps over those with the usual choices");
   add_x_axis(svg, {.scale = scale,
-                   .begin = kTop,
+                   .begin = kStepTop,
                    .end = bottom,
                    .label = "time of a step over that with the usual choices"});
   add_line(svg, {scale.at(1.0), 0.0}, {scale.at(1.0), bottom}, "reference");
-  double y = kTop + 0.5 * kRowHeight;
+  double y = kStepTop + 0.5 * kStepRowHeight;
   for (const TuningStep& step : steps) {
-    add_label(svg, {8.0, y + 4.0}, shortened(step.step, kMostLabel));
+    add_label(svg, {8.0, y + 4.0}, shortened(step.step, kStepMostLabel));
     if (known(step.ratio)) {
       if (has_interval(step))
         add_line(svg, {scale.at(step.ratio_low), y}, {scale.at(step.ratio_high), y},
                  "range-racing");
       add_diamond(svg, {scale.at(step.ratio), y}, 5.0, "hot");
     }
-    add_label(svg, {kWidth - 8.0, y + 4.0}, known(step.ratio) ? change_text(step.ratio) : "unknown",
-              "end bold");
-    y += kRowHeight;
+    add_label(svg, {kDrawingWidth - 8.0, y + 4.0},
+              known(step.ratio) ? change_text(step.ratio) : "unknown", "end bold");
+    y += kStepRowHeight;
   }
 }
 

@@ -33,6 +33,9 @@ Scale rounded(const Scale& scale, int most_ticks);
 // Returns a tick's value with as many digits as the ticks need: "0.85", "1.00".
 std::vector<std::string> tick_texts(const std::vector<double>& ticks);
 
+// The width of the drawings of a page, in their units.
+inline constexpr double kDrawingWidth = 1000.0;
+
 // Adds a drawing of this size, which scales with the page. The description is for those who cannot
 // see it.
 Element add_drawing(Element parent, double width, double height, std::string_view description);

@@ -18,7 +18,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr std::string_view kWithoutGpu =
+constexpr std::string_view kSweepWithoutGpu =
     "without a GPU, moejit tune --dry-run lists what it would measure, and --replay decides by a "
     "journal";
 
@@ -31,7 +31,7 @@ Result<SweepEnd> sweep(const TuneCommand& command, const std::string& journal_pa
                     parse_duration("--candidate-limit", command.measured.candidate_limit));
   MOEJIT_TRY_ASSIGN(const TuneSubjects subjects, read_subjects(command.measured));
   MeasuringProcess measurer(
-      [&] { return open_measurer(command.measured, subjects, terminal, kWithoutGpu); },
+      [&] { return open_measurer(command.measured, subjects, terminal, kSweepWithoutGpu); },
       limit_seconds);
   MOEJIT_TRY_ASSIGN(const MeasuredDevice device, measurer.device());
   MOEJIT_TRY_ASSIGN(const std::vector<TuneProblem> problems,

@@ -23,7 +23,7 @@ namespace {
 using compiler::TuningEntry;
 using compiler::TuningRecord;
 
-constexpr std::string_view kWithoutGpu =
+constexpr std::string_view kVerifyWithoutGpu =
     "without a GPU, moejit tuning show tells what is in a record, and --target sim tries the "
     "command";
 
@@ -151,8 +151,8 @@ Result<Verification> verify_record(const TuningVerifyCommand& command, const Ter
   MOEJIT_TRY_ASSIGN(const TuningRecord record, read_record(command.record));
   MOEJIT_TRY_ASSIGN(TuneSubjects subjects, read_subjects(options));
   subjects.verified = record.entries;
-  MeasuringProcess measurer([&] { return open_measurer(options, subjects, terminal, kWithoutGpu); },
-                            limit_seconds);
+  MeasuringProcess measurer(
+      [&] { return open_measurer(options, subjects, terminal, kVerifyWithoutGpu); }, limit_seconds);
   MOEJIT_TRY_ASSIGN(const MeasuredDevice device, measurer.device());
   MOEJIT_TRY(check_gpu(record, device, command.record));
   MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(subjects, device.target));
