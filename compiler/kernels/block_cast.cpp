@@ -34,7 +34,7 @@ namespace {
 using device::BlockCastParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kBlockCastPointers = {
     MOEJIT_POINTER(BlockCastParams, input, kRead),
     MOEJIT_POINTER(BlockCastParams, row_tokens, kRead),
     MOEJIT_POINTER(BlockCastParams, counts, kRead),
@@ -47,11 +47,12 @@ constexpr std::array kPointers = {
     MOEJIT_CALL_POINTERS(BlockCastParams),
 };
 
-constexpr std::array kNumbers = {MOEJIT_NUMBER(BlockCastParams, rows),
-                                 MOEJIT_NUMBER(BlockCastParams, call.tokens)};
+constexpr std::array kBlockCastNumbers = {MOEJIT_NUMBER(BlockCastParams, rows),
+                                          MOEJIT_NUMBER(BlockCastParams, call.tokens)};
 
-constexpr ParamRecord kRecord{"block_cast", sizeof(BlockCastParams), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
+constexpr ParamRecord kBlockCastRecord{
+    "block_cast", sizeof(BlockCastParams), kBlockCastPointers, {}, kBlockCastNumbers};
+static_assert(is_complete(kBlockCastRecord));
 
 constexpr int64_t kBlockRows = 32, kBlockColumns = 128;  // that a warp holds
 
@@ -103,19 +104,10 @@ Work KernelKind<BlockCastSpec>::work(const BlockCastSpec& spec, const CallBounds
 
 template <>
 const ParamRecord& KernelKind<BlockCastSpec>::record(const BlockCastSpec&) {
-  return kRecord;
+  return kBlockCastRecord;
 }
 
 namespace {
-
-std::string_view source_type(RowSource source) {
-  switch (source) {
-    case RowSource::kInOrder: return "BlocksInOrder<kColumns>";
-    case RowSource::kGathered: return "GatheredBlocks<kColumns>";
-    case RowSource::kGatheredAll: return "GatheredBlocksOfAll<kColumns>";
-  }
-  return {};
-}
 
 std::string summary_of(const BlockCastSpec& spec) {
   const std::string_view what = spec.casts_rows && spec.casts_columns
@@ -153,7 +145,7 @@ KernelText KernelKind<BlockCastSpec>::text(const BlockCastSpec& spec) {
           },
       .types_used = {{"Kernel",
                       "BlockCast",
-                      {"kGroups", "kColumns", std::string(source_type(spec.source)),
+                      {"kGroups", "kColumns", source_type(spec.source, "Blocks", "kColumns"),
                        has_codes ? "StoreCodes" : "StoreValues", "kCastsRows", "kCastsColumns",
                        "kThreads"}}},
   };

@@ -26,7 +26,7 @@ namespace {
 using device::CastTransposeParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kCastTransposePointers = {
     MOEJIT_POINTER(CastTransposeParams, input, kRead),
     MOEJIT_POINTER(CastTransposeParams, row_tokens, kRead),
     MOEJIT_POINTER(CastTransposeParams, counts, kRead),
@@ -39,13 +39,16 @@ constexpr std::array kPointers = {
     MOEJIT_CALL_POINTERS(CastTransposeParams),
 };
 
-constexpr std::array kNumbers = {MOEJIT_NUMBER(CastTransposeParams, rows),
-                                 MOEJIT_NUMBER(CastTransposeParams, output_columns),
-                                 MOEJIT_NUMBER(CastTransposeParams, call.tokens)};
+constexpr std::array kCastTransposeNumbers = {MOEJIT_NUMBER(CastTransposeParams, rows),
+                                              MOEJIT_NUMBER(CastTransposeParams, output_columns),
+                                              MOEJIT_NUMBER(CastTransposeParams, call.tokens)};
 
-constexpr ParamRecord kRecord{
-    "cast_transpose", sizeof(CastTransposeParams), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
+constexpr ParamRecord kCastTransposeRecord{"cast_transpose",
+                                           sizeof(CastTransposeParams),
+                                           kCastTransposePointers,
+                                           {},
+                                           kCastTransposeNumbers};
+static_assert(is_complete(kCastTransposeRecord));
 
 constexpr int64_t kTile = 128;  // rows and columns
 
@@ -83,7 +86,7 @@ Work KernelKind<CastTransposeSpec>::work(const CastTransposeSpec& spec, const Ca
 
 template <>
 const ParamRecord& KernelKind<CastTransposeSpec>::record(const CastTransposeSpec&) {
-  return kRecord;
+  return kCastTransposeRecord;
 }
 
 template <>

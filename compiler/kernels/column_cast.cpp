@@ -65,19 +65,6 @@ int64_t busy_ctas(const ColumnCastSpec& spec, int64_t output_columns) {
   return ceil_div(halves, spec.threads / 64);
 }
 
-namespace {
-
-std::string_view source_type(RowSource source) {
-  switch (source) {
-    case RowSource::kInOrder: return "RowsInOrder<kRowBytes>";
-    case RowSource::kGathered: return "GatheredRows<kRowBytes>";
-    case RowSource::kGatheredAll: return "GatheredRowsOfAll<kRowBytes>";
-  }
-  return {};
-}
-
-}  // namespace
-
 template <>
 KernelText KernelKind<ColumnCastSpec>::text(const ColumnCastSpec& spec) {
   KernelText text{
@@ -98,8 +85,8 @@ KernelText KernelKind<ColumnCastSpec>::text(const ColumnCastSpec& spec) {
           },
       .types_used = {{"Kernel",
                       "ColumnCast",
-                      {"kGroups", "kColumns", std::string(source_type(spec.source)), "kEpsilonBits",
-                       "kThreads"}}},
+                      {"kGroups", "kColumns", source_type(spec.source, "Rows", "kRowBytes"),
+                       "kEpsilonBits", "kThreads"}}},
   };
   set_threads_per_sm(text, spec.threads_per_sm);
   return text;

@@ -12,7 +12,7 @@ namespace {
 using enum Access;
 using Params = device::CombineRowsParams;
 
-constexpr std::array kPointers = {
+constexpr std::array kCombineRowsPointers = {
     MOEJIT_POINTER(Params, expert_rows, kRead),
     MOEJIT_POINTER(Params, row_map, kRead),
     MOEJIT_POINTER(Params, slot_ids, kRead),
@@ -26,9 +26,11 @@ constexpr std::array kPointers = {
     MOEJIT_POINTER(Params, tickets, kReadWrite),
     MOEJIT_GROUP_POINTERS(Params),
 };
-constexpr std::array kNumbers = {MOEJIT_GROUP_NUMBERS(Params), MOEJIT_NUMBER(Params, tokens)};
-constexpr ParamRecord kRecord{"combine_rows", sizeof(Params), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
+constexpr std::array kCombineRowsNumbers = {MOEJIT_GROUP_NUMBERS(Params),
+                                            MOEJIT_NUMBER(Params, tokens)};
+constexpr ParamRecord kCombineRowsRecord{
+    "combine_rows", sizeof(Params), kCombineRowsPointers, {}, kCombineRowsNumbers};
+static_assert(is_complete(kCombineRowsRecord));
 
 constexpr int32_t kWalkBytes = 16;  // of shared memory, in exchange/unit_walk.cuh
 
@@ -110,7 +112,7 @@ Work KernelKind<CombineRowsSpec>::work(const CombineRowsSpec& spec, const CallBo
 
 template <>
 const ParamRecord& KernelKind<CombineRowsSpec>::record(const CombineRowsSpec&) {
-  return kRecord;
+  return kCombineRowsRecord;
 }
 
 template <>

@@ -83,7 +83,7 @@ namespace {
 using device::ContractionGroupedGemmParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kContractionGroupedGemmPointers = {
     MOEJIT_POINTER(ContractionGroupedGemmParams, a_scale_inv, kRead),
     MOEJIT_POINTER(ContractionGroupedGemmParams, b_scale_inv, kRead),
     MOEJIT_POINTER(ContractionGroupedGemmParams, counts, kRead),
@@ -92,23 +92,28 @@ constexpr std::array kPointers = {
     MOEJIT_CALL_POINTERS(ContractionGroupedGemmParams),
 };
 
-constexpr std::array kMaps = {
+constexpr std::array kContractionGroupedGemmMaps = {
     MOEJIT_POINTER(ContractionGroupedGemmParams, a_map, kRead),
     MOEJIT_POINTER(ContractionGroupedGemmParams, b_map, kRead),
     MOEJIT_POINTER(ContractionGroupedGemmParams, d_map, kWrite),
 };
 
-constexpr std::array kNumbers = {MOEJIT_NUMBER(ContractionGroupedGemmParams, columns),
-                                 MOEJIT_NUMBER(ContractionGroupedGemmParams, call.tokens)};
+constexpr std::array kContractionGroupedGemmNumbers = {
+    MOEJIT_NUMBER(ContractionGroupedGemmParams, columns),
+    MOEJIT_NUMBER(ContractionGroupedGemmParams, call.tokens)};
 
 // A result that is added to is also read.
 constexpr std::array kAddingMaps = {
-    kMaps[0], kMaps[1], MOEJIT_POINTER(ContractionGroupedGemmParams, d_map, kReadWrite)};
+    kContractionGroupedGemmMaps[0], kContractionGroupedGemmMaps[1],
+    MOEJIT_POINTER(ContractionGroupedGemmParams, d_map, kReadWrite)};
 
-constexpr ParamRecord kRecord{"contraction_grouped_gemm", sizeof(ContractionGroupedGemmParams),
-                              kPointers, kMaps, kNumbers};
-static_assert(is_complete(kRecord));
-constexpr ParamRecord kAddingRecord{kRecord.name, kRecord.bytes, kPointers, kAddingMaps, kNumbers};
+constexpr ParamRecord kContractionGroupedGemmRecord{
+    "contraction_grouped_gemm", sizeof(ContractionGroupedGemmParams),
+    kContractionGroupedGemmPointers, kContractionGroupedGemmMaps, kContractionGroupedGemmNumbers};
+static_assert(is_complete(kContractionGroupedGemmRecord));
+constexpr ParamRecord kAddingRecord{
+    kContractionGroupedGemmRecord.name, kContractionGroupedGemmRecord.bytes,
+    kContractionGroupedGemmPointers, kAddingMaps, kContractionGroupedGemmNumbers};
 
 }  // namespace
 
@@ -174,7 +179,7 @@ Work KernelKind<ContractionGroupedGemmSpec>::work(const ContractionGroupedGemmSp
 template <>
 const ParamRecord& KernelKind<ContractionGroupedGemmSpec>::record(
     const ContractionGroupedGemmSpec& spec) {
-  return spec.output == GradientOutput::kF32Add ? kAddingRecord : kRecord;
+  return spec.output == GradientOutput::kF32Add ? kAddingRecord : kContractionGroupedGemmRecord;
 }
 
 int64_t busy_ctas(const ContractionGroupedGemmSpec& spec) {

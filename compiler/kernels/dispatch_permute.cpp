@@ -11,7 +11,7 @@ namespace {
 using enum Access;
 using Params = device::DispatchPermuteParams;
 
-constexpr std::array kPointers = {
+constexpr std::array kDispatchPermutePointers = {
     MOEJIT_POINTER(Params, input, kRead),
     MOEJIT_POINTER(Params, input_scale_inv, kRead),
     MOEJIT_POINTER(Params, topk_ids, kRead),
@@ -32,9 +32,11 @@ constexpr std::array kPointers = {
     MOEJIT_POINTER(Params, tickets, kReadWrite),
     MOEJIT_GROUP_POINTERS(Params),
 };
-constexpr std::array kNumbers = {MOEJIT_GROUP_NUMBERS(Params), MOEJIT_NUMBER(Params, tokens)};
-constexpr ParamRecord kRecord{"dispatch_permute", sizeof(Params), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
+constexpr std::array kDispatchPermuteNumbers = {MOEJIT_GROUP_NUMBERS(Params),
+                                                MOEJIT_NUMBER(Params, tokens)};
+constexpr ParamRecord kDispatchPermuteRecord{
+    "dispatch_permute", sizeof(Params), kDispatchPermutePointers, {}, kDispatchPermuteNumbers};
+static_assert(is_complete(kDispatchPermuteRecord));
 
 }  // namespace
 
@@ -86,7 +88,7 @@ Work KernelKind<DispatchPermuteSpec>::work(const DispatchPermuteSpec& spec, cons
 
 template <>
 const ParamRecord& KernelKind<DispatchPermuteSpec>::record(const DispatchPermuteSpec&) {
-  return kRecord;
+  return kDispatchPermuteRecord;
 }
 
 template <>

@@ -22,7 +22,7 @@ namespace {
 using device::ExpertScalesParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kExpertScalesPointers = {
     MOEJIT_POINTER(ExpertScalesParams, amax, kRead),
     MOEJIT_POINTER(ExpertScalesParams, counts, kRead),
     MOEJIT_POINTER(ExpertScalesParams, offs, kRead),
@@ -32,11 +32,12 @@ constexpr std::array kPointers = {
     MOEJIT_CALL_POINTERS(ExpertScalesParams),
 };
 
-constexpr std::array kNumbers = {MOEJIT_NUMBER(ExpertScalesParams, rows),
-                                 MOEJIT_NUMBER(ExpertScalesParams, call.tokens)};
+constexpr std::array kExpertScalesNumbers = {MOEJIT_NUMBER(ExpertScalesParams, rows),
+                                             MOEJIT_NUMBER(ExpertScalesParams, call.tokens)};
 
-constexpr ParamRecord kRecord{"expert_scales", sizeof(ExpertScalesParams), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
+constexpr ParamRecord kExpertScalesRecord{
+    "expert_scales", sizeof(ExpertScalesParams), kExpertScalesPointers, {}, kExpertScalesNumbers};
+static_assert(is_complete(kExpertScalesRecord));
 
 // Returns the largest number of the format; of E2M1, times the largest scale of a block.
 float largest_number(DType format) {
@@ -78,7 +79,7 @@ Work KernelKind<ExpertScalesSpec>::work(const ExpertScalesSpec& spec, const Call
 
 template <>
 const ParamRecord& KernelKind<ExpertScalesSpec>::record(const ExpertScalesSpec&) {
-  return kRecord;
+  return kExpertScalesRecord;
 }
 
 template <>

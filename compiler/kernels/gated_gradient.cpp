@@ -59,7 +59,7 @@ namespace {
 using device::GatedGradientParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kGatedGradientPointers = {
     MOEJIT_POINTER(GatedGradientParams, input, kRead),
     MOEJIT_POINTER(GatedGradientParams, gradient, kRead),
     MOEJIT_POINTER(GatedGradientParams, probs, kRead),
@@ -82,13 +82,16 @@ constexpr std::array kPointers = {
     MOEJIT_CALL_POINTERS(GatedGradientParams),
 };
 
-constexpr std::array kNumbers = {MOEJIT_NUMBER(GatedGradientParams, rows),
-                                 MOEJIT_NUMBER(GatedGradientParams, output_columns),
-                                 MOEJIT_NUMBER(GatedGradientParams, call.tokens)};
+constexpr std::array kGatedGradientNumbers = {MOEJIT_NUMBER(GatedGradientParams, rows),
+                                              MOEJIT_NUMBER(GatedGradientParams, output_columns),
+                                              MOEJIT_NUMBER(GatedGradientParams, call.tokens)};
 
-constexpr ParamRecord kRecord{
-    "gated_gradient", sizeof(GatedGradientParams), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
+constexpr ParamRecord kGatedGradientRecord{"gated_gradient",
+                                           sizeof(GatedGradientParams),
+                                           kGatedGradientPointers,
+                                           {},
+                                           kGatedGradientNumbers};
+static_assert(is_complete(kGatedGradientRecord));
 
 // Returns the shared memory of a warp's magnitudes, bf16: of 64 columns at a time, or of those of
 // all three tiles.
@@ -172,7 +175,7 @@ Work KernelKind<GatedGradientSpec>::work(const GatedGradientSpec& spec, const Ca
 
 template <>
 const ParamRecord& KernelKind<GatedGradientSpec>::record(const GatedGradientSpec&) {
-  return kRecord;
+  return kGatedGradientRecord;
 }
 
 int64_t busy_ctas(const GatedGradientSpec& spec, int64_t output_columns) {

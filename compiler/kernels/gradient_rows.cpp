@@ -25,7 +25,7 @@ namespace {
 using device::BiasGradientParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kGradientRowsPointers = {
     MOEJIT_POINTER(BiasGradientParams, input, kRead),
     MOEJIT_POINTER(BiasGradientParams, input_scale_inv, kRead),
     MOEJIT_POINTER(BiasGradientParams, probs, kRead),
@@ -36,24 +36,26 @@ constexpr std::array kPointers = {
     MOEJIT_CALL_POINTERS(BiasGradientParams),
 };
 
-constexpr std::array kNumbers = {MOEJIT_NUMBER(BiasGradientParams, rows),
-                                 MOEJIT_NUMBER(BiasGradientParams, call.tokens)};
+constexpr std::array kGradientRowsNumbers = {MOEJIT_NUMBER(BiasGradientParams, rows),
+                                             MOEJIT_NUMBER(BiasGradientParams, call.tokens)};
 
 // A result that is added to is also read.
 constexpr auto kAddingPointers = [] {
-  auto pointers = kPointers;
+  auto pointers = kGradientRowsPointers;
   std::ranges::find(pointers, "output", &RecordTensor::role)->access = kReadWrite;
   return pointers;
 }();
 
-constexpr ParamRecord kRecord{"bias_gradient", sizeof(BiasGradientParams), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
-constexpr ParamRecord kAddingRecord{kRecord.name, kRecord.bytes, kAddingPointers, {}, kNumbers};
+constexpr ParamRecord kGradientRowsRecord{
+    "bias_gradient", sizeof(BiasGradientParams), kGradientRowsPointers, {}, kGradientRowsNumbers};
+static_assert(is_complete(kGradientRowsRecord));
+constexpr ParamRecord kAddingGradientRowsRecord{
+    kGradientRowsRecord.name, kGradientRowsRecord.bytes, kAddingPointers, {}, kGradientRowsNumbers};
 
 }  // namespace
 
-const ParamRecord& bias_gradient_record() { return kRecord; }
+const ParamRecord& bias_gradient_record() { return kGradientRowsRecord; }
 
-const ParamRecord& adding_bias_gradient_record() { return kAddingRecord; }
+const ParamRecord& adding_bias_gradient_record() { return kAddingGradientRowsRecord; }
 
 }  // namespace moejit::compiler

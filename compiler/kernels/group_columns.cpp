@@ -106,12 +106,7 @@ std::string groups_type(const GroupColumnsSpec& spec) {
 
 std::string source_type(const GroupColumnsSpec& spec) {
   if (spec.is_interleaved) return "AlternatingRows<kRowBytes, kSections, kSectionRows>";
-  switch (spec.source) {
-    case RowSource::kInOrder: return "RowsInOrder<kRowBytes>";
-    case RowSource::kGathered: return "GatheredRows<kRowBytes>";
-    case RowSource::kGatheredAll: return "GatheredRowsOfAll<kRowBytes>";
-  }
-  return {};
+  return source_type(spec.source, "Rows", "kRowBytes");
 }
 
 std::string summary_of(const GroupColumnsSpec& spec) {

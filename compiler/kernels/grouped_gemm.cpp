@@ -162,7 +162,7 @@ namespace {
 using device::GroupedGemmParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kGroupedGemmPointers = {
     MOEJIT_POINTER(GroupedGemmParams, a_scale_inv, kRead),
     MOEJIT_POINTER(GroupedGemmParams, b_scale_inv, kRead),
     MOEJIT_POINTER(GroupedGemmParams, probs, kRead),
@@ -176,18 +176,19 @@ constexpr std::array kPointers = {
     MOEJIT_CALL_POINTERS(GroupedGemmParams),
 };
 
-constexpr std::array kMaps = {
+constexpr std::array kGroupedGemmMaps = {
     MOEJIT_POINTER(GroupedGemmParams, a_map, kRead),
     MOEJIT_POINTER(GroupedGemmParams, b_map, kRead),
     MOEJIT_POINTER(GroupedGemmParams, d_map, kWrite),
     MOEJIT_POINTER(GroupedGemmParams, q_map, kWrite),
 };
 
-constexpr std::array kNumbers = {MOEJIT_NUMBER(GroupedGemmParams, call.tokens)};
+constexpr std::array kGroupedGemmNumbers = {MOEJIT_NUMBER(GroupedGemmParams, call.tokens)};
 
-constexpr ParamRecord kRecord{"grouped_gemm", sizeof(GroupedGemmParams), kPointers, kMaps,
-                              kNumbers};
-static_assert(is_complete(kRecord));
+constexpr ParamRecord kGroupedGemmRecord{"grouped_gemm", sizeof(GroupedGemmParams),
+                                         kGroupedGemmPointers, kGroupedGemmMaps,
+                                         kGroupedGemmNumbers};
+static_assert(is_complete(kGroupedGemmRecord));
 
 // Returns what a stage has beside operands: two factors for each row; where tiles are halved, the
 // scale of each row and two of B; if swapped, a factor for each of up to 64 rows.
@@ -247,7 +248,7 @@ Work KernelKind<GroupedGemmSpec>::work(const GroupedGemmSpec& spec, const CallBo
 
 template <>
 const ParamRecord& KernelKind<GroupedGemmSpec>::record(const GroupedGemmSpec&) {
-  return kRecord;
+  return kGroupedGemmRecord;
 }
 
 int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emitter/activation_text.h"
+#include "compiler/kernels/gemm_launch.h"
 #include "compiler/kernels/kernel_kind.h"
 
 #include <algorithm>
@@ -8,8 +9,6 @@
 
 namespace moejit::compiler {
 namespace {
-
-constexpr int32_t kStepBytes = 128;  // of a row of A and B in one stage
 
 bool is_gated(const GroupedGemmSpec& spec) { return tile_sections(spec) > 1; }
 

@@ -32,14 +32,15 @@ namespace {
 using device::MatrixAmaxParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kMatrixAmaxPointers = {
     MOEJIT_POINTER(MatrixAmaxParams, input, kRead),
     MOEJIT_POINTER(MatrixAmaxParams, output, kWrite),
     MOEJIT_POINTER(MatrixAmaxParams, skip, kRead),
 };
 
-constexpr ParamRecord kRecord{"matrix_amax", sizeof(MatrixAmaxParams), kPointers, {}, {}};
-static_assert(is_complete(kRecord));
+constexpr ParamRecord kMatrixAmaxRecord{
+    "matrix_amax", sizeof(MatrixAmaxParams), kMatrixAmaxPointers, {}, {}};
+static_assert(is_complete(kMatrixAmaxRecord));
 
 }  // namespace
 
@@ -68,7 +69,7 @@ Work KernelKind<MatrixAmaxSpec>::work(const MatrixAmaxSpec& spec, const CallBoun
 
 template <>
 const ParamRecord& KernelKind<MatrixAmaxSpec>::record(const MatrixAmaxSpec&) {
-  return kRecord;
+  return kMatrixAmaxRecord;
 }
 
 template <>

@@ -23,17 +23,20 @@ namespace {
 using device::MultiCastTransposeParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kMultiCastTransposePointers = {
     MOEJIT_POINTER(MultiCastTransposeParams, tensors, kRead),
     MOEJIT_POINTER(MultiCastTransposeParams, tile_ends, kRead),
     MOEJIT_POINTER(MultiCastTransposeParams, skip, kRead),
 };
 
-constexpr std::array kNumbers = {MOEJIT_NUMBER(MultiCastTransposeParams, count)};
+constexpr std::array kMultiCastTransposeNumbers = {MOEJIT_NUMBER(MultiCastTransposeParams, count)};
 
-constexpr ParamRecord kRecord{
-    "multi_cast_transpose", sizeof(MultiCastTransposeParams), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
+constexpr ParamRecord kMultiCastTransposeRecord{"multi_cast_transpose",
+                                                sizeof(MultiCastTransposeParams),
+                                                kMultiCastTransposePointers,
+                                                {},
+                                                kMultiCastTransposeNumbers};
+static_assert(is_complete(kMultiCastTransposeRecord));
 
 }  // namespace
 
@@ -64,7 +67,7 @@ Work KernelKind<MultiCastTransposeSpec>::work(const MultiCastTransposeSpec& spec
 
 template <>
 const ParamRecord& KernelKind<MultiCastTransposeSpec>::record(const MultiCastTransposeSpec&) {
-  return kRecord;
+  return kMultiCastTransposeRecord;
 }
 
 std::vector<int64_t> cast_transpose_tile_ends(std::span<const MatrixSize> sizes) {

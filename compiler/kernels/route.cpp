@@ -28,7 +28,7 @@ namespace {
 using device::RouteParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kRoutePointers = {
     MOEJIT_POINTER(RouteParams, topk_ids, kRead),
     MOEJIT_POINTER(RouteParams, counts, kWrite),
     MOEJIT_POINTER(RouteParams, offs, kWrite),
@@ -38,11 +38,11 @@ constexpr std::array kPointers = {
     MOEJIT_POINTER(RouteParams, saved_tokens, kWrite),
 };
 
-constexpr std::array kNumbers = {MOEJIT_NUMBER(RouteParams, tokens),
-                                 MOEJIT_NUMBER(RouteParams, max_rows)};
+constexpr std::array kRouteNumbers = {MOEJIT_NUMBER(RouteParams, tokens),
+                                      MOEJIT_NUMBER(RouteParams, max_rows)};
 
-constexpr ParamRecord kRecord{"route", sizeof(RouteParams), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
+constexpr ParamRecord kRouteRecord{"route", sizeof(RouteParams), kRoutePointers, {}, kRouteNumbers};
+static_assert(is_complete(kRouteRecord));
 
 }  // namespace
 
@@ -72,7 +72,7 @@ Work KernelKind<RouteSpec>::work(const RouteSpec& spec, const CallBounds&, const
 
 template <>
 const ParamRecord& KernelKind<RouteSpec>::record(const RouteSpec&) {
-  return kRecord;
+  return kRouteRecord;
 }
 
 template <>

@@ -12,7 +12,7 @@ namespace {
 using enum Access;
 using Params = device::RouteDispatchPermuteParams;
 
-constexpr std::array kPointers = {
+constexpr std::array kRouteDispatchPermutePointers = {
     MOEJIT_POINTER(Params, choices.topk_ids, kRead),
     MOEJIT_POINTER(Params, choices.topk_probs, kRead),
     MOEJIT_RANK_POINTERS(Params, choices.choice_ids, kReadWrite),
@@ -53,16 +53,21 @@ constexpr std::array kPointers = {
     MOEJIT_POINTER(Params, piece_counts, kReadWrite),
     MOEJIT_POINTER(Params, route_flags, kReadWrite),
 };
-constexpr std::array kNumbers = {MOEJIT_NUMBER(Params, choices.group.rank),
-                                 MOEJIT_NUMBER(Params, choices.group.timeout_ns),
-                                 MOEJIT_NUMBER(Params, choices.tokens),
-                                 MOEJIT_NUMBER(Params, route.tokens),
-                                 MOEJIT_NUMBER(Params, route.max_rows),
-                                 MOEJIT_NUMBER(Params, dispatch.group.rank),
-                                 MOEJIT_NUMBER(Params, dispatch.group.timeout_ns),
-                                 MOEJIT_NUMBER(Params, dispatch.tokens)};
-constexpr ParamRecord kRecord{"route_dispatch_permute", sizeof(Params), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
+constexpr std::array kRouteDispatchPermuteNumbers = {
+    MOEJIT_NUMBER(Params, choices.group.rank),
+    MOEJIT_NUMBER(Params, choices.group.timeout_ns),
+    MOEJIT_NUMBER(Params, choices.tokens),
+    MOEJIT_NUMBER(Params, route.tokens),
+    MOEJIT_NUMBER(Params, route.max_rows),
+    MOEJIT_NUMBER(Params, dispatch.group.rank),
+    MOEJIT_NUMBER(Params, dispatch.group.timeout_ns),
+    MOEJIT_NUMBER(Params, dispatch.tokens)};
+constexpr ParamRecord kRouteDispatchPermuteRecord{"route_dispatch_permute",
+                                                  sizeof(Params),
+                                                  kRouteDispatchPermutePointers,
+                                                  {},
+                                                  kRouteDispatchPermuteNumbers};
+static_assert(is_complete(kRouteDispatchPermuteRecord));
 
 int32_t warps_of(const RouteDispatchPermuteSpec& spec) { return spec.dispatch.threads / 32; }
 
@@ -124,7 +129,7 @@ Work KernelKind<RouteDispatchPermuteSpec>::work(const RouteDispatchPermuteSpec& 
 
 template <>
 const ParamRecord& KernelKind<RouteDispatchPermuteSpec>::record(const RouteDispatchPermuteSpec&) {
-  return kRecord;
+  return kRouteDispatchPermuteRecord;
 }
 
 template <>

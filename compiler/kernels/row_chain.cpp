@@ -191,7 +191,7 @@ int64_t matrix_rows(const RowChainSpec& spec) {
 using device::RowChainParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kRowChainPointers = {
     MOEJIT_POINTER(RowChainParams, input, kRead),
     MOEJIT_POINTER(RowChainParams, input_scale_inv, kRead),
     MOEJIT_POINTER(RowChainParams, gradient, kRead),
@@ -215,11 +215,12 @@ constexpr std::array kPointers = {
     MOEJIT_CALL_POINTERS(RowChainParams),
 };
 
-constexpr std::array kNumbers = {MOEJIT_NUMBER(RowChainParams, rows),
-                                 MOEJIT_NUMBER(RowChainParams, call.tokens)};
+constexpr std::array kRowChainNumbers = {MOEJIT_NUMBER(RowChainParams, rows),
+                                         MOEJIT_NUMBER(RowChainParams, call.tokens)};
 
-constexpr ParamRecord kRecord{"row_chain", sizeof(RowChainParams), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
+constexpr ParamRecord kRowChainRecord{
+    "row_chain", sizeof(RowChainParams), kRowChainPointers, {}, kRowChainNumbers};
+static_assert(is_complete(kRowChainRecord));
 
 }  // namespace
 
@@ -299,7 +300,7 @@ Work KernelKind<RowChainSpec>::work(const RowChainSpec& spec, const CallBounds& 
 
 template <>
 const ParamRecord& KernelKind<RowChainSpec>::record(const RowChainSpec&) {
-  return kRecord;
+  return kRowChainRecord;
 }
 
 int64_t busy_ctas(const RowChainSpec& spec, int64_t rows) {

@@ -50,6 +50,11 @@ enum class StoreStage {
   kRowsAndProbs,      // row r to row r, and the sums of the blocks of its dprobs
 };
 
+// Returns whether the stage stores to the destinations in row_map.
+constexpr bool is_permuted(StoreStage stage) {
+  return stage == StoreStage::kPermuted || stage == StoreStage::kRowsAndPermuted;
+}
+
 // A memory-bound chain over rows: load -> transform -> quantize -> store, 8 lanes per 128 columns.
 // With kRow some warps hold a whole row, each lane `segments_in_flight` segments of it.
 struct RowChainSpec {

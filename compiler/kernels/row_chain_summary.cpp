@@ -71,10 +71,6 @@ std::string store_words(const RowChainSpec& spec) {
   return {};
 }
 
-bool is_permuted(StoreStage stage) {
-  return stage == StoreStage::kPermuted || stage == StoreStage::kRowsAndPermuted;
-}
-
 }  // namespace
 
 std::string summary_of(const RowChainSpec& spec) {

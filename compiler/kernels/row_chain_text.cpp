@@ -68,10 +68,6 @@ std::string_view cast_format(const RowChainSpec& spec) {
   return spec.format == DType::kF8E5M2 ? "E5m2" : "E4m3";
 }
 
-bool is_permuted(StoreStage stage) {
-  return stage == StoreStage::kPermuted || stage == StoreStage::kRowsAndPermuted;
-}
-
 bool is_gated(StoreStage stage) { return stage == StoreStage::kGroupedGatedRows; }
 
 // Returns whether the store stage casts with scales of experts, or finds their magnitudes.

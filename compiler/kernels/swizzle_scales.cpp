@@ -25,7 +25,7 @@ namespace {
 using device::SwizzleScalesParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kSwizzleScalesPointers = {
     MOEJIT_POINTER(SwizzleScalesParams, input, kRead),
     MOEJIT_POINTER(SwizzleScalesParams, counts, kRead),
     MOEJIT_POINTER(SwizzleScalesParams, offs, kRead),
@@ -34,13 +34,16 @@ constexpr std::array kPointers = {
     MOEJIT_CALL_POINTERS(SwizzleScalesParams),
 };
 
-constexpr std::array kNumbers = {
+constexpr std::array kSwizzleScalesNumbers = {
     MOEJIT_NUMBER(SwizzleScalesParams, rows), MOEJIT_NUMBER(SwizzleScalesParams, output_columns),
     MOEJIT_NUMBER(SwizzleScalesParams, pitch), MOEJIT_NUMBER(SwizzleScalesParams, call.tokens)};
 
-constexpr ParamRecord kRecord{
-    "swizzle_scales", sizeof(SwizzleScalesParams), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
+constexpr ParamRecord kSwizzleScalesRecord{"swizzle_scales",
+                                           sizeof(SwizzleScalesParams),
+                                           kSwizzleScalesPointers,
+                                           {},
+                                           kSwizzleScalesNumbers};
+static_assert(is_complete(kSwizzleScalesRecord));
 
 constexpr int64_t kTile = 128, kBandTiles = 8;
 
@@ -89,7 +92,7 @@ Work KernelKind<SwizzleScalesSpec>::work(const SwizzleScalesSpec& spec, const Ca
 
 template <>
 const ParamRecord& KernelKind<SwizzleScalesSpec>::record(const SwizzleScalesSpec&) {
-  return kRecord;
+  return kSwizzleScalesRecord;
 }
 
 template <>

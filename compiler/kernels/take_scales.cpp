@@ -22,7 +22,7 @@ namespace {
 using device::TakeScalesParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kTakeScalesPointers = {
     MOEJIT_POINTER(TakeScalesParams, fc1_stored, kRead),
     MOEJIT_POINTER(TakeScalesParams, fc2_stored, kRead),
     MOEJIT_POINTER(TakeScalesParams, fc1_scale, kWrite),
@@ -33,10 +33,11 @@ constexpr std::array kPointers = {
     MOEJIT_CALL_POINTERS(TakeScalesParams),
 };
 
-constexpr std::array kNumbers = {MOEJIT_NUMBER(TakeScalesParams, call.tokens)};
+constexpr std::array kTakeScalesNumbers = {MOEJIT_NUMBER(TakeScalesParams, call.tokens)};
 
-constexpr ParamRecord kRecord{"take_scales", sizeof(TakeScalesParams), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
+constexpr ParamRecord kTakeScalesRecord{
+    "take_scales", sizeof(TakeScalesParams), kTakeScalesPointers, {}, kTakeScalesNumbers};
+static_assert(is_complete(kTakeScalesRecord));
 
 }  // namespace
 
@@ -64,7 +65,7 @@ Work KernelKind<TakeScalesSpec>::work(const TakeScalesSpec& spec, const CallBoun
 
 template <>
 const ParamRecord& KernelKind<TakeScalesSpec>::record(const TakeScalesSpec&) {
-  return kRecord;
+  return kTakeScalesRecord;
 }
 
 template <>

@@ -29,7 +29,7 @@ namespace {
 using device::TileChainParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kTileChainPointers = {
     MOEJIT_POINTER(TileChainParams, input, kRead),
     MOEJIT_POINTER(TileChainParams, output, kWrite),
     MOEJIT_POINTER(TileChainParams, output_scale_inv, kWrite),
@@ -40,10 +40,11 @@ constexpr std::array kPointers = {
     MOEJIT_POINTER(TileChainParams, amax, kReadWrite),
 };
 
-constexpr std::array kNumbers = {MOEJIT_NUMBER(TileChainParams, matrices)};
+constexpr std::array kTileChainNumbers = {MOEJIT_NUMBER(TileChainParams, matrices)};
 
-constexpr ParamRecord kRecord{"tile_chain", sizeof(TileChainParams), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
+constexpr ParamRecord kTileChainRecord{
+    "tile_chain", sizeof(TileChainParams), kTileChainPointers, {}, kTileChainNumbers};
+static_assert(is_complete(kTileChainRecord));
 
 }  // namespace
 
@@ -82,7 +83,7 @@ Work KernelKind<TileChainSpec>::work(const TileChainSpec& spec, const CallBounds
 
 template <>
 const ParamRecord& KernelKind<TileChainSpec>::record(const TileChainSpec&) {
-  return kRecord;
+  return kTileChainRecord;
 }
 
 int64_t busy_ctas(const TileChainSpec& spec, int64_t matrices) {

@@ -33,6 +33,15 @@ std::string_view to_string(RowSource source) {
   return "unknown";
 }
 
+std::string source_type(RowSource source, std::string_view rows, std::string_view width) {
+  switch (source) {
+    case RowSource::kInOrder: return fmt::format("{}InOrder<{}>", rows, width);
+    case RowSource::kGathered: return fmt::format("Gathered{}<{}>", rows, width);
+    case RowSource::kGatheredAll: return fmt::format("Gathered{}OfAll<{}>", rows, width);
+  }
+  return {};
+}
+
 std::string to_string(const TransposeSpec& s) {
   return fmt::format(
       "transpose format={} rule={}{} local_experts={} columns={} counts_flushed={} "
@@ -48,7 +57,7 @@ namespace {
 using device::TransposeParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kTransposePointers = {
     MOEJIT_POINTER(TransposeParams, input, kRead),
     MOEJIT_POINTER(TransposeParams, input_scale_inv, kRead),
     MOEJIT_POINTER(TransposeParams, row_tokens, kRead),
@@ -63,16 +72,17 @@ constexpr std::array kPointers = {
     MOEJIT_CALL_POINTERS(TransposeParams),
 };
 
-constexpr std::array kNumbers = {MOEJIT_NUMBER(TransposeParams, rows),
-                                 MOEJIT_NUMBER(TransposeParams, output_columns),
-                                 MOEJIT_NUMBER(TransposeParams, call.tokens)};
+constexpr std::array kTransposeNumbers = {MOEJIT_NUMBER(TransposeParams, rows),
+                                          MOEJIT_NUMBER(TransposeParams, output_columns),
+                                          MOEJIT_NUMBER(TransposeParams, call.tokens)};
 
-constexpr ParamRecord kRecord{"transpose", sizeof(TransposeParams), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
+constexpr ParamRecord kTransposeRecord{
+    "transpose", sizeof(TransposeParams), kTransposePointers, {}, kTransposeNumbers};
+static_assert(is_complete(kTransposeRecord));
 
 }  // namespace
 
-const ParamRecord& transpose_record() { return kRecord; }
+const ParamRecord& transpose_record() { return kTransposeRecord; }
 
 template <>
 LaunchShape KernelKind<TransposeSpec>::shape(const TransposeSpec& spec) {
@@ -130,15 +140,6 @@ std::string rescale_type(const TransposeSpec& spec) {
   return {};
 }
 
-std::string source_type(const TransposeSpec& spec) {
-  switch (spec.source) {
-    case RowSource::kInOrder: return "RowsInOrder<kColumns>";
-    case RowSource::kGathered: return "GatheredRows<kColumns>";
-    case RowSource::kGatheredAll: return "GatheredRowsOfAll<kColumns>";
-  }
-  return {};
-}
-
 std::string summary_of(const TransposeSpec& spec) {
   const std::string rows =
       fmt::format("{} rows [{}, {}]", spec.format == DType::kF8E5M2 ? "e5m2" : "e4m3",
@@ -169,8 +170,9 @@ KernelText KernelKind<TransposeSpec>::text(const TransposeSpec& spec) {
           },
       .types_used = {{"Kernel",
                       "Transpose",
-                      {"kGroups", "kColumns", source_type(spec), rescale_type(spec),
-                       spec.counts_flushed ? "CountFlushed" : "IgnoreFlushed", "kThreads"}}},
+                      {"kGroups", "kColumns", source_type(spec.source, "Rows", "kColumns"),
+                       rescale_type(spec), spec.counts_flushed ? "CountFlushed" : "IgnoreFlushed",
+                       "kThreads"}}},
   };
   set_threads_per_sm(text, spec.threads_per_sm);
   return text;

@@ -42,6 +42,8 @@ struct TransposeSpec {
 
 std::string_view to_string(TransposeRule rule);
 std::string_view to_string(RowSource source);
+// Returns the template type of a source, such as GatheredRows<kColumns> for "Rows" and "kColumns".
+std::string source_type(RowSource source, std::string_view rows, std::string_view width);
 
 std::string to_string(const TransposeSpec& spec);
 

@@ -28,7 +28,7 @@ namespace {
 using device::TwoLevelCastParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kTwoLevelCastPointers = {
     MOEJIT_POINTER(TwoLevelCastParams, input, kRead),
     MOEJIT_POINTER(TwoLevelCastParams, row_tokens, kRead),
     MOEJIT_POINTER(TwoLevelCastParams, counts, kRead),
@@ -42,13 +42,13 @@ constexpr std::array kPointers = {
     MOEJIT_CALL_POINTERS(TwoLevelCastParams),
 };
 
-constexpr std::array kNumbers = {MOEJIT_NUMBER(TwoLevelCastParams, rows),
-                                 MOEJIT_NUMBER(TwoLevelCastParams, pitch),
-                                 MOEJIT_NUMBER(TwoLevelCastParams, call.tokens)};
+constexpr std::array kTwoLevelCastNumbers = {MOEJIT_NUMBER(TwoLevelCastParams, rows),
+                                             MOEJIT_NUMBER(TwoLevelCastParams, pitch),
+                                             MOEJIT_NUMBER(TwoLevelCastParams, call.tokens)};
 
-constexpr ParamRecord kRecord{
-    "two_level_cast", sizeof(TwoLevelCastParams), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
+constexpr ParamRecord kTwoLevelCastRecord{
+    "two_level_cast", sizeof(TwoLevelCastParams), kTwoLevelCastPointers, {}, kTwoLevelCastNumbers};
+static_assert(is_complete(kTwoLevelCastRecord));
 
 constexpr int64_t kStripeRows = 16, kStripeColumns = 128;  // that a warp holds
 
@@ -115,19 +115,10 @@ Work KernelKind<TwoLevelCastSpec>::work(const TwoLevelCastSpec& spec, const Call
 
 template <>
 const ParamRecord& KernelKind<TwoLevelCastSpec>::record(const TwoLevelCastSpec&) {
-  return kRecord;
+  return kTwoLevelCastRecord;
 }
 
 namespace {
-
-std::string_view source_type(RowSource source) {
-  switch (source) {
-    case RowSource::kInOrder: return "StripesInOrder<kColumns>";
-    case RowSource::kGathered: return "GatheredStripes<kColumns>";
-    case RowSource::kGatheredAll: return "GatheredStripesOfAll<kColumns>";
-  }
-  return {};
-}
 
 std::string summary_of(const TwoLevelCastSpec& spec) {
   const std::string_view what = spec.has_tiles ? "16x16"
@@ -173,7 +164,8 @@ KernelText KernelKind<TwoLevelCastSpec>::text(const TwoLevelCastSpec& spec) {
           },
       .types_used = {{"Kernel",
                       "TwoLevelCast",
-                      {"kGroups", "kMatrixRows", "kColumns", std::string(source_type(spec.source)),
+                      {"kGroups", "kMatrixRows", "kColumns",
+                       source_type(spec.source, "Stripes", "kColumns"),
                        spec.has_tiles ? "ScalesOfTiles" : "ScalesOfLines",
                        has_codes ? "StoreTwoLevelCodes" : "StoreTwoLevelValues", "kCastsRows",
                        "kCastsColumns", "kThreads"}}},

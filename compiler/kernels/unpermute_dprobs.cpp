@@ -24,7 +24,7 @@ namespace {
 using device::UnpermuteDprobsParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kUnpermuteDprobsPointers = {
     MOEJIT_POINTER(UnpermuteDprobsParams, row_map, kRead),
     MOEJIT_POINTER(UnpermuteDprobsParams, dprobs_blocks, kRead),
     MOEJIT_POINTER(UnpermuteDprobsParams, bias_dprobs, kRead),
@@ -32,12 +32,15 @@ constexpr std::array kPointers = {
     MOEJIT_CALL_POINTERS(UnpermuteDprobsParams),
 };
 
-constexpr std::array kNumbers = {MOEJIT_NUMBER(UnpermuteDprobsParams, rows),
-                                 MOEJIT_NUMBER(UnpermuteDprobsParams, call.tokens)};
+constexpr std::array kUnpermuteDprobsNumbers = {MOEJIT_NUMBER(UnpermuteDprobsParams, rows),
+                                                MOEJIT_NUMBER(UnpermuteDprobsParams, call.tokens)};
 
-constexpr ParamRecord kRecord{
-    "unpermute_dprobs", sizeof(UnpermuteDprobsParams), kPointers, {}, kNumbers};
-static_assert(is_complete(kRecord));
+constexpr ParamRecord kUnpermuteDprobsRecord{"unpermute_dprobs",
+                                             sizeof(UnpermuteDprobsParams),
+                                             kUnpermuteDprobsPointers,
+                                             {},
+                                             kUnpermuteDprobsNumbers};
+static_assert(is_complete(kUnpermuteDprobsRecord));
 
 }  // namespace
 
@@ -68,7 +71,7 @@ Work KernelKind<UnpermuteDprobsSpec>::work(const UnpermuteDprobsSpec& spec, cons
 
 template <>
 const ParamRecord& KernelKind<UnpermuteDprobsSpec>::record(const UnpermuteDprobsSpec&) {
-  return kRecord;
+  return kUnpermuteDprobsRecord;
 }
 
 template <>

@@ -22,15 +22,16 @@ namespace {
 using device::UpdateScalesParams;
 using enum Access;
 
-constexpr std::array kPointers = {
+constexpr std::array kUpdateScalesPointers = {
     MOEJIT_POINTER(UpdateScalesParams, fc1_amax_history, kReadWrite),
     MOEJIT_POINTER(UpdateScalesParams, fc1_scale, kReadWrite),
     MOEJIT_POINTER(UpdateScalesParams, fc2_amax_history, kReadWrite),
     MOEJIT_POINTER(UpdateScalesParams, fc2_scale, kReadWrite),
 };
 
-constexpr ParamRecord kRecord{"update_scales", sizeof(UpdateScalesParams), kPointers, {}, {}};
-static_assert(is_complete(kRecord));
+constexpr ParamRecord kUpdateScalesRecord{
+    "update_scales", sizeof(UpdateScalesParams), kUpdateScalesPointers, {}, {}};
+static_assert(is_complete(kUpdateScalesRecord));
 
 }  // namespace
 
@@ -60,7 +61,7 @@ Work KernelKind<UpdateScalesSpec>::work(const UpdateScalesSpec& spec, const Call
 
 template <>
 const ParamRecord& KernelKind<UpdateScalesSpec>::record(const UpdateScalesSpec&) {
-  return kRecord;
+  return kUpdateScalesRecord;
 }
 
 template <>
