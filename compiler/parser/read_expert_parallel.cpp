@@ -7,7 +7,7 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr std::array kKeys =
+constexpr std::array kExpertParallelKeys =
     std::to_array<std::string_view>({"ranks", "combine", "transport", "sms"});
 constexpr std::array kCombines = std::to_array<std::string_view>({"partial", "rows"});
 constexpr std::array kTransports = std::to_array<std::string_view>({"peer", "nccl"});
@@ -64,7 +64,7 @@ Result<ExpertParallel> read_expert_parallel(const JsonView& root, int32_t expert
   const std::optional<JsonView> group = root.find("expert_parallel");
   if (!group) return ExpertParallel{};
   MOEJIT_TRY(group->check_object());
-  MOEJIT_TRY(group->check_keys(kKeys));
+  MOEJIT_TRY(group->check_keys(kExpertParallelKeys));
   MOEJIT_TRY_ASSIGN(const JsonView view, group->at("ranks"));
   MOEJIT_TRY_ASSIGN(const int64_t ranks, view.read_int(kRanksRange));
   if (experts % ranks != 0)

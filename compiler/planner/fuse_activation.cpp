@@ -22,7 +22,7 @@ int library_functions(const Activation& activation) {
 constexpr int kMostLibraryFunctions = 2;
 
 // Returns why gemm_fc1 and the activation stay apart, or an empty string.
-std::string apart_reason(const Layer& layer) {
+std::string activation_apart_reason(const Layer& layer) {
   if (layer.recipe.activations.is_recovered)
     return "gemm_fc1 and activation_quantize stay apart: the epilogue that activates stores codes, "
            "and gemm_fc2 multiplies their values";
@@ -76,7 +76,7 @@ Operation join(const Operation& gemm, const Operation& activate) {
 
 void fuse_activation(Graph& graph, const Layer& layer, const PlanOptions& options,
                      std::vector<std::string>& reasons) {
-  if (std::string apart = apart_reason(layer); !apart.empty()) {
+  if (std::string apart = activation_apart_reason(layer); !apart.empty()) {
     reasons.push_back(std::move(apart));
     return;
   }

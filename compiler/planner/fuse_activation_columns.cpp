@@ -38,7 +38,7 @@ Found find(const Graph& graph) {
 }
 
 // Returns why the operations stay apart, or an empty string.
-std::string apart_reason(const Layer& layer, const Found& found) {
+std::string columns_apart_reason(const Layer& layer, const Found& found) {
   if (found.of_act.cast == nullptr) return "dw2, which would need act, is not computed";
   const auto makes_gradient = [](const Operation* operation) {
     return find_write(*operation, "output") != nullptr;
@@ -114,7 +114,7 @@ Operation cast_all(const Found& found, const Recipe& recipe) {
   return cast;
 }
 
-std::string joined_reason(const Layer& layer, bool casts_dh1) {
+std::string columns_joined_reason(const Layer& layer, bool casts_dh1) {
   return fmt::format(
       "the activation's gradient and the casts of {} by rows and columns are two kernels, of which "
       "the first finds the largest magnitudes: {} in bf16 {} neither written nor read",
@@ -130,12 +130,12 @@ std::string joined_reason(const Layer& layer, bool casts_dh1) {
 void fuse_activation_columns(Graph& graph, const Layer& layer, std::vector<std::string>& reasons) {
   const Found found = find(graph);
   if (found.of_dh1.cast == nullptr && found.of_act.cast == nullptr) return;
-  if (const std::string apart = apart_reason(layer, found); !apart.empty()) {
+  if (const std::string apart = columns_apart_reason(layer, found); !apart.empty()) {
     reasons.push_back("the activation's gradient and the casts of dh1 and act stay apart: " +
                       apart);
     return;
   }
-  reasons.push_back(joined_reason(layer, found.of_dh1.cast != nullptr));
+  reasons.push_back(columns_joined_reason(layer, found.of_dh1.cast != nullptr));
   std::vector<Operation> made = {find_magnitudes(found, layer.recipe)};
   std::vector<std::string> replaced;
   for (const Operation* const backward : found.backward) replaced.push_back(backward->name);

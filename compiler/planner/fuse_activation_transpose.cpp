@@ -53,7 +53,7 @@ bool has_one_cast(const Recipe& recipe) {
 }
 
 // Returns why the operations stay apart, or an empty string.
-std::string apart_reason(const Layer& layer, const Candidates& found) {
+std::string transpose_apart_reason(const Layer& layer, const Candidates& found) {
   if (found.of_act == nullptr) return "dw2, which would need act, is not computed";
   if (found.backward.empty()) return "nothing needs dh1";
   if (!layer.fuse_activation_transpose) return "\"fuse_activation_transpose\" is false";
@@ -78,7 +78,7 @@ std::string joined_casts_reason(const Layer& layer, bool casts_dh1) {
       casts_dh1 ? "are" : "is");
 }
 
-std::string joined_reason(const Layer& layer, bool transposes_dh1) {
+std::string transpose_joined_reason(const Layer& layer, bool transposes_dh1) {
   if (is_cast_from_values(layer.recipe.wgrad_operands))
     return joined_casts_reason(layer, transposes_dh1);
   const std::string_view verb = layer.recompute == Recompute::kMoeExpert ? "recomputed" : "saved";
@@ -158,13 +158,13 @@ void fuse_activation_transpose(Graph& graph, const Layer& layer,
     return fuse_activation_columns(graph, layer, reasons);
   const Candidates found = find_candidates(graph);
   if (found.of_dh1 == nullptr && found.of_act == nullptr) return;
-  if (const std::string apart = apart_reason(layer, found); !apart.empty()) {
+  if (const std::string apart = transpose_apart_reason(layer, found); !apart.empty()) {
     reasons.push_back(fmt::format(
         "the activation's gradient and the {} of dh1 and act stay apart: {}",
         is_cast_from_values(layer.recipe.wgrad_operands) ? "casts" : "transposes", apart));
     return;
   }
-  reasons.push_back(joined_reason(layer, found.of_dh1 != nullptr));
+  reasons.push_back(transpose_joined_reason(layer, found.of_dh1 != nullptr));
   const Operation joined = join(found, layer.recipe);
   const std::string act = read_of(*found.of_act, "input").tensor;
   std::vector<std::string> replaced = {found.of_act->name};

@@ -155,7 +155,7 @@ std::string gathered_reason(const Layer& layer, bool of_x, bool of_dy, bool save
               : std::string());
 }
 
-std::string apart_reason(const Layer& layer) {
+std::string permute_apart_reason(const Layer& layer) {
   if (!layer.fuse_transpose) return "permute and transpose stay apart: \"fuse_transpose\" is false";
   return fmt::format(
       "permute and transpose stay apart: with {} rows of {} tokens in a largest call, "
@@ -189,7 +189,7 @@ void fuse_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& 
   }
   const bool makes_again = find_writer(graph, "h1", Phase::kBackward) != nullptr;
   if (!graph.gathers_tokens) {
-    if (of_x || of_dy) reasons.push_back(apart_reason(layer));
+    if (of_x || of_dy) reasons.push_back(permute_apart_reason(layer));
     return;
   }
   tell_tokens(graph);

@@ -55,7 +55,7 @@ int64_t bytes_not_read(const Layer& layer) {
   return std::min(layer.max_tokens * layer.top_k, layer.max_permuted_rows) - 2 * layer.max_tokens;
 }
 
-std::string apart_reason(const Layer& layer) {
+std::string cast_apart_reason(const Layer& layer) {
   if (!layer.fuse_transpose) return "\"fuse_transpose\" is false";
   if (has_pads_at_the_end_of_tiles(layer)) return {};
   return fmt::format("groups aligned to {} rows have pad rows in tiles without others",
@@ -65,7 +65,7 @@ std::string apart_reason(const Layer& layer) {
 }  // namespace
 
 void fuse_permuted_cast(Graph& graph, const Layer& layer, std::vector<std::string>& reasons) {
-  if (const std::string apart = apart_reason(layer); !apart.empty()) {
+  if (const std::string apart = cast_apart_reason(layer); !apart.empty()) {
     reasons.push_back("permute and transpose stay apart: " + apart);
     return;
   }

@@ -20,7 +20,7 @@ constexpr std::array kSwappedStages = {6, 8, 10, 12};
 constexpr int64_t kManyTimesMean = 4;
 
 // Clusters are tried where a group has so many rows in the mean, by the class that names a problem.
-constexpr int64_t kLeastClusterRows = 512;
+constexpr int64_t kLeastTriedClusterRows = 512;
 
 // Swapped and other tiles are both tried where the mean of a group's rows is at most this.
 constexpr int64_t kMostRowsOfBothKinds = 2 * kMostSwappedRows;
@@ -52,7 +52,7 @@ void add_widest(const GroupedGemmSpec& chosen, const GroupedGemmSpec& usual, con
   if (usual.wide_columns == kWidestColumns) add_orders(usual, most_tiles, list);
   GroupedGemmSpec spec = with_widest_tiles(chosen);
   list.add(spec);
-  if (rows_class(std::max<int64_t>(rows.mean, 1)) < kLeastClusterRows) return;
+  if (rows_class(std::max<int64_t>(rows.mean, 1)) < kLeastTriedClusterRows) return;
   if (!gains_by_clusters(spec)) return;
   spec.cluster_ctas = 2;
   list.add(spec);
@@ -62,7 +62,7 @@ void add_widest(const GroupedGemmSpec& chosen, const GroupedGemmSpec& usual, con
 // CTA has nothing to do in the last step. Fewer stages are tried in the usual order alone.
 void add_clusters(const GroupedGemmSpec& chosen, const GroupRows& rows, int64_t most_tiles,
                   CandidateList<GroupedGemmSpec>& list) {
-  if (rows_class(std::max<int64_t>(rows.mean, 1)) < kLeastClusterRows) return;
+  if (rows_class(std::max<int64_t>(rows.mean, 1)) < kLeastTriedClusterRows) return;
   for (GroupedGemmSpec spec : section_covers(chosen)) {
     if (!gains_by_clusters(spec)) continue;
     spec.cluster_ctas = 2;

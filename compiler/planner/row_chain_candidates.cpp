@@ -12,9 +12,9 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr std::array kThreads = {64, 128, 256};
+constexpr std::array kRowsThreads = {64, 128, 256};
 constexpr std::array kSegmentsInFlight = {1, 2, 4};
-constexpr std::array kThreadsPerSm = {512, 768, 1024, 1536, 2048};
+constexpr std::array kRowsThreadsPerSm = {512, 768, 1024, 1536, 2048};
 constexpr std::array<int64_t, 6> kBurstBytes = {0, 1 << 20, 2 << 20, 3 << 20, 4 << 20, 8 << 20};
 
 bool is_permuted(const RowChainSpec& spec) {
@@ -131,7 +131,7 @@ std::vector<Candidate<RowChainSpec>> whole_row_candidates(const RowChainSpec& us
   CandidateList<RowChainSpec> list;
   list.add(usual);
   for (const int32_t segments : kSegmentsInFlight)
-    for (const int32_t threads_of_sm : kThreadsPerSm) {
+    for (const int32_t threads_of_sm : kRowsThreadsPerSm) {
       const RowChainSpec spec =
           with_whole_rows(with_threads_per_sm(usual, threads_of_sm), segments);
       if (registers_of_thread(spec) >= registers_of_row(spec) && spec.threads <= threads_of_sm)
@@ -185,8 +185,8 @@ std::vector<Candidate<RowChainSpec>> candidates_of(const RowChainSpec& usual,
   if (has_row_scale(usual)) return whole_row_candidates(usual);
   ChainList list(usual, bounds);
   for (const int32_t segments : kSegmentsInFlight)
-    for (const int32_t threads : kThreads)
-      for (const int32_t threads_of_sm : kThreadsPerSm) {
+    for (const int32_t threads : kRowsThreads)
+      for (const int32_t threads_of_sm : kRowsThreadsPerSm) {
         RowChainSpec spec = with_threads_per_sm(usual, threads_of_sm);
         spec.segments_in_flight = segments;
         spec.threads = threads;

@@ -9,9 +9,9 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr std::array kThreads = {64, 128, 256, 512};
+constexpr std::array kTransposeThreads = {64, 128, 256, 512};
 // More threads leave too few registers for the block of a thread, or its row.
-constexpr std::array kThreadsPerSm = {256, 384, 512};
+constexpr std::array kTransposeThreadsPerSm = {256, 384, 512};
 
 // Returns specs that differ from the usual one in the threads of a CTA and of an SM. A call with
 // one tile has no use for more threads.
@@ -19,8 +19,8 @@ template <typename Spec>
 std::vector<Candidate<Spec>> thread_candidates(const Spec& usual, const CallBounds& bounds) {
   CandidateList<Spec> list;
   list.add(usual);
-  for (const int32_t threads_of_sm : kThreadsPerSm)
-    for (const int32_t threads : kThreads) {
+  for (const int32_t threads_of_sm : kTransposeThreadsPerSm)
+    for (const int32_t threads : kTransposeThreads) {
       Spec spec = with_threads_per_sm(usual, threads_of_sm);
       spec.threads = threads;
       const bool is_whole = threads_of_sm % threads == 0;
