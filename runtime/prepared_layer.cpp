@@ -12,12 +12,10 @@ namespace moejit::runtime {
 namespace {
 
 using compiler::BackwardHalf;
+using compiler::DispatchCall;
 using compiler::GradientMode;
 using compiler::LayerPlan;
 using compiler::Phase;
-
-constexpr auto kQuantize = compiler::DispatchCall::kQuantize;
-constexpr auto kExperts = compiler::DispatchCall::kExperts;
 
 // Returns whether the part has a kernel. A half without kernels has no tensors that tell T.
 bool has_kernels(const LayerPlan& plan, const CallPart& part) {
@@ -55,7 +53,8 @@ const compiler::MemoryLayout& PreparedLayer::layout() const { return prepared_->
 Result<void> PreparedLayer::bind(const CallPart& part, std::span<const TensorRef> tensors,
                                  const CallMemory& memory, BoundTensors& bound) const {
   MOEJIT_TRY(prepared_->bind(part, tensors, memory, bound));
-  const bool has_saved = part.phase == Phase::kBackward && part.dispatch_call != kQuantize;
+  const bool has_saved =
+      part.phase == Phase::kBackward && part.dispatch_call != DispatchCall::kQuantize;
   if (!has_saved || !reads_saved_block_ || !has_kernels(*plan_, part)) return {};
   return check_saved_tokens(*plan_, bound);
 }
@@ -141,13 +140,13 @@ Result<void> PreparedLayer::check_dispatch_calls() const {
 Result<void> PreparedLayer::quantize(std::span<const TensorRef> tensors, const CallMemory& memory,
                                      Stream stream, LaunchObserver* observer) {
   MOEJIT_TRY(check_dispatch_calls());
-  return run({Phase::kForward, {}, kQuantize}, {}, tensors, memory, stream, observer);
+  return run({Phase::kForward, {}, DispatchCall::kQuantize}, {}, tensors, memory, stream, observer);
 }
 
 Result<void> PreparedLayer::experts(std::span<const TensorRef> tensors, const CallMemory& memory,
                                     Stream stream, LaunchObserver* observer) {
   MOEJIT_TRY(check_dispatch_calls());
-  return run({Phase::kForward, {}, kExperts}, {}, tensors, memory, stream, observer);
+  return run({Phase::kForward, {}, DispatchCall::kExperts}, {}, tensors, memory, stream, observer);
 }
 
 Result<void> PreparedLayer::quantize_grad(std::span<const TensorRef> tensors,
@@ -155,7 +154,8 @@ Result<void> PreparedLayer::quantize_grad(std::span<const TensorRef> tensors,
                                           LaunchObserver* observer) {
   MOEJIT_TRY(check_dispatch_calls());
   MOEJIT_TRY(check_backward(std::nullopt, std::nullopt));
-  return run({Phase::kBackward, {}, kQuantize}, {}, tensors, memory, stream, observer);
+  return run({Phase::kBackward, {}, DispatchCall::kQuantize}, {}, tensors, memory, stream,
+             observer);
 }
 
 Result<void> PreparedLayer::experts_grad(std::span<const TensorRef> tensors, GradientMode mode,
@@ -163,7 +163,8 @@ Result<void> PreparedLayer::experts_grad(std::span<const TensorRef> tensors, Gra
                                          LaunchObserver* observer) {
   MOEJIT_TRY(check_dispatch_calls());
   MOEJIT_TRY(check_backward(std::nullopt, mode));
-  return run({Phase::kBackward, {}, kExperts}, mode, tensors, memory, stream, observer);
+  return run({Phase::kBackward, {}, DispatchCall::kExperts}, mode, tensors, memory, stream,
+             observer);
 }
 
 Result<void> PreparedLayer::launch_kernel(std::size_t index, std::span<const TensorRef> tensors,

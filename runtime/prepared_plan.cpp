@@ -17,6 +17,7 @@ namespace moejit::runtime {
 namespace {
 
 using compiler::BackwardHalf;
+using compiler::DispatchCall;
 using compiler::GradientMode;
 using compiler::KernelPlan;
 using compiler::Phase;
@@ -43,21 +44,20 @@ void check_tuning(const Plan& plan, Engine& engine, const Device& device) {
 }
 
 // Every part that a call may run.
-constexpr auto kQuantize = compiler::DispatchCall::kQuantize;
-constexpr auto kExperts = compiler::DispatchCall::kExperts;
-constexpr CallPart kCallParts[] = {{Phase::kWeights},
-                                   {Phase::kForwardScales},
-                                   {Phase::kBackwardScales},
-                                   {Phase::kForward},
-                                   {Phase::kForward, {}, kQuantize},
-                                   {Phase::kForward, {}, kExperts},
-                                   {Phase::kBackward},
-                                   {Phase::kBackward, {}, kQuantize},
-                                   {Phase::kBackward, {}, kExperts},
-                                   {Phase::kBackward, BackwardHalf::kData},
-                                   {Phase::kBackward, BackwardHalf::kData, kExperts},
-                                   {Phase::kBackward, BackwardHalf::kWeights},
-                                   {Phase::kBackward, BackwardHalf::kWeights, kExperts}};
+constexpr CallPart kCallParts[] = {
+    {Phase::kWeights},
+    {Phase::kForwardScales},
+    {Phase::kBackwardScales},
+    {Phase::kForward},
+    {Phase::kForward, {}, DispatchCall::kQuantize},
+    {Phase::kForward, {}, DispatchCall::kExperts},
+    {Phase::kBackward},
+    {Phase::kBackward, {}, DispatchCall::kQuantize},
+    {Phase::kBackward, {}, DispatchCall::kExperts},
+    {Phase::kBackward, BackwardHalf::kData},
+    {Phase::kBackward, BackwardHalf::kData, DispatchCall::kExperts},
+    {Phase::kBackward, BackwardHalf::kWeights},
+    {Phase::kBackward, BackwardHalf::kWeights, DispatchCall::kExperts}};
 
 std::size_t index_of(const CallPart& part) {
   return static_cast<std::size_t>(std::ranges::find(kCallParts, part) - std::begin(kCallParts));
@@ -67,7 +67,7 @@ std::size_t index_of(const CallPart& part) {
 // scales, have none.
 bool has_memory(const CallPart& part) {
   return part.phase != Phase::kWeights && !is_of_scales(part.phase) &&
-         part.dispatch_call != kQuantize;
+         part.dispatch_call != DispatchCall::kQuantize;
 }
 
 // A kernel of a part, by its index in the plan.

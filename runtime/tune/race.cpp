@@ -24,13 +24,13 @@
 namespace moejit::tune {
 namespace {
 
-tl::unexpected<Error> refuse(std::string message) {
+tl::unexpected<Error> refuse_race(std::string message) {
   return fail(Stage::kCommand, ErrorCode::kInvalidValue, std::move(message));
 }
 
 tl::unexpected<Error> refuse_time(std::string_view whose, double us) {
-  return refuse(fmt::format("round of a race: {}: got {} microseconds, wanted {} to {}", whose, us,
-                            kShortestUs, kLongestUs));
+  return refuse_race(fmt::format("round of a race: {}: got {} microseconds, wanted {} to {}", whose,
+                                 us, kShortestUs, kLongestUs));
 }
 
 // Returns whether candidates are looked at after so many rounds: 2^k or 3 * 2^k.
@@ -102,11 +102,11 @@ Result<void> Race::check(const Round& round) const {
   for (const double us : default_us)
     if (!is_time_us(us)) return refuse_time("default", us);
   if (round.candidates_us.empty())
-    return refuse("round of a race: got no candidate, wanted one or more that race");
+    return refuse_race("round of a race: got no candidate, wanted one or more that race");
   const std::vector<int32_t> racing = this->racing();
   for (const auto& [candidate, us] : round.candidates_us) {
     if (!std::ranges::binary_search(racing, candidate))
-      return refuse(
+      return refuse_race(
           fmt::format("round of a race: got candidate {}, which does not race", candidate));
     if (!is_time_us(us)) return refuse_time(fmt::format("candidate {}", candidate), us);
   }
@@ -140,8 +140,8 @@ Result<void> Race::add_racing(Round round) {
 
 Result<void> Race::disqualify(int32_t candidate, Fault fault) {
   if (candidate < 1 || static_cast<std::size_t>(candidate) >= runners_.size())
-    return refuse(fmt::format("cannot disqualify candidate {} ({}): wanted 1 to {}", candidate,
-                              to_string(fault), runners_.size() - 1));
+    return refuse_race(fmt::format("cannot disqualify candidate {} ({}): wanted 1 to {}", candidate,
+                                   to_string(fault), runners_.size() - 1));
   Runner& runner = runners_[static_cast<std::size_t>(candidate)];
   if (runner.fault) return {};
   runner.fault = fault;

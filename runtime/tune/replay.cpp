@@ -2,6 +2,7 @@
 #include "runtime/tune/replay.h"
 
 #include "compiler/support/json_document.h"
+#include "runtime/tune/last_lists.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -23,9 +24,9 @@ struct OpenRound {
 };
 
 // Feeds the events of one problem to its race, in the order of the journal.
-class Track {
+class RaceTrack {
  public:
-  Track(const CandidateList& last, const RaceRules& rules)
+  RaceTrack(const CandidateList& last, const RaceRules& rules)
       : last_(&last),
         listed_(&last),
         candidates_(last.candidates),
@@ -98,31 +99,8 @@ class Track {
   std::optional<OpenRound> open_;
 };
 
-using Key = std::pair<std::string_view, std::string_view>;  // GPU and problem
-
-Key key_of(const Journal& journal, const Entry& entry) {
-  return {journal.sessions[entry.session].gpu, entry.problem};
-}
-
 bool is_of_step(const Event& event) {
   return std::holds_alternative<StepList>(event) || std::holds_alternative<StepRound>(event);
-}
-
-struct Lists {
-  std::vector<Key> order;  // of the first lists
-  std::map<Key, const CandidateList*> last;
-};
-
-Lists lists_of(const Journal& journal) {
-  Lists lists;
-  for (const Entry& entry : journal.entries) {
-    const auto* list = std::get_if<CandidateList>(&entry.event);
-    if (list == nullptr) continue;
-    const Key key = key_of(journal, entry);
-    if (!lists.last.contains(key)) lists.order.push_back(key);
-    lists.last[key] = list;
-  }
-  return lists;
 }
 
 }  // namespace
@@ -143,9 +121,9 @@ bool ReplayedRace::is_decided() const {
 }
 
 Result<std::vector<ReplayedRace>> replay(const Journal& journal, const RaceRules& rules) {
-  const Lists lists = lists_of(journal);
-  std::map<Key, Track> tracks;
-  for (const auto& [key, list] : lists.last) tracks.emplace(key, Track(*list, rules));
+  const auto lists = last_lists<CandidateList>(journal);
+  std::map<EntryKey, RaceTrack> tracks;
+  for (const auto& [key, list] : lists.last) tracks.emplace(key, RaceTrack(*list, rules));
   for (const Entry& entry : journal.entries) {
     if (is_of_step(entry.event)) continue;
     const auto track = tracks.find(key_of(journal, entry));

@@ -2,6 +2,7 @@
 #include "runtime/tune/replay_steps.h"
 
 #include "compiler/support/json_document.h"
+#include "runtime/tune/last_lists.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -12,8 +13,7 @@
 namespace moejit::tune {
 namespace {
 
-using Key = std::pair<std::string_view, std::string_view>;  // GPU, and problem or step
-using Proposals = std::map<Key, StepChoice>;
+using Proposals = std::map<EntryKey, StepChoice>;
 
 StepChoice proposal_of(const ReplayedRace& race) {
   const Outcome outcome = race.race.outcome();
@@ -27,15 +27,15 @@ StepChoice proposal_of(const ReplayedRace& race) {
 Proposals proposals_of(std::span<const ReplayedRace> races) {
   Proposals proposals;
   for (const ReplayedRace& race : races)
-    proposals.emplace(Key(race.gpu, race.problem), proposal_of(race));
+    proposals.emplace(EntryKey(race.gpu, race.problem), proposal_of(race));
   return proposals;
 }
 
 // Feeds the rounds of one step to its confirmation, in the order of the journal.
-class Track {
+class StepTrack {
  public:
   // `list` is the last one of the step.
-  Track(const StepList& list, const StepRules& rules) : confirmation_(list.choices, rules) {}
+  StepTrack(const StepList& list, const StepRules& rules) : confirmation_(list.choices, rules) {}
 
   Result<void> take(std::size_t session, const StepRound& round) {
     const bool is_copy = !rounds_.emplace(session, round.round).second;
@@ -45,7 +45,7 @@ class Track {
     return confirmation_.add(round.times);
   }
 
-  ReplayedStep finish(const Key& key) && {
+  ReplayedStep finish(const EntryKey& key) && {
     return {std::string(key.first), std::string(key.second), std::move(confirmation_), session_};
   }
 
@@ -54,26 +54,6 @@ class Track {
   std::set<std::pair<std::size_t, int32_t>> rounds_;  // by session and number
   std::size_t session_ = 0;
 };
-
-Key key_of(const Journal& journal, const Entry& entry) {
-  return {journal.sessions[entry.session].gpu, entry.problem};
-}
-
-struct Lists {
-  std::vector<Key> order;  // of the first lists
-  std::map<Key, const StepList*> last;
-};
-
-Lists lists_of(const Journal& journal) {
-  Lists lists;
-  for (const Entry& entry : journal.entries) {
-    const auto* const list = std::get_if<StepList>(&entry.event);
-    if (list == nullptr) continue;
-    const Key key = key_of(journal, entry);
-    if (lists.last.insert_or_assign(key, list).second) lists.order.push_back(key);
-  }
-  return lists;
-}
 
 // Returns whether the races still propose all choices of the list, with the same texts.
 bool holds(const StepList& list, std::string_view gpu, const Proposals& proposals) {
@@ -101,9 +81,9 @@ StepList proposed_choices(std::span<const ReplayedRace> races, std::string_view 
 Result<std::vector<ReplayedStep>> replay_steps(const Journal& journal,
                                                std::span<const ReplayedRace> races,
                                                const StepRules& rules) {
-  const Lists lists = lists_of(journal);
-  std::map<Key, Track> tracks;
-  for (const auto& [key, list] : lists.last) tracks.emplace(key, Track(*list, rules));
+  const auto lists = last_lists<StepList>(journal);
+  std::map<EntryKey, StepTrack> tracks;
+  for (const auto& [key, list] : lists.last) tracks.emplace(key, StepTrack(*list, rules));
   for (const Entry& entry : journal.entries) {
     const auto* const round = std::get_if<StepRound>(&entry.event);
     if (round == nullptr) continue;
@@ -117,7 +97,7 @@ Result<std::vector<ReplayedStep>> replay_steps(const Journal& journal,
   }
   const Proposals proposals = proposals_of(races);
   std::vector<ReplayedStep> steps;
-  for (const Key& key : lists.order)
+  for (const EntryKey& key : lists.order)
     if (holds(*lists.last.at(key), key.first, proposals))
       steps.push_back(std::move(tracks.at(key)).finish(key));
   return steps;

@@ -12,7 +12,7 @@
 namespace moejit::tune {
 namespace {
 
-tl::unexpected<Error> refuse(std::string message) {
+tl::unexpected<Error> refuse_step(std::string message) {
   return fail(Stage::kCommand, ErrorCode::kInvalidValue, std::move(message));
 }
 
@@ -58,12 +58,12 @@ StepConfirmation::StepConfirmation(std::vector<StepChoice> choices, const StepRu
 
 Result<void> StepConfirmation::add(const StepTimes& times) {
   if (state_ != StepState::kMeasuring)
-    return refuse("round of a step: got times, but no more are wanted");
+    return refuse_step("round of a step: got times, but no more are wanted");
   for (const double us :
        {times.default_first_us, times.tuned_first_us, times.tuned_last_us, times.default_last_us})
     if (!is_time_us(us))
-      return refuse(fmt::format("round of a step: got {} microseconds, wanted {} to {}", us,
-                                kShortestUs, kLongestUs));
+      return refuse_step(fmt::format("round of a step: got {} microseconds, wanted {} to {}", us,
+                                     kShortestUs, kLongestUs));
   rounds_.push_back(times);
   std::vector<double> ratios(rounds_.size());
   std::ranges::transform(rounds_, ratios.begin(), ratio_of);

@@ -42,7 +42,7 @@ struct LayerDeleter {
   void operator()(moejit_layer* layer) const { moejit_layer_destroy(layer); }
 };
 
-ReadyLayer prepare(std::string_view text, const Place& place) {
+ReadyLayer prepare_layer(std::string_view text, const Place& place) {
   const PlanText read = read_plan_text(text, "layer");
   if (!read.group.empty())
     fail(MOEJIT_ERROR_INVALID_VALUE, "argument layer: it is of a group, wanted a layer of one rank",
@@ -103,7 +103,7 @@ moejit_layer_sizes ReadyLayer::sizes(int64_t tokens) const {
 
 const ReadyLayer& ready_layer(std::string_view text, DLDevice device) {
   static auto* const layers = new PreparedPlans<ReadyLayer>;
-  return layers->get(text, device, prepare);
+  return layers->get(text, device, prepare_layer);
 }
 
 }  // namespace moejit::torch

@@ -29,7 +29,7 @@ struct OperationDeleter {
   void operator()(moejit_operation* operation) const { moejit_operation_destroy(operation); }
 };
 
-ReadyOperation prepare(std::string_view text, const Place& place) {
+ReadyOperation prepare_operation(std::string_view text, const Place& place) {
   const PlanText read = read_plan_text(text, "operation");
   const std::string target = check_text(read, "operation", place.device);
   ReadyOperation ready;
@@ -49,7 +49,7 @@ ReadyOperation prepare(std::string_view text, const Place& place) {
 
 const ReadyOperation& ready_operation(std::string_view text, DLDevice device) {
   static auto* const operations = new PreparedPlans<ReadyOperation>;
-  return operations->get(text, device, prepare);
+  return operations->get(text, device, prepare_operation);
 }
 
 }  // namespace moejit::torch
