@@ -9,10 +9,10 @@
 namespace moejit::compiler {
 namespace {
 
-using Names = std::set<std::string>;
+using NameSet = std::set<std::string>;
 
-std::vector<std::string> operations_of(const LayerPlan& plan, BackwardHalf half) {
-  std::vector<std::string> names;
+Names operations_of(const LayerPlan& plan, BackwardHalf half) {
+  Names names;
   for (const KernelPlan& kernel : plan.kernels)
     if (kernel.half == half) names.push_back(kernel.operation);
   return names;
@@ -35,8 +35,8 @@ TEST(BackwardHalvesPlan, PutsFirstWhatDxAndDprobsNeed) {
       (std::vector<std::string>{"permute_transpose_grad", "gemm_fc2_wgrad", "gemm_fc2_wgrad_add",
                                 "permute_transpose_x", "gemm_fc1_wgrad", "gemm_fc1_wgrad_add"}));
   EXPECT_EQ(tensors_of_role(plan, TensorRole::kDeferred),
-            (Names{"dy_q", "dy_scale_inv", "act_colwise_q", "act_colwise_scale_inv",
-                   "dh1_colwise_q", "dh1_colwise_scale_inv"}));
+            (NameSet{"dy_q", "dy_scale_inv", "act_colwise_q", "act_colwise_scale_inv",
+                     "dh1_colwise_q", "dh1_colwise_scale_inv"}));
 }
 
 TEST(BackwardHalvesPlan, TransposesInTheWeightsHalfWhereThatIsApart) {
@@ -48,7 +48,7 @@ TEST(BackwardHalvesPlan, TransposesInTheWeightsHalfWhereThatIsApart) {
                                       "activation_backward_quantize", "gemm_fc1_dgrad",
                                       "unpermute_grad"}));
   EXPECT_EQ(tensors_of_role(plan, TensorRole::kDeferred),
-            (Names{"grad_permuted_q", "grad_permuted_scale_inv", "dh1_q", "dh1_scale_inv"}));
+            (NameSet{"grad_permuted_q", "grad_permuted_scale_inv", "dh1_q", "dh1_scale_inv"}));
 }
 
 // h1 would be twice as large.
@@ -58,7 +58,7 @@ TEST(BackwardHalvesPlan, DefersTheActivationThatIsMadeAgain) {
   layer.recipe = Recipe::kBf16;
   const LayerPlan plan = plan_of(layer);
   EXPECT_EQ(tensors_of_role(plan, TensorRole::kDeferred),
-            (Names{"recomputed_act", "grad_permuted", "dh1"}));
+            (NameSet{"recomputed_act", "grad_permuted", "dh1"}));
   const TensorPlan& of_forward = *find_tensor(plan, "act");
   EXPECT_EQ(of_forward.role, TensorRole::kWorkspace);
   EXPECT_TRUE(is_used(plan, of_forward, {Phase::kForward}));
@@ -71,7 +71,7 @@ TEST(BackwardHalvesPlan, PermutesDyAgainForTheBiasOfFc2) {
   layer.biases = true;
   const LayerPlan plan = plan_of(layer);
   EXPECT_EQ(operations_of(plan, BackwardHalf::kWeights).front(), "permute_pad_grad");
-  const Names deferred = tensors_of_role(plan, TensorRole::kDeferred);
+  const NameSet deferred = tensors_of_role(plan, TensorRole::kDeferred);
   EXPECT_TRUE(deferred.contains("dy_q"));
   EXPECT_FALSE(deferred.contains("grad_permuted_q"));
   layer.gradients = {Gradient::kDw1, Gradient::kDw2, Gradient::kDb2};  // and not in the data half

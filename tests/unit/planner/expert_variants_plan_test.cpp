@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/unit/planner/planner_layers.h"
+#include "tests/unit/planner/training_layers.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -7,22 +7,6 @@
 
 namespace moejit::compiler {
 namespace {
-
-// A layer of 8 local experts and 32768 rows.
-Layer training_layer() {
-  Layer layer = dsv3_like_layer();
-  layer.experts = layer.local_experts = 8;
-  layer.max_permuted_rows = 32768;
-  layer.passes = {Pass::kForward, Pass::kBackward};
-  return layer;
-}
-
-std::vector<std::string> operations_of(const LayerPlan& plan, Phase phase) {
-  std::vector<std::string> names;
-  for (const KernelPlan& kernel : plan.kernels)
-    if (kernel.phase == phase) names.push_back(kernel.operation);
-  return names;
-}
 
 std::string shape_of(const LayerPlan& plan, std::string_view tensor) {
   std::string text;

@@ -12,7 +12,7 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr std::size_t kMost = 34;
+constexpr std::size_t kMostCandidatesOfGemm = 34;
 
 // Shapes of published models, a shape nobody has, and one tile.
 const std::vector<GroupedGemmSpec> kProblems = {
@@ -38,13 +38,13 @@ const std::vector<GroupedGemmSpec> kProblems = {
      .k = 7168},
     {.local_experts = 1, .section_n = 16, .k = 16},
 };
-const std::vector<GroupRows> kRows = {{1, 1},      {8, 64},      {40, 2048},   {100, 8192},
-                                      {500, 8192}, {1024, 4096}, {8192, 65536}};
+const std::vector<GroupRows> kRowsOfGroups = {{1, 1},      {8, 64},      {40, 2048},   {100, 8192},
+                                              {500, 8192}, {1024, 4096}, {8192, 65536}};
 
 template <typename Spec>
 void expect_legal(const std::vector<Candidate<Spec>>& candidates) {
   ASSERT_GE(candidates.size(), 2U);
-  EXPECT_LE(candidates.size(), kMost);
+  EXPECT_LE(candidates.size(), kMostCandidatesOfGemm);
   std::set<Choices> choices;
   for (const Candidate<Spec>& candidate : candidates) {
     EXPECT_LE(launch_shape(candidate.spec).shared_bytes, Target{}.shared_memory_bytes);
@@ -60,7 +60,7 @@ Choices with(Choices choices, const std::string& knob, int64_t value) {
 
 TEST(GemmCandidates, BeginWithTheUsualSpecAndAreLegalAndFew) {
   for (const GroupedGemmSpec& problem : kProblems)
-    for (const GroupRows& rows : kRows) {
+    for (const GroupRows& rows : kRowsOfGroups) {
       SCOPED_TRACE(problem_name(problem, rows));
       const auto candidates = grouped_gemm_candidates(problem, rows);
       expect_legal(candidates);
@@ -86,7 +86,7 @@ TEST(GemmCandidates, OfWgradBeginWithTheUsualSpecAndAreLegalAndFew) {
 // What decides the bits of a result is the same in all of them.
 TEST(GemmCandidates, DifferInNothingThatDecidesBits) {
   for (const GroupedGemmSpec& problem : kProblems)
-    for (const GroupRows& rows : kRows)
+    for (const GroupRows& rows : kRowsOfGroups)
       for (const auto& candidate : grouped_gemm_candidates(problem, rows)) {
         const GroupedGemmSpec& one = candidate.spec;
         const GroupedGemmSpec usual = choose_spec(problem, rows);

@@ -8,8 +8,6 @@
 namespace moejit::compiler {
 namespace {
 
-using Names = std::vector<std::string>;
-
 // x -> rows -> y, and a gradient of rows that nothing but dx needs.
 Graph small_graph() {
   const auto value = [](std::string name, std::optional<TensorRole> role = {}) {

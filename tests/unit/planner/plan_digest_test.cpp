@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/unit/planner/planner_layers.h"
+#include "tests/unit/planner/training_layers.h"
 
 #include <functional>
 #include <gtest/gtest.h>
@@ -12,20 +12,12 @@ namespace {
 
 using Change = std::function<void(Layer&)>;
 
-Layer training_layer() {
-  Layer layer = dsv3_like_layer();
-  layer.experts = layer.local_experts = 8;
-  layer.passes = {Pass::kForward, Pass::kBackward};
-  layer.max_permuted_rows = worst_case_permuted_rows(layer);
-  return layer;
-}
-
 std::string digest_of(const Layer& layer, const PlanOptions& options = {}) {
   return plan_digest(plan_of(layer, options));
 }
 
 TEST(PlanDigest, IsThirtyTwoHexadecimalDigitsInBothFormsOfThePlan) {
-  const LayerPlan plan = plan_of(training_layer());
+  const LayerPlan plan = plan_of(worst_case_layer());
   const std::string digest = plan_digest(plan);
   EXPECT_EQ(digest.size(), 32u);
   EXPECT_EQ(digest.find_first_not_of("0123456789abcdef"), std::string::npos) << digest;
@@ -34,7 +26,7 @@ TEST(PlanDigest, IsThirtyTwoHexadecimalDigitsInBothFormsOfThePlan) {
 }
 
 TEST(PlanDigest, IsEqualForEqualLayersOfAnyName) {
-  Layer layer = training_layer();
+  Layer layer = worst_case_layer();
   const std::string digest = digest_of(layer);
   EXPECT_EQ(digest_of(layer), digest);
   layer.name = "another \"name\"";
@@ -69,7 +61,7 @@ TEST(PlanDigest, DiffersWhereAnyFieldDoes) {
   };
   std::set<std::string> digests;
   for (const Change& change : changes) {
-    Layer layer = training_layer();
+    Layer layer = worst_case_layer();
     change(layer);
     digests.insert(digest_of(layer));
   }
@@ -77,7 +69,7 @@ TEST(PlanDigest, DiffersWhereAnyFieldDoes) {
 }
 
 TEST(PlanDigest, DiffersWithTheOptionsAndTheTarget) {
-  const Layer layer = training_layer();
+  const Layer layer = worst_case_layer();
   const Target simulator{.kind = TargetKind::kSim, .arch = "host"};
   const std::set<std::string> digests = {
       digest_of(layer), digest_of(layer, {.keep_intermediates = true}),
@@ -87,7 +79,7 @@ TEST(PlanDigest, DiffersWithTheOptionsAndTheTarget) {
 
 // What a description does not tell, and another version of the planner might choose otherwise.
 TEST(PlanDigest, DiffersWhereATensorLiesElsewhereOrAKernelIsAnother) {
-  const LayerPlan plan = plan_of(training_layer());
+  const LayerPlan plan = plan_of(worst_case_layer());
   const std::vector<std::function<void(LayerPlan&)>> changes = {
       [](LayerPlan&) {},
       [](LayerPlan& other) { other.tensors.back().workspace_offset += 256; },

@@ -8,14 +8,6 @@
 namespace moejit::compiler {
 namespace {
 
-using Names = std::vector<std::string>;
-
-Layer layer_of(const Recipe& recipe) {
-  Layer layer = training_layer();
-  layer.recipe = recipe;
-  return layer;
-}
-
 // FP8 where values flow, bf16 where weight gradients are added up.
 Recipe fp8_with_bf16_wgrad() {
   Recipe recipe = Recipe::kFp8Flow;

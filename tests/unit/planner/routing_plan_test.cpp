@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What plans have of the routing: element types, foreign experts, and T of the forward call.
-#include "tests/unit/planner/planner_layers.h"
+#include "tests/unit/planner/training_layers.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -9,15 +9,6 @@
 namespace moejit::compiler {
 namespace {
 
-Layer training_layer(Recipe recipe = Recipe::kFp8Flow) {
-  Layer layer = dsv3_like_layer();
-  layer.experts = layer.local_experts = 8;
-  layer.recipe = recipe;
-  layer.passes = {Pass::kForward, Pass::kBackward};
-  layer.max_permuted_rows = worst_case_permuted_rows(layer);
-  return layer;
-}
-
 DType dtype_of(const LayerPlan& plan, std::string_view tensor) {
   const TensorPlan* found = find_tensor(plan, tensor);
   EXPECT_NE(found, nullptr) << tensor;
@@ -25,7 +16,7 @@ DType dtype_of(const LayerPlan& plan, std::string_view tensor) {
 }
 
 TEST(RoutingPlan, HasTheDtypesOfTheDescription) {
-  Layer layer = training_layer();
+  Layer layer = worst_case_layer();
   const LayerPlan plain = plan_of(layer);
   EXPECT_EQ(dtype_of(plain, "topk_ids"), DType::kI32);
   EXPECT_EQ(dtype_of(plain, "topk_probs"), DType::kF32);
@@ -44,7 +35,7 @@ TEST(RoutingPlan, HasTheDtypesOfTheDescription) {
 // Kernels that move no probabilities are the same for both types.
 TEST(RoutingPlan, ChangesTheKernelsThatReadOrWriteThem) {
   for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
-    Layer layer = training_layer(recipe);
+    Layer layer = worst_case_layer(recipe);
     const LayerPlan plain = plan_of(layer);
     layer.topk_ids_dtype = TopkIdsDtype::kI64;
     layer.topk_probs_dtype = TopkProbsDtype::kBf16;
@@ -63,7 +54,7 @@ TEST(RoutingPlan, ChangesTheKernelsThatReadOrWriteThem) {
 // At the beginning of the saved block, wherever T puts the others.
 TEST(RoutingPlan, SavesTokensFirstForEveryKernelOfTheBackwardPass) {
   for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
-    Layer layer = training_layer(recipe);
+    Layer layer = worst_case_layer(recipe);
     layer.recompute = Recompute::kMoeExpert;
     const LayerPlan plan = plan_of(layer);
     const TensorPlan* saved = find_tensor(plan, "saved_tokens");
@@ -81,7 +72,7 @@ TEST(RoutingPlan, SavesTokensFirstForEveryKernelOfTheBackwardPass) {
 }
 
 TEST(RoutingPlan, LetsBackwardCallsLeaveTheStatusOut) {
-  const LayerPlan plan = plan_of(training_layer());
+  const LayerPlan plan = plan_of(worst_case_layer());
   const TensorPlan& status = *find_tensor(plan, "status");
   EXPECT_FALSE(status.is_optional);
   EXPECT_TRUE(status.is_optional_in_backward);

@@ -3,6 +3,7 @@
 
 #include "compiler/kernels/threads_per_sm.h"
 #include "compiler/launch.h"
+#include "tests/unit/planner/candidate_bounds.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -11,13 +12,7 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr std::size_t kMost = 29;
-
-constexpr CallBounds kBounds{.max_tokens = 8192,
-                             .top_k = 8,
-                             .groups = 32,
-                             .splits_alignment = 128,
-                             .max_permuted_rows = 65536 + 4096};
+constexpr std::size_t kMostCandidatesOfChain = 29;
 
 const RowChainSpec kPermute{.load = LoadStage::kQuantizedRows,
                             .quantize = QuantizeStage::kKeep,
@@ -54,7 +49,7 @@ TEST(ChainCandidates, BeginWithTheUsualSpecAndAreLegalAndFew) {
     const auto candidates = candidates_of(usual, kBounds);
     EXPECT_EQ(candidates.front().spec, usual);
     EXPECT_GE(candidates.size(), 7U);
-    EXPECT_LE(candidates.size(), kMost);
+    EXPECT_LE(candidates.size(), kMostCandidatesOfChain);
     std::set<Choices> choices;
     for (const auto& [spec, chosen] : candidates) {
       EXPECT_TRUE(choices.insert(chosen).second) << to_string(chosen);

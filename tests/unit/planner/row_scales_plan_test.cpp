@@ -7,14 +7,6 @@
 namespace moejit::compiler {
 namespace {
 
-using Names = std::vector<std::string>;
-
-Layer layer_of(const Recipe& recipe) {
-  Layer layer = training_layer();
-  layer.recipe = recipe;
-  return layer;
-}
-
 TEST(RowScalesPlan, PlanScalesOfWholeRowsAndColumns) {
   const LayerPlan plan = plan_of(layer_of(Recipe::kFp8Rowwise));
   EXPECT_EQ(operations_of(plan, Phase::kWeights),

@@ -9,12 +9,29 @@
 
 namespace moejit::compiler {
 
+// The names of operations or tensors, in order.
+using Names = std::vector<std::string>;
+
 // The layer of 8 local experts and 32768 rows that memory is stated for.
 inline Layer training_layer() {
   Layer layer = dsv3_like_layer();
   layer.experts = layer.local_experts = 8;
   layer.max_permuted_rows = 32768;
   layer.passes = {Pass::kForward, Pass::kBackward};
+  return layer;
+}
+
+// Returns the training layer with this recipe.
+inline Layer layer_of(const Recipe& recipe) {
+  Layer layer = training_layer();
+  layer.recipe = recipe;
+  return layer;
+}
+
+// Returns the layer with this recipe and as many rows as its largest call may have at the worst.
+inline Layer worst_case_layer(const Recipe& recipe = Recipe::kFp8Flow) {
+  Layer layer = layer_of(recipe);
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
   return layer;
 }
 
@@ -74,8 +91,9 @@ inline std::vector<std::vector<Gradient>> subsets_of(const std::vector<Gradient>
   return subsets;
 }
 
-inline std::vector<std::string> operations_of(const LayerPlan& plan, Phase phase) {
-  std::vector<std::string> names;
+// Returns the names of a phase's operations, in order.
+inline Names operations_of(const LayerPlan& plan, Phase phase) {
+  Names names;
   for (const KernelPlan& kernel : plan.kernels)
     if (kernel.phase == phase) names.push_back(kernel.operation);
   return names;

@@ -2,6 +2,7 @@
 #include "compiler/planner/transpose_candidates.h"
 
 #include "compiler/launch.h"
+#include "tests/unit/planner/candidate_bounds.h"
 
 #include <gtest/gtest.h>
 #include <set>
@@ -9,15 +10,10 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr CallBounds kBounds{.max_tokens = 8192,
-                             .top_k = 8,
-                             .groups = 32,
-                             .splits_alignment = 128,
-                             .max_permuted_rows = 65536 + 4096};
 const TransposeSpec kTranspose{.local_experts = 32, .columns = 2048};
 const ColumnCastSpec kCast{.local_experts = 32, .columns = 2048};
 const GroupColumnsSpec kGroupCast{.pass = ColumnPass::kCast, .local_experts = 32, .columns = 2048};
-const GatedGradientSpec kGradient{.local_experts = 32, .columns = 2048};
+const GatedGradientSpec kGatedGradient{.local_experts = 32, .columns = 2048};
 
 // 256, 384 and 512 threads of an SM in whole CTAs of 64 to 512: 3, 2 and 4.
 const std::set<Choices> kAll = {
@@ -46,7 +42,7 @@ TEST(TransposeCandidates, HaveWholeCtasOfAnSmAndTheUsualOneFirst) {
   EXPECT_EQ(choices_of_candidates(kTranspose, kBounds), kAll);
   EXPECT_EQ(choices_of_candidates(kCast, kBounds), kAll);
   EXPECT_EQ(choices_of_candidates(kGroupCast, kBounds), kAll);
-  EXPECT_EQ(choices_of_candidates(kGradient, kBounds), kAll);
+  EXPECT_EQ(choices_of_candidates(kGatedGradient, kBounds), kAll);
 }
 
 // A thread that counts takes twice the registers.
@@ -76,7 +72,7 @@ TEST(TransposeCandidates, ProblemsNameWhatTheyReadAndWriteAndRowsOfAClass) {
   EXPECT_EQ(problem_name(kCast, kBounds),
             "column_cast source=in_order columns=2048 local_experts=32 splits_alignment=128 "
             "rows=65536");
-  GatedGradientSpec casts = kGradient;
+  GatedGradientSpec casts = kGatedGradient;
   casts.casts_columns = true;
   EXPECT_EQ(problem_name(casts, kBounds),
             "gated_gradient activation=swiglu columns=2048 casts_columns=true local_experts=32 "
@@ -85,7 +81,7 @@ TEST(TransposeCandidates, ProblemsNameWhatTheyReadAndWriteAndRowsOfAClass) {
   EXPECT_EQ(problem_name(casts, kBounds),
             "gated_gradient activation=swiglu columns=2048 casts_columns=true pass=amax "
             "local_experts=32 splits_alignment=128 rows=65536");
-  GatedGradientSpec some = kGradient;
+  GatedGradientSpec some = kGatedGradient;
   some.tells_dprobs = false;
   EXPECT_EQ(problem_name(some, kBounds),
             "gated_gradient activation=swiglu columns=2048 tells_dprobs=false local_experts=32 "

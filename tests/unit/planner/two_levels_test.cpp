@@ -5,14 +5,6 @@
 namespace moejit::compiler {
 namespace {
 
-using Names = std::vector<std::string>;
-
-Layer layer_of(const Recipe& recipe) {
-  Layer layer = training_layer();
-  layer.recipe = recipe;
-  return layer;
-}
-
 // Scales of blocks lie below one of an expert's rows, which is known after a look at all of them.
 TEST(TwoLevels, FindScalesOfExpertsBeforeTheyCastInBlocks) {
   const LayerPlan plan = plan_of(layer_of(Recipe::kNvfp4));

@@ -6,15 +6,15 @@
 namespace moejit::compiler {
 namespace {
 
-const Layer kLayer{.local_experts = 3, .top_k = 4};
+const Layer kLayerOfThreeExperts{.local_experts = 3, .top_k = 4};
 
 TEST(ChainWork, CountsBytesAndScalesOfWeightsTwiceWhereColwiseIsWritten) {
   TileChainSpec tiles{.sections = 2, .section_rows = 144, .columns = 272};
   const int64_t elements = 3 * 2 * 144 * 272, scales = 3 * 2 * 2 * 3;
-  EXPECT_EQ(count_work({.spec = tiles, .bounds = call_bounds(kLayer)}, {}).min_bytes,
+  EXPECT_EQ(count_work({.spec = tiles, .bounds = call_bounds(kLayerOfThreeExperts)}, {}).min_bytes,
             3 * elements + 4 * scales);
   tiles.writes_colwise = true;
-  EXPECT_EQ(count_work({.spec = tiles, .bounds = call_bounds(kLayer)}, {}).min_bytes,
+  EXPECT_EQ(count_work({.spec = tiles, .bounds = call_bounds(kLayerOfThreeExperts)}, {}).min_bytes,
             4 * elements + 8 * scales);
 }
 
@@ -23,11 +23,12 @@ TEST(ChainWork, CountsTheBlocksOfRoutedRowsAndTheSumOfEveryChoice) {
   RowChainSpec unpermute{
       .load = LoadStage::kCombinedRows, .quantize = QuantizeStage::kNone, .columns = 272};
   const int64_t rows_alone =
-      count_work({.spec = unpermute, .bounds = call_bounds(kLayer)}, rows).min_bytes;
+      count_work({.spec = unpermute, .bounds = call_bounds(kLayerOfThreeExperts)}, rows).min_bytes;
   unpermute.store = StoreStage::kRowsAndProbs;
   unpermute.dprobs_columns = 5;
-  EXPECT_EQ(count_work({.spec = unpermute, .bounds = call_bounds(kLayer)}, rows).min_bytes,
-            rows_alone + 4 * (31 * 5 + 10 * 4));
+  EXPECT_EQ(
+      count_work({.spec = unpermute, .bounds = call_bounds(kLayerOfThreeExperts)}, rows).min_bytes,
+      rows_alone + 4 * (31 * 5 + 10 * 4));
 }
 
 TEST(ChainWork, ReadsNoTokenThatPermuteGivesNoRow) {
@@ -38,22 +39,25 @@ TEST(ChainWork, ReadsNoTokenThatPermuteGivesNoRow) {
                        .columns = 272};
   const int64_t row = 272 + 4 * 3, choices = 10 * 4;
   const int64_t written = 48 * (row + 4) + 2 * 4 * choices;
-  EXPECT_EQ(count_work({.spec = permute, .bounds = call_bounds(kLayer)}, rows).min_bytes,
-            6 * row + written);
+  EXPECT_EQ(
+      count_work({.spec = permute, .bounds = call_bounds(kLayerOfThreeExperts)}, rows).min_bytes,
+      6 * row + written);
   permute.load = LoadStage::kRows;
   permute.quantize = QuantizeStage::k1x128;
-  EXPECT_EQ(count_work({.spec = permute, .bounds = call_bounds(kLayer)}, rows).min_bytes,
-            6 * 2 * 272 + written);
+  EXPECT_EQ(
+      count_work({.spec = permute, .bounds = call_bounds(kLayerOfThreeExperts)}, rows).min_bytes,
+      6 * 2 * 272 + written);
   permute.store = StoreStage::kRowsAndPermuted;
-  EXPECT_EQ(count_work({.spec = permute, .bounds = call_bounds(kLayer)}, rows).min_bytes,
-            10 * (2 * 272 + row) + written);
+  EXPECT_EQ(
+      count_work({.spec = permute, .bounds = call_bounds(kLayerOfThreeExperts)}, rows).min_bytes,
+      10 * (2 * 272 + row) + written);
 }
 
 // 31 rows fill one block of 128 tokens in part.
 TEST(ColumnCastWork, ReadsRowsOfBf16AndWritesAScaleForEachColumn) {
   const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
   const auto bytes = [&](const auto& spec) {
-    return count_work({.spec = spec, .bounds = call_bounds(kLayer)}, rows).min_bytes;
+    return count_work({.spec = spec, .bounds = call_bounds(kLayerOfThreeExperts)}, rows).min_bytes;
   };
   ColumnCastSpec cast{.columns = 272};
   const int64_t written = 272 * (31 + 4);
@@ -69,7 +73,7 @@ TEST(ColumnCastWork, ReadsRowsOfBf16AndWritesAScaleForEachColumn) {
 TEST(WholeRowWork, CountsOneScaleOfARow) {
   const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
   const auto bytes = [&](const auto& spec) {
-    return count_work({.spec = spec, .bounds = call_bounds(kLayer)}, rows).min_bytes;
+    return count_work({.spec = spec, .bounds = call_bounds(kLayerOfThreeExperts)}, rows).min_bytes;
   };
   RowChainSpec chain{.quantize = QuantizeStage::kRow, .columns = 272};
   EXPECT_EQ(bytes(chain), 10 * (2 * 272 + 272 + 4));
@@ -90,7 +94,7 @@ TEST(WholeRowWork, CountsOneScaleOfARow) {
 TEST(GatedGradientWork, ReadsRowsOfBf16InBothPassesAndMagnitudesInTheSecond) {
   const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
   const auto bytes = [&](const auto& spec) {
-    return count_work({.spec = spec, .bounds = call_bounds(kLayer)}, rows).min_bytes;
+    return count_work({.spec = spec, .bounds = call_bounds(kLayerOfThreeExperts)}, rows).min_bytes;
   };
   GatedGradientSpec spec{
       .local_experts = 3, .columns = 272, .casts_columns = true, .pass = GradientPass::kAmax};
@@ -112,7 +116,7 @@ TEST(GatedGradientWork, ReadsRowsOfBf16InBothPassesAndMagnitudesInTheSecond) {
 TEST(GroupColumnsWork, ReadsRowsOfBf16InBothPasses) {
   const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
   const auto bytes = [&](const auto& spec) {
-    return count_work({.spec = spec, .bounds = call_bounds(kLayer)}, rows).min_bytes;
+    return count_work({.spec = spec, .bounds = call_bounds(kLayerOfThreeExperts)}, rows).min_bytes;
   };
   GroupColumnsSpec spec{.local_experts = 3, .columns = 272};
   EXPECT_EQ(bytes(spec), 272 * (2 * 31 + 4 * 3));
@@ -129,7 +133,7 @@ TEST(ChainWork, CountsIdsAndProbabilitiesInTheDTypesOfTheSpec) {
   const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
   const int64_t choices = 10 * 4;
   const auto bytes = [&](const auto& spec) {
-    return count_work({.spec = spec, .bounds = call_bounds(kLayer)}, rows).min_bytes;
+    return count_work({.spec = spec, .bounds = call_bounds(kLayerOfThreeExperts)}, rows).min_bytes;
   };
   RouteSpec route{.local_experts = 3, .top_k = 4};
   EXPECT_EQ(bytes(route), (4 + 4) * choices + 8 * 3);
@@ -163,7 +167,7 @@ TEST(ChainWork, CountsIdsAndProbabilitiesInTheDTypesOfTheSpec) {
 TEST(ChainWork, CountsOnlyWhatRowsHaveBesideThem) {
   const CallRows rows{.tokens = 10, .routed = 31, .padded = 48, .routed_tokens = 6};
   const auto bytes = [&](const RowChainSpec& spec) {
-    return count_work({.spec = spec, .bounds = call_bounds(kLayer)}, rows).min_bytes;
+    return count_work({.spec = spec, .bounds = call_bounds(kLayerOfThreeExperts)}, rows).min_bytes;
   };
   const int64_t row = 272 + 4 * 3, choices = 10 * 4;
   RowChainSpec permute{.load = LoadStage::kQuantizedRows,
