@@ -5,19 +5,16 @@
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/activation_cases.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/kernels/chains/special_values.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace moejit::testing {
 namespace {
 
 using reference::bf16_from_float;
 using reference::block_count;
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 class ActivationBackwardKernel : public Chains {
  protected:
@@ -128,12 +125,13 @@ class ActivationBackwardKernel : public Chains {
   }
 };
 
-const std::vector<int32_t> kCounts{0, 3, 17, 0, 16, 1, 0};  // groups without rows, and pad rows
+const std::vector<int32_t> kActivationCounts{0,  3, 17, 0,
+                                             16, 1, 0};  // groups without rows, and pad rows
 
 TEST_F(ActivationBackwardKernel, IsWithinOneCodeForRowsOfAnyLength) {
   for (const int64_t intermediate : {16, 128, 176, 272, 2048, 2880}) {
     SCOPED_TRACE(intermediate);
-    expect_close(random(kCounts, intermediate, 1), 3);
+    expect_close(random(kActivationCounts, intermediate, 1), 3);
   }
 }
 
@@ -141,7 +139,8 @@ TEST_F(ActivationBackwardKernel, IsWithinOneCodeForRowsOfAnyLength) {
 TEST_F(ActivationBackwardKernel, GivesPairsOfBlocksOfEachHalfTheScaleOfBoth) {
   for (const int64_t intermediate : {128, 256, 272}) {
     SCOPED_TRACE(intermediate);
-    for (const int64_t ctas : {1, 3}) expect_close(random(kCounts, intermediate, 2), ctas, 2);
+    for (const int64_t ctas : {1, 3})
+      expect_close(random(kActivationCounts, intermediate, 2), ctas, 2);
   }
 }
 
@@ -149,7 +148,7 @@ TEST_F(ActivationBackwardKernel, IsWithinOneCodeForEveryActivation) {
   for (const ActivationCase& activation : activation_cases()) {
     SCOPED_TRACE(activation.name);
     const bool has_gate = activation.reference.has_gate;
-    expect_close(random(kCounts, 272, 11, has_gate), 3, 1, activation);
+    expect_close(random(kActivationCounts, 272, 11, has_gate), 3, 1, activation);
     Gradients in = random({48}, 272, 12, has_gate);
     for (int64_t row = 0; row < 48; ++row) {
       const float value = kKinkValues[static_cast<size_t>(row) % kKinkValues.size()];
@@ -204,7 +203,7 @@ TEST_F(ActivationBackwardKernel, GivesARowTheSameBitsWhereverItLies) {
 TEST_F(ActivationBackwardKernel, IsExactWhereTheSigmoidIs) {
   const std::vector<float> gates{0.0f, -0.0f, 104.0f, 128.0f, 0x1p90f, -104.0f, -128.0f, -1e10f};
   for (const int64_t sharing : {1, 2}) {
-    Gradients in = random(kCounts, 272, 6);
+    Gradients in = random(kActivationCounts, 272, 6);
     for (int64_t row = 0; row < in.route.rows(); ++row) {
       for (int64_t i = 0; i < 272; ++i)
         in.h1[row * 544 + i] = bf16_from_float(gates[(row * 31 + i) % (row % 2 == 0 ? 8 : 4)]);

@@ -9,7 +9,10 @@
 #include "templates/moejit_device/params/block_cast_params.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "templates/moejit_device/params/swizzle_scales_params.h"
+#include "tests/kernels/chains/bf16_rows.h"
+#include "tests/kernels/chains/cast_cases.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/kernels/chains/special_values.h"
 #include "tests/kernels/chains/transpose_groups.h"
 
 #include <cmath>
@@ -25,27 +28,10 @@ using reference::bf16_from_float;
 using reference::MxMatrix;
 using reference::TransposeGroups;
 
-constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
-constexpr uint16_t kNaN = 0x7fc0, kInfinity = 0x7f80;
-
-const std::vector<int32_t> kCounts{0, 1, 15, 16, 0, 17, 127, 128, 129, 33, 0};
-
-// bf16 rows [rows, columns] of magnitudes 2^-spread to 1; some are zeros.
-std::vector<uint16_t> random_rows(int64_t rows, int64_t columns, int spread, uint64_t seed) {
-  const reference::RandomStream random(seed, 1);
-  std::vector<uint16_t> values(static_cast<size_t>(rows * columns));
-  for (int64_t i = 0; i < rows * columns; ++i)
-    values[static_cast<size_t>(i)] = bf16_from_float(static_cast<float>(
-        std::ldexp(random.normal(i), -static_cast<int>(random.below(~i, spread + 1)))));
-  for (int64_t row = 5; row < rows; row += 9)
-    std::fill_n(values.begin() + row * columns, columns, uint16_t{0});
-  return values;
-}
-
 // Values whose groups of 32, by rows and by columns, have each an amax at an edge of the rule.
-std::vector<uint16_t> edge_rows(int64_t rows, int64_t columns) {
-  std::vector<uint16_t> edges = {0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x0080, 0x7f7f, 0xff7f,
-                                 0x7f80, 0xff80, 0x43df, 0x43e0, 0x43e1, kNaN,   0xffff, 0x7f81};
+std::vector<uint16_t> rows_at_edges_of_mx(int64_t rows, int64_t columns) {
+  std::vector<uint16_t> edges = {0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x0080,   0x7f7f, 0xff7f,
+                                 0x7f80, 0xff80, 0x43df, 0x43e0, 0x43e1, kBf16Nan, 0xffff, 0x7f81};
   for (int exponent = -133; exponent < 120; exponent += 3) {  // 448 * 2^k and its neighbors
     const uint16_t step = bf16_from_float(std::ldexp(448.0f, exponent));
     for (const int offset : {-1, 0, 1}) edges.push_back(static_cast<uint16_t>(step + offset));
@@ -139,19 +125,18 @@ class BlockCastKernel : public Chains {
   }
 };
 
-constexpr CastResult kResults[] = {CastResult::kCodes, CastResult::kValues};
-
 TEST_F(BlockCastKernel, EqualsTheReferenceForGroupsOfAnySize) {
-  const TransposeGroups groups = groups_of(kCounts, 32);
+  const TransposeGroups groups = groups_of(kCastCounts, 32);
   for (const int64_t columns : {32, 96, 128, 160, 272})
-    for (const CastResult result : kResults) {
+    for (const CastResult result : kCastResults) {
       SCOPED_TRACE(columns);
-      Case of{.permuted = random_rows(groups.offs.back() + 40, columns, 30, 1), .groups = groups};
+      Case of{.permuted = random_bf16_rows(groups.offs.back() + 40, columns, 30, 1),
+              .groups = groups};
       // What lies in pad rows has no say.
       for (size_t e = 0; e < groups.counts.size(); ++e)
         for (int64_t i = (groups.offs[e] + groups.counts[e]) * columns;
              i < groups.offs[e + 1] * columns; ++i)
-          of.permuted[static_cast<size_t>(i)] = kInfinity;
+          of.permuted[static_cast<size_t>(i)] = kBf16Infinity;
       expect_equal(of, columns, {.result = result, .casts_rows = true});
       // Each width is another kernel: one orientation has one below 128 columns and one above.
       if (columns == 96 || columns == 272) expect_equal(of, columns, {.result = result});
@@ -159,25 +144,26 @@ TEST_F(BlockCastKernel, EqualsTheReferenceForGroupsOfAnySize) {
 }
 
 TEST_F(BlockCastKernel, HasTheScalesOfTheRuleAtItsEdges) {
-  for (const CastResult result : kResults)
-    expect_equal({.permuted = edge_rows(128, 2304)}, 2304, {.result = result, .casts_rows = true});
+  for (const CastResult result : kCastResults)
+    expect_equal({.permuted = rows_at_edges_of_mx(128, 2304)}, 2304,
+                 {.result = result, .casts_rows = true});
 }
 
 TEST_F(BlockCastKernel, CastsMatricesByRowsAlone) {
-  for (const CastResult result : kResults)
+  for (const CastResult result : kCastResults)
     for (const int64_t rows : {32, 96})
-      expect_equal({.permuted = random_rows(rows, 144, 12, 3)}, 144,
+      expect_equal({.permuted = random_bf16_rows(rows, 144, 12, 3)}, 144,
                    {.result = result, .casts_rows = true, .casts_columns = false});
 }
 
 TEST_F(BlockCastKernel, GathersTheRowsOfTokens) {
-  const TransposeGroups groups = groups_of(kCounts, 64);
+  const TransposeGroups groups = groups_of(kCastCounts, 64);
   for (const RowSource source : {RowSource::kGathered, RowSource::kGatheredAll})
     for (const int64_t columns : {160, 672}) {  // one band of columns, and two
       SCOPED_TRACE(columns);
       const int64_t rows = groups.offs.back() + 64;
       Case of{.permuted = std::vector<uint16_t>(static_cast<size_t>(rows * columns)),
-              .input = random_rows(50, columns, 12, 5),
+              .input = random_bf16_rows(50, columns, 12, 5),
               .row_tokens = std::vector<int32_t>(static_cast<size_t>(rows), 0x7fffffff),
               .groups = groups};
       const reference::RandomStream random(7, 2);
@@ -198,12 +184,13 @@ TEST_F(BlockCastKernel, TakesMoreGroupsThanAWarpHasLanes) {
   std::vector<int32_t> counts(70, 1);
   for (size_t e = 0; e < counts.size(); e += 3) counts[e] = e % 2 == 0 ? 0 : 40;
   const TransposeGroups groups = groups_of(counts, 32);
-  expect_equal({.permuted = random_rows(groups.offs.back(), 32, 4, 8), .groups = groups}, 32, {});
+  expect_equal({.permuted = random_bf16_rows(groups.offs.back(), 32, 4, 8), .groups = groups}, 32,
+               {});
 }
 
 TEST_F(BlockCastKernel, DoesNotDependOnThreadsOrTheirOrder) {
   const TransposeGroups groups = groups_of({129, 7}, 32);
-  const Case of{.permuted = random_rows(groups.offs.back(), 416, 6, 10), .groups = groups};
+  const Case of{.permuted = random_bf16_rows(groups.offs.back(), 416, 6, 10), .groups = groups};
   for (const uint64_t seed : {1, 2})
     for (const int32_t threads : {32, 256}) {
       open(seed);
@@ -216,7 +203,7 @@ class SwizzleKernel : public Chains {
   void expect_equal(const TransposeGroups& groups, int64_t columns, bool of_columns) {
     const int64_t rows = groups.offs.back(), output_rows = groups.output_offs.back() + 128;
     const std::vector<uint16_t> values = reference::with_zero_pads(
-        random_rows(rows, columns, 30, 4), columns, groups.counts, groups.offs);
+        random_bf16_rows(rows, columns, 30, 4), columns, groups.counts, groups.offs);
     const MxMatrix cast = of_columns ? reference::quantize_mx_columns(values, rows, columns)
                                      : reference::quantize_mx_rows(values, rows, columns);
     const DeviceBuffer scales = input("scales", cast.scale);
@@ -248,7 +235,7 @@ TEST_F(SwizzleKernel, EqualsTheReferenceForGroupsOfAnySize) {
   for (const int64_t columns : {32, 160, 1184})
     for (const bool of_columns : {false, true}) {
       SCOPED_TRACE(columns);
-      expect_equal(groups_of(kCounts, 32), columns, of_columns);
+      expect_equal(groups_of(kCastCounts, 32), columns, of_columns);
     }
 }
 
@@ -290,11 +277,13 @@ class GroupRows : public Chains {
 TEST_F(GroupRows, EqualTheReferenceForRowsOfAnyLength) {
   for (const int64_t columns : {16, 32, 96, 128, 160, 640, 2880}) {
     SCOPED_TRACE(columns);
-    expect_equal(random_rows(19, columns, 30, 1), columns);
+    expect_equal(random_bf16_rows(19, columns, 30, 1), columns);
   }
 }
 
-TEST_F(GroupRows, HaveTheScalesOfTheRuleAtItsEdges) { expect_equal(edge_rows(64, 4608), 4608); }
+TEST_F(GroupRows, HaveTheScalesOfTheRuleAtItsEdges) {
+  expect_equal(rows_at_edges_of_mx(64, 4608), 4608);
+}
 
 // The amax of each row is another bf16 number: all of them from 0 to infinity.
 TEST_F(GroupRows, FindTheScaleOfEveryAmax) {
@@ -303,7 +292,7 @@ TEST_F(GroupRows, FindTheScaleOfEveryAmax) {
     uint16_t* const first = &values[row * 32];
     first[row % 32] = static_cast<uint16_t>(row | (row % 2 != 0 ? 0x8000 : 0));
     first[(row + 1) % 32] = static_cast<uint16_t>(row >> 1);
-    first[(row + 2) % 32] = kNaN;
+    first[(row + 2) % 32] = kBf16Nan;
   }
   expect_equal(values, 32);
 }

@@ -17,10 +17,11 @@ using compiler::RowChainSpec;
 using compiler::StoreStage;
 
 const std::size_t kStep = kIsSimulator ? 3 : 1;
-constexpr int64_t kTokens = 75, kTopK = 3, kExperts = 7, kColumns = 272, kBlocks = 3;
 
 class ChainCandidates : public Chains {
  protected:
+  static constexpr int64_t kTokens = 75, kTopK = 3, kExperts = 7, kColumns = 272, kBlocks = 3;
+
   ChainCandidates() {
     shape_.max_rows = reference::enough_rows(kTokens, shape_);
     route_ = reference::route(

@@ -6,10 +6,10 @@
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/multi_cast_transpose_params.h"
+#include "tests/kernels/chains/special_values.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace moejit::testing {
 namespace {
@@ -19,9 +19,7 @@ using device::CastTransposeTensor;
 using reference::bf16_from_float;
 using reference::CastTransposed;
 
-constexpr int64_t kGuard = 64;        // bytes, at least, between two outputs
-constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr int64_t kLeastGap = 64;  // bytes, at least, between two outputs
 
 // Of several sizes.
 std::vector<float> random_values(int64_t count, DType input, uint64_t seed) {
@@ -48,7 +46,7 @@ struct Arena {
 Arena lay_out(const CastList& list) {
   Arena arena;
   const auto take = [&](int64_t bytes, int64_t shift) {
-    const int64_t at = (arena.bytes + kGuard + 15) / 16 * 16 + shift;
+    const int64_t at = (arena.bytes + kLeastGap + 15) / 16 * 16 + shift;
     arena.bytes = at + bytes;
     return at;
   };
@@ -57,7 +55,7 @@ Arena lay_out(const CastList& list) {
     const int64_t output = take(bytes, tensor.output_shift);
     arena.of.push_back({.output = output, .colwise = take(bytes, tensor.colwise_shift)});
   }
-  arena.bytes += kGuard;
+  arena.bytes += kLeastGap;
   return arena;
 }
 

@@ -18,8 +18,7 @@ namespace {
 using compiler::CastTransposeSpec;
 using compiler::DType;
 
-constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
-constexpr int64_t kTokens = 40;
+constexpr int64_t kCastTokens = 40;
 
 struct Groups {
   std::vector<int32_t> counts, offs = {0}, output_offs = {0};
@@ -40,7 +39,8 @@ class CastTransposeKernel : public Chains {
     std::vector<int32_t> tokens(static_cast<size_t>(rows), std::numeric_limits<int32_t>::max());
     for (size_t e = 0; e < groups.counts.size(); ++e)
       for (int32_t i = 0; i < groups.counts[e]; ++i) {
-        const auto token = static_cast<int32_t>((7 * i + 11 * static_cast<int32_t>(e)) % kTokens);
+        const auto token =
+            static_cast<int32_t>((7 * i + 11 * static_cast<int32_t>(e)) % kCastTokens);
         tokens[static_cast<size_t>(groups.offs[e] + i)] = i % 5 == 3 ? ~token : token;
       }
     return tokens;
@@ -125,7 +125,7 @@ class CastTransposeKernel : public Chains {
  private:
   // One row holds an infinity, one a NaN, whose magnitude counts as nothing.
   static std::vector<uint16_t> values(int64_t width) {
-    std::vector<uint16_t> x = reference::random_activations(kTokens, width, 5);
+    std::vector<uint16_t> x = reference::random_activations(kCastTokens, width, 5);
     x[static_cast<size_t>(2 * width + 1)] =
         reference::bf16_from_float(std::numeric_limits<float>::quiet_NaN());
     x[static_cast<size_t>(9 * width)] =
@@ -134,42 +134,45 @@ class CastTransposeKernel : public Chains {
   }
 };
 
-const std::vector<int32_t> kCounts{0, 3, 17, 0, 130, 1, 0, 128};
+const std::vector<int32_t> kCastTransposeCounts{0, 3, 17, 0, 130, 1, 0, 128};
 constexpr compiler::AmaxColumns kState{.stride = 2, .first = 1};
 
 TEST_F(CastTransposeKernel, EqualsTheReferenceForRowsOfAnyLengthInBothFormats) {
   for (const int32_t columns : {16, 128, 176, 656})
     for (const DType format : {DType::kF8E5M2, DType::kF8E4M3}) {
       SCOPED_TRACE(columns);
-      expect_reference({kCounts, 16}, {.format = format, .columns = columns, .amax = kState});
+      expect_reference({kCastTransposeCounts, 16},
+                       {.format = format, .columns = columns, .amax = kState});
     }
 }
 
 TEST_F(CastTransposeKernel, ZeroesRowsThatWerePermutedAsZeros) {
-  expect_reference({kCounts, 16}, {.columns = 272, .zeroes_rows = true, .amax = kState});
+  expect_reference({kCastTransposeCounts, 16},
+                   {.columns = 272, .zeroes_rows = true, .amax = kState});
 }
 
 TEST_F(CastTransposeKernel, FillsGroupsOfAnyAlignmentWithZeros) {
   for (const int32_t alignment : {1, 64, 128, 256}) {
     SCOPED_TRACE(alignment);
-    expect_reference({kCounts, alignment}, {.columns = 144, .amax = kState});
+    expect_reference({kCastTransposeCounts, alignment}, {.columns = 144, .amax = kState});
   }
 }
 
 TEST_F(CastTransposeKernel, LeavesOutWhatNobodyWants) {
-  expect_reference({kCounts, 16}, {.columns = 272, .stores_rows = false, .amax = kState});
-  expect_reference({kCounts, 16}, {.columns = 272});
+  expect_reference({kCastTransposeCounts, 16},
+                   {.columns = 272, .stores_rows = false, .amax = kState});
+  expect_reference({kCastTransposeCounts, 16}, {.columns = 272});
 }
 
 // Groups may end behind the rows that there are: no such row is touched.
 TEST_F(CastTransposeKernel, TouchesNoRowBehindTheBound) {
-  expect_reference({kCounts, 16}, {.columns = 144, .amax = kState}, 37);
+  expect_reference({kCastTransposeCounts, 16}, {.columns = 144, .amax = kState}, 37);
 }
 
 TEST_F(CastTransposeKernel, DoesNotDependOnTheOrderOfThreads) {
   for (const uint64_t seed : {1, 2}) {
     open(seed);
-    expect_reference({kCounts, 16}, {.columns = 272, .amax = kState});
+    expect_reference({kCastTransposeCounts, 16}, {.columns = 272, .amax = kState});
   }
 }
 

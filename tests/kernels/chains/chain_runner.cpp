@@ -27,7 +27,7 @@ DeviceBuffer::DeviceBuffer(runtime::Device& device, std::string name, int64_t by
   EXPECT_TRUE(succeeded(memory));
   address_ = memory.value_or(nullptr);
   if (address_ == nullptr) return;
-  const Result<void> set = is_output_ ? device.fill(address_, std::byte{0xcd}, bytes, nullptr)
+  const Result<void> set = is_output_ ? device.fill(address_, std::byte{kUntouched}, bytes, nullptr)
                                       : device.copy_to_device(address_, contents, bytes);
   EXPECT_TRUE(succeeded(set));
 }

@@ -5,6 +5,7 @@
 #include "runtime/device.h"
 #include "tests/support/matchers.h"
 
+#include <cstdint>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <memory>
@@ -15,8 +16,12 @@
 
 namespace moejit::testing {
 
-// Memory of a device for the length of a test. Outputs start as bytes 0xcd, so that what a kernel
-// leaves out is seen.
+// The byte that outputs start with, so that what a kernel leaves out is seen.
+inline constexpr uint8_t kUntouched = 0xcd;
+// Bytes on either side of an output that a test looks at too.
+inline constexpr int64_t kGuardBytes = 256;
+
+// Memory of a device for the length of a test. Outputs start as bytes kUntouched.
 class DeviceBuffer {
  public:
   DeviceBuffer(runtime::Device& device, std::string name, int64_t bytes, const void* contents);
@@ -65,12 +70,12 @@ std::vector<T> head(std::vector<T> values, int64_t count) {
   return values;
 }
 
-// Every byte of the elements from `first` on is still 0xcd.
+// Every byte of the elements from `first` on is still kUntouched.
 template <typename T>
 ::testing::AssertionResult untouched_from(const std::vector<T>& values, int64_t first) {
   for (size_t i = static_cast<size_t>(first); i < values.size(); ++i) {
     T poison;
-    std::memset(&poison, 0xcd, sizeof(T));
+    std::memset(&poison, kUntouched, sizeof(T));
     if (std::memcmp(&values[i], &poison, sizeof(T)) != 0) {
       return ::testing::AssertionFailure() << "element " << i << " was written";
     }

@@ -8,12 +8,13 @@
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/transpose_params.h"
+#include "tests/kernels/chains/bf16_rows.h"
 #include "tests/kernels/chains/candidate_programs.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/kernels/chains/special_values.h"
 #include "tests/kernels/chains/transpose_groups.h"
 
 #include <cmath>
-#include <limits>
 
 namespace moejit::testing {
 namespace {
@@ -23,41 +24,11 @@ using compiler::RowSource;
 using reference::bf16_from_float;
 using reference::TransposeGroups;
 
-constexpr int64_t kGuard = 256;       // bytes around the output
-constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
-constexpr uint16_t kNaN = 0x7fc0, kInfinity = 0x7f80;
-
-const std::vector<int32_t> kCounts{0, 1, 15, 16, 0, 17, 127, 128, 129, 300, 0};
-
-// bf16 rows [rows, columns].
-struct Rows {
-  int64_t columns = 0;
-  std::vector<uint16_t> values;
-
-  uint16_t& at(int64_t row, int64_t column) {
-    return values[static_cast<size_t>(row * columns + column)];
-  }
-  int64_t count() const { return std::ssize(values) / columns; }
-};
-
-// Values of magnitudes 2^-spread to 1 in the groups' rows; in all others infinity.
-Rows random_rows(const TransposeGroups& groups, int64_t columns, int spread, uint64_t seed) {
-  const int64_t rows = groups.offs.back() + 16;
-  Rows all{columns, std::vector<uint16_t>(static_cast<size_t>(rows * columns), kInfinity)};
-  const reference::RandomStream random(seed, 1);
-  for (size_t e = 0; e < groups.counts.size(); ++e)
-    for (int64_t i = groups.offs[e] * columns; i < (groups.offs[e] + groups.counts[e]) * columns;
-         ++i)
-      all.values[static_cast<size_t>(i)] = bf16_from_float(static_cast<float>(
-          std::ldexp(random.normal(i), -static_cast<int>(random.below(~i, spread + 1)))));
-  return all;
-}
-
 class ColumnCastKernel : public Chains {
  protected:
   // Compares the operand, and everything around it, with the reference's cast of `permuted`. The
   // kernel reads `rows`: these, or those of tokens that `row_tokens` names.
-  void expect_equal(const Rows& permuted, const Rows& rows, const TransposeGroups& groups,
+  void expect_equal(const Bf16Rows& permuted, const Bf16Rows& rows, const TransposeGroups& groups,
                     ColumnCastSpec spec, const std::vector<int32_t>& row_tokens = {},
                     bool shares_offs = false) {
     spec.local_experts = static_cast<int32_t>(groups.counts.size());
@@ -70,7 +41,7 @@ class ColumnCastKernel : public Chains {
     const DeviceBuffer counts = input("counts", groups.counts);
     const DeviceBuffer offs = input("offs", groups.offs);
     const DeviceBuffer output_offs = input("output_offs", groups.output_offs);
-    const DeviceBuffer q = output<uint8_t>("q", 2 * kGuard + rows.columns * columns);
+    const DeviceBuffer q = output<uint8_t>("q", 2 * kGuardBytes + rows.columns * columns);
     const DeviceBuffer scale_inv = output<float>("q_scale_inv", columns / 128 * rows.columns + 8);
     const device::TransposeParams params{
         .input = values.as<const uint8_t>(),
@@ -78,35 +49,36 @@ class ColumnCastKernel : public Chains {
         .counts = counts.as<const int32_t>(),
         .offs = offs.as<const int32_t>(),
         .output_offs = shares_offs ? offs.as<const int32_t>() : output_offs.as<const int32_t>(),
-        .output = q.as<uint8_t>() + kGuard,
+        .output = q.as<uint8_t>() + kGuardBytes,
         .output_scale_inv = scale_inv.as<float>(),
         .rows = permuted.count(),
         .output_columns = columns};
     run(spec, compiler::busy_ctas(spec, columns), params,
         {&values, &tokens, &counts, &offs, &output_offs, &q, &scale_inv});
     const std::vector<uint8_t> all = q.download<uint8_t>();
-    EXPECT_TRUE(untouched_from(head(all, kGuard), 0));
-    EXPECT_TRUE(untouched_from(all, kGuard + rows.columns * columns));
-    EXPECT_TRUE(matches(compare_e4m3(
-        {"q", columns},
-        reference::from_column_blocks({all.begin() + kGuard, all.end() - kGuard}, columns),
-        wanted.bytes)));
+    EXPECT_TRUE(untouched_from(head(all, kGuardBytes), 0));
+    EXPECT_TRUE(untouched_from(all, kGuardBytes + rows.columns * columns));
+    EXPECT_TRUE(
+        matches(compare_e4m3({"q", columns},
+                             reference::from_column_blocks(
+                                 {all.begin() + kGuardBytes, all.end() - kGuardBytes}, columns),
+                             wanted.bytes)));
     EXPECT_TRUE(matches(compare_f32({"q_scale_inv", rows.columns},
                                     head(scale_inv.download<float>(), std::ssize(wanted.scale_inv)),
                                     wanted.scale_inv)));
     EXPECT_TRUE(untouched_from(scale_inv.download<float>(), std::ssize(wanted.scale_inv)));
   }
-  void expect_equal(const Rows& rows, const TransposeGroups& groups,
+  void expect_equal(const Bf16Rows& rows, const TransposeGroups& groups,
                     const ColumnCastSpec& spec = {}) {
     expect_equal(rows, rows, groups, spec);
   }
 };
 
 TEST_F(ColumnCastKernel, EqualsTheReferenceForGroupsOfAnySize) {
-  const TransposeGroups groups = groups_of(kCounts, 16);
+  const TransposeGroups groups = groups_of(kTransposeCounts, 16);
   for (const int64_t columns : {16, 64, 128, 144, 208, 272}) {
     SCOPED_TRACE(columns);
-    expect_equal(random_rows(groups, columns, 30, 1), groups);
+    expect_equal(random_bf16_rows(groups, columns, 30, 1), groups);
   }
 }
 
@@ -115,7 +87,7 @@ TEST_F(ColumnCastKernel, TakesColumnsThatStartWhereRowsDo) {
     SCOPED_TRACE(alignment);
     TransposeGroups groups = groups_of({200, 0, 128, 3}, alignment);
     groups.output_offs = groups.offs;
-    const Rows rows = random_rows(groups, 144, 4, 2);
+    const Bf16Rows rows = random_bf16_rows(groups, 144, 4, 2);
     expect_equal(rows, rows, groups, {}, {}, true);
   }
 }
@@ -123,7 +95,7 @@ TEST_F(ColumnCastKernel, TakesColumnsThatStartWhereRowsDo) {
 // A column of a single block for each number: what decides its scale, and what casts to an edge.
 TEST_F(ColumnCastKernel, HasTheScalesOfTheRuleAtItsSteps) {
   const TransposeGroups groups = groups_of({40}, 16);
-  Rows rows = random_rows(groups, 512, 12, 3);
+  Bf16Rows rows = random_bf16_rows(groups, 512, 12, 3);
   const auto fill_column = [&](int64_t column, uint16_t largest) {
     for (int64_t row = 0; row < 40; ++row) {
       uint16_t& value = rows.at(row, column);
@@ -147,22 +119,22 @@ TEST_F(ColumnCastKernel, HasTheScalesOfTheRuleAtItsSteps) {
 // NaN raises no scale and becomes NaN; infinity gives the scale 1.
 TEST_F(ColumnCastKernel, PassesOverNaN) {
   const TransposeGroups groups = groups_of({130, 5}, 16);
-  Rows rows = random_rows(groups, 144, 20, 4);
-  for (int64_t row = 0; row < 130; ++row) rows.at(row, 3) = row % 2 == 0 ? kNaN : 0xffff;
+  Bf16Rows rows = random_bf16_rows(groups, 144, 20, 4);
+  for (int64_t row = 0; row < 130; ++row) rows.at(row, 3) = row % 2 == 0 ? kBf16Nan : 0xffff;
   for (int64_t row = 0; row < 130; row += 7) rows.at(row, 70) = 0x7f81;
-  rows.at(1, 71) = kInfinity;
+  rows.at(1, 71) = kBf16Infinity;
   rows.at(129, 72) = 0xff80;
   for (int64_t row = 144; row < 149; ++row) rows.at(row, 140) = row % 2 == 0 ? 0x8000 : 0x0000;
   expect_equal(rows, groups);
 }
 
 TEST_F(ColumnCastKernel, GathersTheRowsOfTokens) {
-  const TransposeGroups groups = groups_of(kCounts, 16);
+  const TransposeGroups groups = groups_of(kTransposeCounts, 16);
   for (const RowSource source : {RowSource::kGathered, RowSource::kGatheredAll})
     for (const int64_t columns : {144, 400}) {  // one band of columns, and two
       SCOPED_TRACE(columns);
-      const Rows tokens = random_rows(groups_of({50}, 16), columns, 12, 5);
-      Rows permuted = random_rows(groups, columns, 0, 6);
+      const Bf16Rows tokens = random_bf16_rows(groups_of({50}, 16), columns, 12, 5);
+      Bf16Rows permuted = random_bf16_rows(groups, columns, 0, 6);
       std::vector<int32_t> row_tokens(static_cast<size_t>(permuted.count()), 0x7fffffff);
       const reference::RandomStream random(7, 2);
       for (size_t e = 0; e < groups.counts.size(); ++e)
@@ -184,12 +156,12 @@ TEST_F(ColumnCastKernel, TakesMoreGroupsThanAWarpHasLanes) {
   std::vector<int32_t> counts(70, 1);
   for (size_t e = 0; e < counts.size(); e += 3) counts[e] = e % 2 == 0 ? 0 : 140;
   const TransposeGroups groups = groups_of(counts, 16);
-  expect_equal(random_rows(groups, 16, 4, 8), groups);
+  expect_equal(random_bf16_rows(groups, 16, 4, 8), groups);
 }
 
 TEST_F(ColumnCastKernel, GivesTheSameForAllCandidates) {
   const TransposeGroups groups = groups_of({300, 17, 0, 140}, 16);
-  const Rows rows = random_rows(groups, 272, 6, 9);
+  const Bf16Rows rows = random_bf16_rows(groups, 272, 6, 9);
   const auto programs = programs_of(candidates_of(ColumnCastSpec{.columns = 272}, kManyRows));
   EXPECT_GE(programs.size(), 4U);
   for (const ColumnCastSpec& spec : programs) {
@@ -203,14 +175,14 @@ TEST_F(ColumnCastKernel, DoesNotDependOnTheOrderOfThreads) {
   for (const uint64_t seed : {1, 2}) {
     SCOPED_TRACE(seed);
     open(seed);
-    expect_equal(random_rows(groups, 208, 6, 10), groups);
+    expect_equal(random_bf16_rows(groups, 208, 6, 10), groups);
   }
 }
 
 TEST_F(ColumnCastKernel, TakesNoRows) {
   for (const std::vector<int32_t>& counts : {std::vector<int32_t>{0}, {0, 0, 0}}) {
     const TransposeGroups groups = groups_of(counts, 16);
-    expect_equal(random_rows(groups, 144, 4, 11), groups);
+    expect_equal(random_bf16_rows(groups, 144, 4, 11), groups);
   }
 }
 

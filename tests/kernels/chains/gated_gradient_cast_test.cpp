@@ -21,7 +21,6 @@ using compiler::RowChainSpec;
 using compiler::StoreStage;
 using compiler::TransformStage;
 
-constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
 constexpr compiler::AmaxColumns kColumnsOfState{.stride = 2, .first = 1};
 
 class GatedGradientCast : public Chains {

@@ -16,8 +16,6 @@ namespace {
 using compiler::GatedGradientSpec;
 using reference::block_count;
 
-constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
-
 class GatedGradientColumnsKernel : public GatedGradientChains {
  protected:
   // All in one kernel: the casts of these values. What belongs to no group is left alone.

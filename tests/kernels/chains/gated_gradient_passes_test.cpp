@@ -22,8 +22,6 @@ using compiler::GroupColumnsSpec;
 using reference::block_count;
 using reference::kRowEps;
 
-constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
-
 // Which results are wanted beside the activation's.
 struct Wanted {
   bool rows = true, dprobs = true, gradient_columns = true;

@@ -24,8 +24,6 @@ using reference::block_count;
 using reference::QuantizedRows;
 using reference::TransposeGroups;
 
-constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
-
 class GatedGradientKernel : public Chains {
  protected:
   using Inputs = GatedGradientInputs;

@@ -9,8 +9,10 @@
 #include "runtime/reference/random_inputs.h"
 #include "runtime/reference/row_scale.h"
 #include "templates/moejit_device/params/transpose_params.h"
+#include "tests/kernels/chains/bf16_rows.h"
 #include "tests/kernels/chains/candidate_programs.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/kernels/chains/special_values.h"
 #include "tests/kernels/chains/transpose_groups.h"
 
 #include <cmath>
@@ -25,41 +27,11 @@ using reference::bf16_from_float;
 using reference::kRowEps;
 using reference::TransposeGroups;
 
-constexpr int64_t kGuard = 256;       // bytes around the output
-constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
-constexpr uint16_t kNaN = 0x7fc0, kInfinity = 0x7f80;
-
-const std::vector<int32_t> kCounts{0, 1, 15, 16, 0, 17, 127, 128, 129, 300, 0};
-
-// bf16 rows [rows, columns].
-struct Rows {
-  int64_t columns = 0;
-  std::vector<uint16_t> values;
-
-  uint16_t& at(int64_t row, int64_t column) {
-    return values[static_cast<size_t>(row * columns + column)];
-  }
-  int64_t count() const { return std::ssize(values) / columns; }
-};
-
-// Values of magnitudes 2^-spread to 1 in the groups' rows; in all others infinity.
-Rows random_rows(const TransposeGroups& groups, int64_t columns, int spread, uint64_t seed) {
-  const int64_t rows = groups.offs.back() + 16;
-  Rows all{columns, std::vector<uint16_t>(static_cast<size_t>(rows * columns), kInfinity)};
-  const reference::RandomStream random(seed, 1);
-  for (size_t e = 0; e < groups.counts.size(); ++e)
-    for (int64_t i = groups.offs[e] * columns; i < (groups.offs[e] + groups.counts[e]) * columns;
-         ++i)
-      all.values[static_cast<size_t>(i)] = bf16_from_float(static_cast<float>(
-          std::ldexp(random.normal(i), -static_cast<int>(random.below(~i, spread + 1)))));
-  return all;
-}
-
 class GroupColumnsKernel : public Chains {
  protected:
   // Runs both passes and compares them, and all around what they write, with the reference for
   // `permuted`. The kernels read `rows`: these, or those of tokens that `row_tokens` names.
-  void expect_equal(const Rows& permuted, const Rows& rows, const TransposeGroups& groups,
+  void expect_equal(const Bf16Rows& permuted, const Bf16Rows& rows, const TransposeGroups& groups,
                     GroupColumnsSpec scales_spec, GroupColumnsSpec cast_spec,
                     const std::vector<int32_t>& row_tokens = {}) {
     for (GroupColumnsSpec* const spec : {&scales_spec, &cast_spec}) {
@@ -93,21 +65,22 @@ class GroupColumnsKernel : public Chains {
     EXPECT_TRUE(untouched_from(scale_inv.download<float>(), std::ssize(wanted_scales)));
 
     const DeviceBuffer known = input("q_scale_inv", wanted_scales);
-    const DeviceBuffer q = output<uint8_t>("q", 2 * kGuard + rows.columns * columns);
+    const DeviceBuffer q = output<uint8_t>("q", 2 * kGuardBytes + rows.columns * columns);
     params.input_scale_inv = known.as<const float>();
-    params.output = q.as<uint8_t>() + kGuard;
+    params.output = q.as<uint8_t>() + kGuardBytes;
     params.output_scale_inv = nullptr;
     run(cast_spec, compiler::busy_ctas(cast_spec, columns), params,
         {&values, &tokens, &counts, &offs, &output_offs, &known, &q});
     const std::vector<uint8_t> all = q.download<uint8_t>();
-    EXPECT_TRUE(untouched_from(head(all, kGuard), 0));
-    EXPECT_TRUE(untouched_from(all, kGuard + rows.columns * columns));
-    EXPECT_TRUE(matches(compare_e4m3(
-        {"q", columns},
-        reference::from_column_blocks({all.begin() + kGuard, all.end() - kGuard}, columns),
-        wanted)));
+    EXPECT_TRUE(untouched_from(head(all, kGuardBytes), 0));
+    EXPECT_TRUE(untouched_from(all, kGuardBytes + rows.columns * columns));
+    EXPECT_TRUE(
+        matches(compare_e4m3({"q", columns},
+                             reference::from_column_blocks(
+                                 {all.begin() + kGuardBytes, all.end() - kGuardBytes}, columns),
+                             wanted)));
   }
-  void expect_equal(const Rows& rows, const TransposeGroups& groups, float epsilon = kRowEps) {
+  void expect_equal(const Bf16Rows& rows, const TransposeGroups& groups, float epsilon = kRowEps) {
     expect_equal(rows, rows, groups, scales_of(epsilon), kCast);
   }
   static GroupColumnsSpec scales_of(float epsilon) {
@@ -117,10 +90,10 @@ class GroupColumnsKernel : public Chains {
 };
 
 TEST_F(GroupColumnsKernel, EqualTheReferenceForGroupsOfAnySize) {
-  const TransposeGroups groups = groups_of(kCounts);
+  const TransposeGroups groups = groups_of(kTransposeCounts);
   for (const int64_t columns : {16, 64, 144, 208, 272}) {
     SCOPED_TRACE(columns);
-    expect_equal(random_rows(groups, columns, 30, 1), groups);
+    expect_equal(random_bf16_rows(groups, columns, 30, 1), groups);
   }
 }
 
@@ -128,14 +101,14 @@ TEST_F(GroupColumnsKernel, EqualTheReferenceForGroupsOfAnySize) {
 // another row of each column, and beside it is NaN.
 TEST_F(GroupColumnsKernel, HaveTheScalesOfTheRuleAtItsSteps) {
   const TransposeGroups groups = groups_of({140, 0, 3});
-  Rows rows = random_rows(groups, 512, 12, 3);
+  Bf16Rows rows = random_bf16_rows(groups, 512, 12, 3);
   const auto fill_column = [&](int64_t column, uint16_t largest) {
     for (int64_t row = 0; row < 140; ++row) {
       uint16_t& value = rows.at(row, column);
       if ((value & 0x7fff) > (largest & 0x7fff)) value = largest;
     }
     rows.at(column * 11 % 140, column) = largest;
-    rows.at((column * 11 + 1) % 140, column) = column % 2 == 0 ? kNaN : 0xffff;
+    rows.at((column * 11 + 1) % 140, column) = column % 2 == 0 ? kBf16Nan : 0xffff;
   };
   int64_t column = 0;
   for (int exponent = -133; exponent < 120; exponent += 3) {  // 448 * 2^k and its neighbors
@@ -145,19 +118,19 @@ TEST_F(GroupColumnsKernel, HaveTheScalesOfTheRuleAtItsSteps) {
   for (const uint16_t largest : {0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x0080, 0x7f7f, 0xff7f,
                                  0x7f80, 0xff80, 0x43df, 0x43e0, 0x43e1})
     fill_column(column++, static_cast<uint16_t>(largest));
-  for (int64_t row = 0; row < 140; ++row) rows.at(row, column) = kNaN;
+  for (int64_t row = 0; row < 140; ++row) rows.at(row, column) = kBf16Nan;
   ASSERT_LT(column, 512);
   expect_equal(rows, groups);
   expect_equal(rows, groups, 0.0f);
 }
 
 TEST_F(GroupColumnsKernel, GatherTheRowsOfTokens) {
-  const TransposeGroups groups = groups_of(kCounts);
+  const TransposeGroups groups = groups_of(kTransposeCounts);
   for (const RowSource source : {RowSource::kGathered, RowSource::kGatheredAll})
     for (const int64_t columns : {144, 400}) {  // one band of columns, and two
       SCOPED_TRACE(columns);
-      const Rows tokens = random_rows(groups_of({50}), columns, 12, 5);
-      Rows permuted = random_rows(groups, columns, 0, 6);
+      const Bf16Rows tokens = random_bf16_rows(groups_of({50}), columns, 12, 5);
+      Bf16Rows permuted = random_bf16_rows(groups, columns, 0, 6);
       std::vector<int32_t> row_tokens(static_cast<size_t>(permuted.count()), 0x7fffffff);
       const reference::RandomStream random(7, 2);
       for (size_t e = 0; e < groups.counts.size(); ++e)
@@ -181,12 +154,12 @@ TEST_F(GroupColumnsKernel, TakeMoreGroupsThanAWarpHasLanes) {
   std::vector<int32_t> counts(70, 1);
   for (size_t e = 0; e < counts.size(); e += 3) counts[e] = e % 2 == 0 ? 0 : 140;
   const TransposeGroups groups = groups_of(counts);
-  expect_equal(random_rows(groups, 16, 4, 8), groups);
+  expect_equal(random_bf16_rows(groups, 16, 4, 8), groups);
 }
 
 TEST_F(GroupColumnsKernel, GiveTheSameForAllCandidates) {
   const TransposeGroups groups = groups_of({300, 17, 0, 140});
-  const Rows rows = random_rows(groups, 272, 6, 9);
+  const Bf16Rows rows = random_bf16_rows(groups, 272, 6, 9);
   const auto usual = [](GroupColumnsSpec spec) {
     spec.columns = 272;
     spec.local_experts = 4;
@@ -206,14 +179,14 @@ TEST_F(GroupColumnsKernel, DoNotDependOnTheOrderOfThreads) {
   for (const uint64_t seed : {1, 2}) {
     SCOPED_TRACE(seed);
     open(seed);
-    expect_equal(random_rows(groups, 208, 6, 10), groups);
+    expect_equal(random_bf16_rows(groups, 208, 6, 10), groups);
   }
 }
 
 TEST_F(GroupColumnsKernel, TakeNoRows) {
   for (const std::vector<int32_t>& counts : {std::vector<int32_t>{0}, {0, 0, 0}}) {
     const TransposeGroups groups = groups_of(counts);
-    expect_equal(random_rows(groups, 144, 4, 11), groups);
+    expect_equal(random_bf16_rows(groups, 144, 4, 11), groups);
   }
 }
 

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/reference/number_formats.h"
 #include "tests/kernels/chains/cast_transpose_runner.h"
+#include "tests/kernels/chains/special_values.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace moejit::testing {
 namespace {
 
 using compiler::DType;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST_F(MultiCastTransposeKernel, EqualsTheReferenceOnShapesOfAllKinds) {
   constexpr int64_t kShapes[][2] = {{1, 1},     {1, 16},    {17, 33},  {128, 128},
@@ -57,7 +54,7 @@ TEST_F(MultiCastTransposeKernel, RoundsEveryBf16AsTheReferenceDoes) {
   for (const CastFormats& formats : kCastFormats) {
     CastList list;
     for (const std::optional<float> scale :
-         {std::optional<float>{}, {0.7f}, {0x1p-127f}, {-3.0f}, {0.0f}, {kInfinity}, {kNan}})
+         {std::optional<float>{}, {0.7f}, {0x1p-127f}, {-3.0f}, {0.0f}, {kInf}, {kNan}})
       list.push_back({.rows = 256, .columns = 256, .values = values, .scale = scale});
     expect_equal(list, {.formats = formats, .ctas = 28});
   }
@@ -66,7 +63,7 @@ TEST_F(MultiCastTransposeKernel, RoundsEveryBf16AsTheReferenceDoes) {
 // By runs of 16 and by single elements.
 TEST_F(MultiCastTransposeKernel, KeepsNanOutOfTheLargestMagnitude) {
   const std::vector<std::vector<float>> rows = {
-      {kNan, 2.0f, -3.0f},           {3.0f, -5.0f, kNan},          {kNan},  {-kInfinity, 1.0f},
+      {kNan, 2.0f, -3.0f},           {3.0f, -5.0f, kNan},          {kNan},  {-kInf, 1.0f},
       {0x1p-149f, kNan, -0x1p-148f}, {-0x1.fffffep127f, 0x1p100f}, {-0.0f}, {}};
   for (const CastFormats& formats : kCastFormats) {
     CastList list;
@@ -90,7 +87,7 @@ TEST_F(MultiCastTransposeKernel, KeepsNanOutOfTheLargestMagnitude) {
 TEST_F(MultiCastTransposeKernel, GivesTheRoundedReciprocalOfEveryScale) {
   CastList list;
   for (const float scale : {1.0f, 3.0f, 0.1f, 0x1p127f, 0x1.fffffep127f, 0x1p-126f, 0x1.8p-127f,
-                            0x1p-130f, -7.0f, 0.0f, -0.0f, kInfinity, kNan})
+                            0x1p-130f, -7.0f, 0.0f, -0.0f, kInf, kNan})
     list.push_back({.rows = 2, .columns = 1, .values = {1.0f, -0.0f}, .scale = scale});
   expect_equal(list, {});
 }
@@ -99,7 +96,7 @@ TEST_F(MultiCastTransposeKernel, RaisesTheLargestMagnitudeAndNeverLowersIt) {
   CastList list(4, random_cast_tensor(130, 144, DType::kBF16, 5));
   list[1].old_amax = 0x1p-20f;
   list[2].old_amax = 0x1p20f;
-  list[3].old_amax = kInfinity;
+  list[3].old_amax = kInf;
   expect_equal(list, {});
 }
 

@@ -8,6 +8,9 @@
 
 namespace moejit::testing {
 
+// Rows of each group in most tests of kernels that transpose.
+inline const std::vector<int32_t> kTransposeCounts{0, 1, 15, 16, 0, 17, 127, 128, 129, 300, 0};
+
 // Returns groups of so many rows that start at multiples of `alignment`, and whose columns, or
 // tiles of 128 rows, start at multiples of 128.
 inline reference::TransposeGroups groups_of(const std::vector<int32_t>& counts,

@@ -12,9 +12,8 @@
 
 namespace moejit::testing {
 
-// As many groups as most tests have, empty ones behind the others: the number of groups and the
-// columns make a kernel of their own.
-inline const std::vector<int32_t> kTransposeCounts{0, 1, 15, 16, 0, 17, 127, 128, 129, 300, 0};
+// Returns as many groups as most tests have, empty ones behind the others: the number of groups and
+// the columns make a kernel of their own.
 inline reference::TransposeGroups usual_groups_of(std::vector<int32_t> counts, int32_t alignment) {
   counts.resize(kTransposeCounts.size());
   return groups_of(counts, alignment);

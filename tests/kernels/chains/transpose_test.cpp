@@ -27,8 +27,6 @@ using reference::block_count;
 using reference::QuantizedRows;
 using reference::TransposeGroups;
 
-constexpr int64_t kGuard = 256;       // bytes around the output
-constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
 constexpr TransposeRule kRules[] = {TransposeRule::kIdeal, TransposeRule::kForkCompat};
 constexpr DType kFormats[] = {DType::kF8E4M3, DType::kF8E5M2};
 
@@ -89,7 +87,7 @@ class TransposeKernel : public Chains {
     const DeviceBuffer counts = input("counts", groups.counts);
     const DeviceBuffer offs = input("offs", groups.offs);
     const DeviceBuffer output_offs = input("output_offs", groups.output_offs);
-    const DeviceBuffer output = this->output<uint8_t>("t", 2 * kGuard + rows.cols * columns);
+    const DeviceBuffer output = this->output<uint8_t>("t", 2 * kGuardBytes + rows.cols * columns);
     const DeviceBuffer output_scale_inv =
         this->output<float>("t_scale_inv", block_count(rows.cols) * (columns / 128) + 8);
     const DeviceBuffer flushed = this->output<uint64_t>("flushed", 1);
@@ -104,7 +102,7 @@ class TransposeKernel : public Chains {
         .offs = offs.as<const int32_t>(),
         .output_offs =
             choice.shares_offs ? offs.as<const int32_t>() : output_offs.as<const int32_t>(),
-        .output = output.as<uint8_t>() + kGuard,
+        .output = output.as<uint8_t>() + kGuardBytes,
         .output_scale_inv = output_scale_inv.as<float>(),
         .flushed = choice.reports ? flushed.as<uint64_t>() : nullptr,
         .status = choice.reports ? status.as<uint32_t>() : nullptr,
@@ -114,16 +112,16 @@ class TransposeKernel : public Chains {
         {&q, &scale_inv, &row_tokens, &counts, &offs, &output_offs, &output, &output_scale_inv,
          &flushed, &status});
     const std::vector<uint8_t> all = output.download<uint8_t>();
-    EXPECT_TRUE(untouched_from(head(all, kGuard), 0));
-    EXPECT_TRUE(untouched_from(all, kGuard + rows.cols * columns));
+    EXPECT_TRUE(untouched_from(head(all, kGuardBytes), 0));
+    EXPECT_TRUE(untouched_from(all, kGuardBytes + rows.cols * columns));
     EXPECT_TRUE(untouched_from(output_scale_inv.download<float>(),
                                block_count(rows.cols) * (columns / 128)));
-    return {
-        .bytes = reference::from_column_blocks({all.begin() + kGuard, all.end() - kGuard}, columns),
-        .scale_inv =
-            head(output_scale_inv.download<float>(), block_count(rows.cols) * (columns / 128)),
-        .flushed = flushed.download<uint64_t>()[0],
-        .status = status.download<uint32_t>()[0]};
+    return {.bytes = reference::from_column_blocks(
+                {all.begin() + kGuardBytes, all.end() - kGuardBytes}, columns),
+            .scale_inv =
+                head(output_scale_inv.download<float>(), block_count(rows.cols) * (columns / 128)),
+            .flushed = flushed.download<uint64_t>()[0],
+            .status = status.download<uint32_t>()[0]};
   }
 };
 

@@ -7,7 +7,10 @@
 #include "runtime/reference/transpose.h"
 #include "runtime/reference/two_level.h"
 #include "templates/moejit_device/params/two_level_cast_params.h"
+#include "tests/kernels/chains/bf16_rows.h"
+#include "tests/kernels/chains/cast_cases.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/kernels/chains/special_values.h"
 
 #include <cmath>
 #include <limits>
@@ -23,36 +26,19 @@ using reference::TransposeGroups;
 using reference::TwoLevelBlocks;
 using reference::TwoLevelMatrix;
 
-constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
-constexpr uint16_t kNaN = 0x7fc0, kInfinity = 0x7f80;
-
-const std::vector<int32_t> kCounts{0, 1, 15, 16, 0, 17, 127, 128, 129, 33, 0};
-
 // Groups of so many rows that start at multiples of `alignment`.
-TransposeGroups groups_of(const std::vector<int32_t>& counts, int32_t alignment) {
+TransposeGroups groups_of_rows(const std::vector<int32_t>& counts, int32_t alignment) {
   TransposeGroups groups{.counts = counts, .offs = {0}, .output_offs = {}};
   for (const int32_t count : counts)
     groups.offs.push_back((groups.offs.back() + count + alignment - 1) / alignment * alignment);
   return groups;
 }
 
-// bf16 rows [rows, columns] of magnitudes 2^-spread to 1; some are zeros.
-std::vector<uint16_t> random_rows(int64_t rows, int64_t columns, int spread, uint64_t seed) {
-  const reference::RandomStream random(seed, 1);
-  std::vector<uint16_t> values(static_cast<size_t>(rows * columns));
-  for (int64_t i = 0; i < rows * columns; ++i)
-    values[static_cast<size_t>(i)] = bf16_from_float(static_cast<float>(
-        std::ldexp(random.normal(i), -static_cast<int>(random.below(~i, spread + 1)))));
-  for (int64_t row = 5; row < rows; row += 9)
-    std::fill_n(values.begin() + row * columns, columns, uint16_t{0});
-  return values;
-}
-
 // Values whose blocks of 16, by rows, by columns and in tiles, have each an amax at an edge of the
 // rule: zeros, subnormals, the ends of bf16, neighbors of 6 times a power of two, NaN, infinities.
-std::vector<uint16_t> edge_rows(int64_t rows, int64_t columns) {
-  std::vector<uint16_t> edges = {0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x0080, 0x7f7f,
-                                 0xff7f, 0x7f80, 0xff80, kNaN,   0xffff, 0x7f81};
+std::vector<uint16_t> rows_at_edges_of_two_levels(int64_t rows, int64_t columns) {
+  std::vector<uint16_t> edges = {0x0000, 0x8000, 0x0001, 0x8001,   0x007f, 0x0080, 0x7f7f,
+                                 0xff7f, 0x7f80, 0xff80, kBf16Nan, 0xffff, 0x7f81};
   for (int exponent = -133; exponent < 120; exponent += 2)
     for (const float step : {6.0f, 3.5f, 5.0f})
       for (const int offset : {-1, 0, 1})
@@ -240,19 +226,18 @@ class TwoLevelCastKernel : public Chains {
   }
 };
 
-constexpr CastResult kResults[] = {CastResult::kCodes, CastResult::kValues};
-
 TEST_F(TwoLevelCastKernel, EqualsTheReferenceForGroupsOfAnySize) {
-  const TransposeGroups groups = groups_of(kCounts, 16);
+  const TransposeGroups groups = groups_of_rows(kCastCounts, 16);
   for (const int64_t columns : {16, 48, 128, 144, 272})
-    for (const CastResult result : kResults) {
+    for (const CastResult result : kCastResults) {
       SCOPED_TRACE(columns);
-      Case of{.permuted = random_rows(groups.offs.back() + 48, columns, 20, 1), .groups = groups};
+      Case of{.permuted = random_bf16_rows(groups.offs.back() + 48, columns, 20, 1),
+              .groups = groups};
       // What lies in pad rows has no say.
       for (size_t e = 0; e < groups.counts.size(); ++e)
         for (int64_t i = (groups.offs[e] + groups.counts[e]) * columns;
              i < groups.offs[e + 1] * columns; ++i)
-          of.permuted[static_cast<size_t>(i)] = kInfinity;
+          of.permuted[static_cast<size_t>(i)] = kBf16Infinity;
       expect_equal(of, columns, {.result = result, .casts_rows = true});
       // Each width is another kernel: one orientation has one below 128 columns and one above.
       if (columns != 48 && columns != 272) continue;
@@ -266,11 +251,11 @@ TEST_F(TwoLevelCastKernel, FollowsTheRuleAtItsEdges) {
   const float largest = std::numeric_limits<float>::max();
   for (const float scale :
        {1.0f, 2688.0f / 6.0f, 0x1p-100f, 0x1p-126f, 0x1.8p64f, 0x1p120f, largest})
-    for (const CastResult result : kResults)
+    for (const CastResult result : kCastResults)
       for (const bool has_tiles : {false, true}) {
         SCOPED_TRACE(scale);
-        expect_equal({.permuted = edge_rows(64, 1152), .expert_scales = {scale}}, 1152,
-                     {.result = result, .has_tiles = has_tiles, .casts_rows = true});
+        expect_equal({.permuted = rows_at_edges_of_two_levels(64, 1152), .expert_scales = {scale}},
+                     1152, {.result = result, .has_tiles = has_tiles, .casts_rows = true});
       }
 }
 
@@ -282,17 +267,17 @@ TEST_F(TwoLevelCastKernel, TakesEveryLargestMagnitude) {
     for (size_t i = 0; i < values.size(); ++i)
       values[i] = static_cast<uint16_t>((edge - std::min<size_t>(edge, i * 7 % 0x400)) |
                                         (i % 3 == 0 ? 0x8000U : 0U));
-    values[33] = kNaN;
+    values[33] = kBf16Nan;
     SCOPED_TRACE(edge);
-    for (const CastResult result : kResults)
+    for (const CastResult result : kCastResults)
       expect_equal({.permuted = values}, 64, {.result = result, .casts_rows = true});
   }
 }
 
 TEST_F(TwoLevelCastKernel, CastsMatricesInTilesThatBothOrientationsShare) {
-  for (const CastResult result : kResults)
+  for (const CastResult result : kCastResults)
     for (const int64_t rows : {16, 48, 128}) {
-      const Case of{.permuted = random_rows(3 * rows, 144, 12, 3), .matrix_rows = rows};
+      const Case of{.permuted = random_bf16_rows(3 * rows, 144, 12, 3), .matrix_rows = rows};
       expect_equal(of, 144, {.result = result, .has_tiles = true, .casts_rows = true});
       expect_equal(
           of, 144,
@@ -302,18 +287,18 @@ TEST_F(TwoLevelCastKernel, CastsMatricesInTilesThatBothOrientationsShare) {
 
 TEST_F(TwoLevelCastKernel, CastsRowsOfTokensBelowOneScale) {
   for (const int64_t rows : {1, 15, 16, 17, 127, 128, 129})
-    expect_equal({.permuted = random_rows(rows, 160, 12, 4)}, 160,
+    expect_equal({.permuted = random_bf16_rows(rows, 160, 12, 4)}, 160,
                  {.casts_rows = true, .casts_columns = false});
 }
 
 TEST_F(TwoLevelCastKernel, GathersTheRowsOfTokens) {
-  const TransposeGroups groups = groups_of(kCounts, 64);
+  const TransposeGroups groups = groups_of_rows(kCastCounts, 64);
   for (const RowSource source : {RowSource::kGathered, RowSource::kGatheredAll})
     for (const int64_t columns : {160, 672}) {  // one band of columns, and two
       SCOPED_TRACE(columns);
       const int64_t rows = groups.offs.back() + 64;
       Case of{.permuted = std::vector<uint16_t>(static_cast<size_t>(rows * columns)),
-              .input = random_rows(50, columns, 12, 5),
+              .input = random_bf16_rows(50, columns, 12, 5),
               .row_tokens = std::vector<int32_t>(static_cast<size_t>(rows), 0x7fffffff),
               .groups = groups};
       const reference::RandomStream random(7, 2);
@@ -333,13 +318,14 @@ TEST_F(TwoLevelCastKernel, GathersTheRowsOfTokens) {
 TEST_F(TwoLevelCastKernel, TakesMoreGroupsThanAWarpHasLanes) {
   std::vector<int32_t> counts(70, 1);
   for (size_t e = 0; e < counts.size(); e += 3) counts[e] = e % 2 == 0 ? 0 : 40;
-  const TransposeGroups groups = groups_of(counts, 16);
-  expect_equal({.permuted = random_rows(groups.offs.back(), 32, 4, 8), .groups = groups}, 32, {});
+  const TransposeGroups groups = groups_of_rows(counts, 16);
+  expect_equal({.permuted = random_bf16_rows(groups.offs.back(), 32, 4, 8), .groups = groups}, 32,
+               {});
 }
 
 TEST_F(TwoLevelCastKernel, DoesNotDependOnThreadsOrTheirOrder) {
-  const TransposeGroups groups = groups_of({129, 7}, 16);
-  const Case of{.permuted = random_rows(groups.offs.back(), 416, 6, 10), .groups = groups};
+  const TransposeGroups groups = groups_of_rows({129, 7}, 16);
+  const Case of{.permuted = random_bf16_rows(groups.offs.back(), 416, 6, 10), .groups = groups};
   for (const uint64_t seed : {1, 2})
     for (const int32_t threads : {32, 256}) {
       open(seed);

@@ -15,8 +15,6 @@ namespace {
 
 using compiler::RowChainSpec;
 
-constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
-
 std::vector<uint8_t> random_bytes(int64_t count, uint64_t seed) {
   const reference::RandomStream random(seed, 1);
   std::vector<uint8_t> bytes(static_cast<size_t>(count));

@@ -12,8 +12,6 @@ namespace {
 
 using reference::TransposeGroups;
 
-constexpr uint8_t kUntouched = 0xcd;  // what outputs start with
-
 class TwoLevelSwizzle : public Chains {
  protected:
   // Scales lie in any bytes, also those of pad rows, which have no say.

@@ -5,9 +5,9 @@
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "templates/moejit_device/params/unpermute_dprobs_params.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/kernels/chains/special_values.h"
 
 #include <cmath>
-#include <limits>
 
 namespace moejit::testing {
 namespace {
@@ -109,7 +109,6 @@ class UnpermuteDprobsKernel : public Chains {
 
   void expect_special_values_kept() {
     const reference::LayerShape shape{.top_k = 2, .hidden = 272};
-    constexpr float kInf = std::numeric_limits<float>::infinity();
     std::vector<float> blocks = random_blocks(32 * 4, 1);
     const float special[] = {NAN, kInf, -kInf, -0.0F, 0x1p-149F, 0x1.fffffep127F, 0.0F, 1.0F};
     for (size_t i = 0; i < 64; ++i) blocks[i] = special[i / 8 == i % 8 ? 7 : i % 8];

@@ -25,7 +25,7 @@ using compiler::TransformStage;
 using compiler::with_whole_rows;
 using reference::kRowEps;
 
-const std::vector<int32_t> kCounts{0, 1, 15, 16, 0, 17, 127, 128, 129, 0};
+const std::vector<int32_t> kWholeRowCounts{0, 1, 15, 16, 0, 17, 127, 128, 129, 0};
 
 // Rows as wide as a segment, less, more, as wide as several warps hold, and of a model.
 constexpr std::array<int64_t, 8> kWidths = {16, 112, 128, 512, 528, 1040, 2880, 7168};
@@ -191,7 +191,7 @@ class ScaledActivationKernel : public Chains {
   };
   static Rows random(int64_t intermediate, bool has_gate, uint64_t seed) {
     Rows rows{.intermediate = intermediate, .has_gate = has_gate};
-    for (const int32_t count : kCounts)
+    for (const int32_t count : kWholeRowCounts)
       rows.offs.push_back(rows.offs.back() + (count + 15) / 16 * 16);
     rows.h1 = reference::random_activations(rows.count(), rows.h1_columns(), seed);
     rows.dact = reference::random_activations(rows.count(), intermediate, seed + 1);
@@ -210,13 +210,13 @@ class ScaledActivationKernel : public Chains {
   Stored run_on(const Rows& rows, RowChainSpec spec, int64_t ctas) {
     const bool is_gradient = spec.transform == TransformStage::kActivationBackward;
     spec.columns = static_cast<int32_t>(rows.intermediate);
-    spec.local_experts = static_cast<int32_t>(kCounts.size());
+    spec.local_experts = static_cast<int32_t>(kWholeRowCounts.size());
     spec.epsilon = kRowEps;
     if (has_row_scale(spec)) spec = with_whole_rows(spec);
     const int64_t columns = is_gradient ? rows.h1_columns() : rows.intermediate;
     const DeviceBuffer h1 = input("h1", rows.h1), dact = input("dact", rows.dact);
     const DeviceBuffer probs = input("probs", rows.probs);
-    const DeviceBuffer counts = input("counts", kCounts), offs = input("offs", rows.offs);
+    const DeviceBuffer counts = input("counts", kWholeRowCounts), offs = input("offs", rows.offs);
     const DeviceBuffer out =
         output<uint8_t>("out", rows.count() * columns * (has_row_scale(spec) ? 1 : 2));
     const DeviceBuffer scale_inv = output<float>("scale_inv", rows.count());
@@ -246,8 +246,8 @@ class ScaledActivationKernel : public Chains {
     std::vector<uint16_t> values(static_cast<size_t>(count * columns));
     std::memcpy(values.data(), rounded.bytes.data(), 2 * values.size());
     auto wanted = reference::quantize_rows(values, count, columns);
-    for (size_t e = 0; e < kCounts.size(); ++e)
-      for (int64_t row = rows.offs[e] + kCounts[e]; row < rows.offs[e + 1]; ++row)
+    for (size_t e = 0; e < kWholeRowCounts.size(); ++e)
+      for (int64_t row = rows.offs[e] + kWholeRowCounts[e]; row < rows.offs[e + 1]; ++row)
         wanted.scale_inv[static_cast<size_t>(row)] = 0.0f;
     EXPECT_TRUE(matches(compare_e4m3({"q", columns}, head(got.bytes, count * columns), wanted.q)));
     EXPECT_TRUE(untouched_from(got.bytes, count * columns));

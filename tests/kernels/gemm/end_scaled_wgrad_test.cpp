@@ -22,9 +22,6 @@ using reference::Fp8Format;
 using reference::RandomStream;
 using reference::Route;
 
-constexpr GradientOutput kOutputs[] = {GradientOutput::kBf16, GradientOutput::kF32,
-                                       GradientOutput::kF32Add};
-
 class EndScaledWgrad : public WgradTest {
  protected:
   static Spec spec_of(GradientScales scales, GemmAccumulation accumulation, bool is_a_e5m2,
@@ -115,7 +112,7 @@ class EndScaledWgrad : public WgradTest {
 TEST_F(EndScaledWgrad, EqualsTheReferenceForEveryOutput) {
   const Route route = splits({0, 1, 130, 128, 0}, 128);
   for (const GradientScales scales : {GradientScales::kTensor, GradientScales::kRowColumn})
-    for (const GradientOutput output : kOutputs)
+    for (const GradientOutput output : kGradientOutputs)
       expect_exact(spec_of(scales, GemmAccumulation::kFp32, false, output, 5, 144, 208), route);
 }
 

@@ -21,8 +21,6 @@ using reference::QuantizedWeights;
 using reference::RandomStream;
 using reference::Route;
 
-constexpr uint8_t kNaN = 0x7f;
-
 uint8_t small_integer(const RandomStream& random, uint64_t i) {
   return reference::encode_e4m3(static_cast<float>(random.below(i, 5) - 2));
 }
@@ -96,7 +94,7 @@ void poison_pad_rows(const Route& route, QuantizedRows& a) {
   const auto real = reference::real_rows(route);
   for (int64_t row = 0; row < a.rows; ++row) {
     if (real[row] != 0) continue;
-    std::fill_n(a.q.begin() + row * a.cols, a.cols, kNaN);
+    std::fill_n(a.q.begin() + row * a.cols, a.cols, kE4m3Nan);
     std::fill_n(a.scale_inv.begin() + row * block_count(a.cols), block_count(a.cols),
                 std::numeric_limits<float>::quiet_NaN());
   }

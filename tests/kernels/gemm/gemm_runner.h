@@ -11,6 +11,9 @@
 
 namespace moejit::testing {
 
+// The bits of a NaN in E4M3.
+inline constexpr uint8_t kE4m3Nan = 0x7f;
+
 // Whether kernels run on a GPU: the simulator gets smaller shapes and fewer repetitions.
 inline const bool kOnGpu = tested_target() == "cuda";
 template <typename Number>

@@ -14,9 +14,7 @@ using compiler::GradientScales;
 using reference::RandomStream;
 using reference::Route;
 
-constexpr GradientOutput kOutputs[] = {GradientOutput::kBf16, GradientOutput::kF32,
-                                       GradientOutput::kF32Add};
-constexpr uint16_t kNaN = 0x7fc1;
+constexpr uint16_t kNanWithPayload = 0x7fc1;
 
 class Bf16Wgrad : public WgradTest {
  protected:
@@ -30,7 +28,7 @@ class Bf16Wgrad : public WgradTest {
   template <typename Value>
   static std::vector<uint16_t> tokens(const Route& route, int64_t cols, const Value& value) {
     const auto rows = static_cast<size_t>(std::max<int64_t>(route.rows(), 1));
-    std::vector<uint16_t> all(rows * static_cast<size_t>(cols), kNaN);
+    std::vector<uint16_t> all(rows * static_cast<size_t>(cols), kNanWithPayload);
     for (size_t e = 0; e < route.counts.size(); ++e) {
       const int64_t first = route.offs[e], count = route.counts[e];
       for (int64_t row = first; row < first + (count + 63) / 64 * 64; ++row)
@@ -65,21 +63,21 @@ class Bf16Wgrad : public WgradTest {
 };
 
 TEST_F(Bf16Wgrad, EqualsTheReferenceForEveryOutput) {
-  for (const GradientOutput output : kOutputs)
+  for (const GradientOutput output : kGradientOutputs)
     for (const Spec& spec : with_clusters(problem(output, 5, 144, 208)))
       expect_exact(spec, splits({0, 1, 130, 128, 0}, 64));
 }
 
 TEST_F(Bf16Wgrad, EqualsTheReferenceForGroupsOfAnySize) {
   const Route route = splits({by_target(500, 4000), 0, 40, 127, 128}, 128);
-  for (const GradientOutput output : kOutputs)
+  for (const GradientOutput output : kGradientOutputs)
     for (const Spec& spec : with_clusters(problem(output, 5, 144, 208))) expect_exact(spec, route);
 }
 
 // Sizes around a step of the contraction, with rows between the groups that nobody owns.
 TEST_F(Bf16Wgrad, ReadsNoRowsBeyondAGroupsSteps) {
   const Route route = splits({0, 1, 63, 64, 65}, 192);
-  for (const GradientOutput output : kOutputs)
+  for (const GradientOutput output : kGradientOutputs)
     for (const Spec& spec : with_clusters(problem(output, 5, 328, 336))) expect_exact(spec, route);
 }
 
@@ -90,7 +88,7 @@ TEST_F(Bf16Wgrad, AddsInEachOfThePlannersWays) {
 }
 
 TEST_F(Bf16Wgrad, WritesZerosWhereNothingIsRoutedOrLeavesWhatWasThere) {
-  for (const GradientOutput output : kOutputs)
+  for (const GradientOutput output : kGradientOutputs)
     for (const Spec& spec : with_clusters(problem(output, 5, 144, 208)))
       expect_exact(spec, splits({0, 0, 0, 0, 0}, 64));
 }

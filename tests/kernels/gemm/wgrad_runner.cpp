@@ -80,7 +80,6 @@ void share_scales_in_tiles(QuantizedRows& matrix) {
 }
 
 void fill_pad_columns(const Route& route, QuantizedRows& matrix) {
-  constexpr uint8_t kNaN = 0x7f;
   const int64_t blocks = block_count(matrix.cols);
   for (size_t e = 0; e < route.counts.size(); ++e) {
     const int64_t end = route.offs[e] + route.counts[e];
@@ -88,7 +87,7 @@ void fill_pad_columns(const Route& route, QuantizedRows& matrix) {
     for (int64_t row = 0; row < matrix.rows; ++row) {
       uint8_t* q = &matrix.q[row * matrix.cols];
       std::fill(q + end, q + step_end, uint8_t{0});
-      std::fill(q + step_end, q + route.offs[e + 1], kNaN);
+      std::fill(q + step_end, q + route.offs[e + 1], kE4m3Nan);
       float* scales = &matrix.scale_inv[row * blocks];
       std::fill(scales + step_end / 128, scales + route.offs[e + 1] / 128,
                 std::numeric_limits<float>::quiet_NaN());

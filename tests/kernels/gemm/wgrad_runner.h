@@ -8,6 +8,11 @@
 
 namespace moejit::testing {
 
+// What is done with weight gradients.
+inline constexpr compiler::GradientOutput kGradientOutputs[] = {compiler::GradientOutput::kBf16,
+                                                                compiler::GradientOutput::kF32,
+                                                                compiler::GradientOutput::kF32Add};
+
 // A fixture that makes weight gradients with the kernel that the planner makes of a problem.
 class WgradTest : public GemmTest {
  protected:

@@ -12,8 +12,6 @@ using compiler::GradientScales;
 using reference::QuantizedRows;
 using reference::Route;
 
-constexpr GradientOutput kOutputs[] = {GradientOutput::kBf16, GradientOutput::kF32,
-                                       GradientOutput::kF32Add};
 constexpr GradientScales kScales[] = {GradientScales::kTile, GradientScales::kRow};
 // Tokens of a group to expect: the planner's three ways to add.
 constexpr int64_t kMeanColumns[] = {4096, 1024, 256};
@@ -24,7 +22,7 @@ class Wgrad : public WgradTest {
   template <typename Check>
   static void for_each_kind(const Check& check) {
     for (const GradientScales scales : kScales) {
-      for (const GradientOutput output : kOutputs) {
+      for (const GradientOutput output : kGradientOutputs) {
         for (const Spec& spec : with_clusters(problem(scales, output, 5, 144, 208))) {
           SCOPED_TRACE(to_string(spec));
           check(spec);
@@ -65,7 +63,7 @@ TEST_F(Wgrad, AddsInEachOfThePlannersWays) {
 
 TEST_F(Wgrad, EqualsTheReferenceWithNarrowTilesAlone) {
   for (const GradientScales scales : kScales) {
-    for (const GradientOutput output : kOutputs) {
+    for (const GradientOutput output : kGradientOutputs) {
       const Spec spec = problem(scales, output, 2, 72, 120);
       SCOPED_TRACE(to_string(spec));
       expect_exact(spec, splits({200, 65}, 128));
@@ -123,7 +121,8 @@ class WgradClusters : public Wgrad {
 
 TEST_F(WgradClusters, ThatRowTilesDoNotFillHaveTheSameBits) {
   for (const GradientScales scales : kScales)
-    for (const GradientOutput output : kOutputs) expect_same_bits(scales, output, kMeanColumns[0]);
+    for (const GradientOutput output : kGradientOutputs)
+      expect_same_bits(scales, output, kMeanColumns[0]);
 }
 
 TEST_F(WgradClusters, AddTheSameBitsInEachOfThePlannersWays) {
