@@ -14,21 +14,22 @@ namespace {
 using reference::LayerShape;
 using runtime::PreparedLayer;
 
-constexpr LayerShape kShape{.experts = 5,
-                            .top_k = 2,
-                            .hidden = 272,
-                            .intermediate = 144,
-                            .alignment = 128,
-                            .max_rows = 128 * 8};
-constexpr int64_t kTokens = 100;
+constexpr LayerShape kRecordedShape{.experts = 5,
+                                    .top_k = 2,
+                                    .hidden = 272,
+                                    .intermediate = 144,
+                                    .alignment = 128,
+                                    .max_rows = 128 * 8};
+constexpr int64_t kRecordedTokens = 100;
 
 class DriverRulesTest : public LayerOnStreamTest {
  protected:
   void SetUp() override {
     LayerOnStreamTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
-    ASSERT_NO_FATAL_FAILURE(make(kShape, {.max_tokens = kTokens, .keep_intermediates = false}));
-    const auto inputs = random_inputs(kShape, kTokens, 1);
+    ASSERT_NO_FATAL_FAILURE(
+        make(kRecordedShape, {.max_tokens = kRecordedTokens, .keep_intermediates = false}));
+    const auto inputs = random_inputs(kRecordedShape, kRecordedTokens, 1);
     ASSERT_TRUE(succeeded(layer_->set_weights(inputs)));
     ASSERT_TRUE(succeeded(layer_->run(inputs)));
     wanted_ = layer_->read<uint16_t>("y");
@@ -51,7 +52,8 @@ class DriverRulesTest : public LayerOnStreamTest {
   }
   void expect_result() {
     ASSERT_DRIVER(api_->stream_synchronize(stream_));
-    EXPECT_TRUE(matches(compare_bf16({"y", kShape.hidden}, layer_->read<uint16_t>("y"), wanted_)));
+    EXPECT_TRUE(
+        matches(compare_bf16({"y", kRecordedShape.hidden}, layer_->read<uint16_t>("y"), wanted_)));
   }
 
   std::vector<uint16_t> wanted_;

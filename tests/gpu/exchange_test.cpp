@@ -23,14 +23,14 @@ compiler::Exchange at_rank(compiler::Exchange exchange, int32_t rank) {
 }
 
 // The inputs of one rank in one epoch.
-struct RankInputs {
+struct RankTokens {
   int64_t tokens = 0;
   std::vector<uint16_t> x;   // [T, H]
   std::vector<int32_t> ids;  // [T, K]
   std::vector<float> probs;  // [T, K]
 };
 
-RankInputs random_rank(const compiler::Exchange& shape, int64_t tokens, uint64_t seed) {
+RankTokens random_rank(const compiler::Exchange& shape, int64_t tokens, uint64_t seed) {
   return {.tokens = tokens,
           .x = reference::random_activations(tokens, shape.columns, seed),
           .ids = reference::random_routing(tokens, shape.experts, shape.top_k, seed),
@@ -59,16 +59,16 @@ class Exchanges : public ::testing::Test {
 
   int32_t rank_experts() const { return static_cast<int32_t>(shape_.experts / shape_.ranks); }
   int32_t rank_of(int32_t id) const { return id < 0 ? -1 : id / rank_experts(); }
-  bool has_expert(const RankInputs& source, int64_t token, int32_t rank) const {
+  bool has_expert(const RankTokens& source, int64_t token, int32_t rank) const {
     for (int32_t k = 0; k < shape_.top_k; ++k)
       if (rank_of(source.ids[static_cast<size_t>(token * shape_.top_k + k)]) == rank) return true;
     return false;
   }
 
-  void dispatch(const std::vector<RankInputs>& inputs) {
+  void dispatch(const std::vector<RankTokens>& inputs) {
     for (size_t r = 0; r < each_.size(); ++r) {
       ExchangedRank& rank = *each_[r];
-      const RankInputs& own = inputs[r];
+      const RankTokens& own = inputs[r];
       rank.set("input", own.x);
       if (shape_.topk_ids == DType::kI64)
         rank.set("topk_ids", std::vector<int64_t>(own.ids.begin(), own.ids.end()));
@@ -82,7 +82,7 @@ class Exchanges : public ::testing::Test {
     ASSERT_TRUE(succeeded(ranks_->synchronize()));
   }
 
-  void expect_arrived(const std::vector<RankInputs>& inputs) {
+  void expect_arrived(const std::vector<RankTokens>& inputs) {
     for (int32_t r = 0; r < shape_.ranks; ++r) {
       const auto slot_ids = each_[static_cast<size_t>(r)]->get<int32_t>("slot_ids");
       const auto slot_probs = each_[static_cast<size_t>(r)]->get<float>("slot_probs");
@@ -91,14 +91,14 @@ class Exchanges : public ::testing::Test {
                               ? each_[static_cast<size_t>(r)]->get<float>("slot_scales")
                               : std::vector<float>();
       for (int32_t source = 0; source < shape_.ranks; ++source) {
-        const RankInputs& from = inputs[static_cast<size_t>(source)];
+        const RankTokens& from = inputs[static_cast<size_t>(source)];
         expect_choices(from, source, r, slot_ids, slot_probs);
         expect_rows(from, source, r, slots, scales);
       }
     }
   }
 
-  void expect_choices(const RankInputs& from, int32_t source, int32_t rank,
+  void expect_choices(const RankTokens& from, int32_t source, int32_t rank,
                       const std::vector<int32_t>& slot_ids, const std::vector<float>& slot_probs) {
     int64_t wrong = 0;
     for (int64_t token = 0; token < shape_.max_tokens; ++token)
@@ -114,7 +114,7 @@ class Exchanges : public ::testing::Test {
     EXPECT_EQ(wrong, 0) << "choices of rank " << source << " at rank " << rank;
   }
 
-  void expect_rows(const RankInputs& from, int32_t source, int32_t rank,
+  void expect_rows(const RankTokens& from, int32_t source, int32_t rank,
                    const std::vector<uint8_t>& slots, const std::vector<float>& scales) {
     const int64_t columns = shape_.columns, blocks = (columns + 127) / 128;
     const bool is_fp8 = shape_.format == DType::kF8E4M3;
@@ -142,7 +142,7 @@ class Exchanges : public ::testing::Test {
     if (IsSkipped() || HasFatalFailure()) return;
     const RandomStream random(seed, 3);
     for (int32_t epoch = 0; epoch < epochs; ++epoch) {
-      std::vector<RankInputs> inputs;
+      std::vector<RankTokens> inputs;
       for (int32_t rank = 0; rank < shape.ranks; ++rank) {
         const auto draw = static_cast<uint64_t>(epoch * shape.ranks + rank);
         const int64_t tokens = random.below(2 * draw, 4) == 0

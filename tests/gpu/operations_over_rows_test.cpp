@@ -19,7 +19,7 @@ namespace {
 
 using reference::bf16_from_float;
 
-constexpr int64_t kExperts = 4;
+constexpr int64_t kGroups = 4;
 
 // Four groups, one of them empty, with pad rows between them: 96 rows in memory for 110.
 struct Groups {
@@ -31,8 +31,8 @@ struct Groups {
     route.row_map.assign(66, -1);
   }
   void give_to(COperation& operation) const {
-    operation.give("counts", {kExperts}, route.counts);
-    operation.give("offs", {kExperts + 1}, route.offs);
+    operation.give("counts", {kGroups}, route.counts);
+    operation.give("offs", {kGroups + 1}, route.offs);
   }
   template <typename Element>
   std::vector<Element> rows_of(std::vector<Element> values, int64_t columns) const {
@@ -41,7 +41,7 @@ struct Groups {
   }
   reference::Route route;
 };
-constexpr int64_t kRows = 110;
+constexpr int64_t kGroupRows = 110;
 
 // Whole numbers from -2 to 2.
 std::vector<uint16_t> small_numbers(int64_t count, uint64_t seed) {
@@ -61,19 +61,19 @@ std::vector<uint16_t> bf16_of(const std::vector<float>& values) {
 
 // relu(up)^2 needs no function that hardware approximates.
 constexpr const char kSwiglu[] = "swiglu", kRelu[] = "relu_squared";
-constexpr int64_t kColumns = 128;
+constexpr int64_t kActivationColumns = 128;
 
 class OperationOverRows : public COperationTest {
  protected:
   void give_inputs(COperation& operation) const {
-    operation.give("input", {kRows, kColumns}, h1_);
-    operation.give("probs", {kRows}, probs_);
+    operation.give("input", {kGroupRows, kActivationColumns}, h1_);
+    operation.give("probs", {kGroupRows}, probs_);
     groups_.give_to(operation);
   }
   const Groups groups_;
-  const std::vector<uint16_t> h1_ = small_numbers(kRows * kColumns, 1);
-  const std::vector<uint16_t> dact_ = small_numbers(kRows * kColumns, 2);
-  const std::vector<float> probs_ = std::vector<float>(kRows, 0.125F);
+  const std::vector<uint16_t> h1_ = small_numbers(kGroupRows * kActivationColumns, 1);
+  const std::vector<uint16_t> dact_ = small_numbers(kGroupRows * kActivationColumns, 2);
+  const std::vector<float> probs_ = std::vector<float>(kGroupRows, 0.125F);
 };
 
 TEST_F(OperationOverRows, ActivatesAndQuantizes) {
@@ -81,24 +81,28 @@ TEST_F(OperationOverRows, ActivatesAndQuantizes) {
   COperation fp8(example_operation("activation_quantize", kSwiglu, kRelu));
   give_inputs(bf16);
   give_inputs(fp8);
-  bf16.want("output", {kRows, kColumns});
-  fp8.want("output", {kRows, kColumns});
-  fp8.want("output_scale_inv", {kRows, 1});
+  bf16.want("output", {kGroupRows, kActivationColumns});
+  fp8.want("output", {kGroupRows, kActivationColumns});
+  fp8.want("output_scale_inv", {kGroupRows, 1});
   ASSERT_TRUE(is_ok(bf16.run()));
   ASSERT_TRUE(is_ok(fp8.run()));
   const auto relu = reference::relu_squared_activation();
-  const auto wanted = reference::activation_quantize(h1_, probs_, groups_.route, kColumns, 1, relu);
-  EXPECT_TRUE(matches(compare_e4m3(
-      {"output", kColumns}, groups_.rows_of(fp8.read<uint8_t>("output"), kColumns), wanted.q)));
+  const auto wanted =
+      reference::activation_quantize(h1_, probs_, groups_.route, kActivationColumns, 1, relu);
+  EXPECT_TRUE(matches(compare_e4m3({"output", kActivationColumns},
+                                   groups_.rows_of(fp8.read<uint8_t>("output"), kActivationColumns),
+                                   wanted.q)));
   EXPECT_TRUE(matches(compare_f32({"output_scale_inv"},
                                   groups_.rows_of(fp8.read<float>("output_scale_inv"), 1),
                                   wanted.scale_inv)));
-  auto values = bf16_of(reference::activate(h1_, probs_, groups_.route.rows(), kColumns, relu));
+  auto values =
+      bf16_of(reference::activate(h1_, probs_, groups_.route.rows(), kActivationColumns, relu));
   const auto real = reference::real_rows(groups_.route);
   for (std::size_t i = 0; i < values.size(); ++i)
-    if (real[i / kColumns] == 0) values[i] = 0;
-  EXPECT_TRUE(matches(compare_bf16(
-      {"output", kColumns}, groups_.rows_of(bf16.read<uint16_t>("output"), kColumns), values)));
+    if (real[i / kActivationColumns] == 0) values[i] = 0;
+  EXPECT_TRUE(matches(
+      compare_bf16({"output", kActivationColumns},
+                   groups_.rows_of(bf16.read<uint16_t>("output"), kActivationColumns), values)));
 }
 
 TEST_F(OperationOverRows, MakesTheGradientsOfAnActivation) {
@@ -106,27 +110,28 @@ TEST_F(OperationOverRows, MakesTheGradientsOfAnActivation) {
   COperation fp8(example_operation("activation_backward_quantize", kSwiglu, kRelu));
   for (COperation* operation : {&bf16, &fp8}) {
     give_inputs(*operation);
-    operation->give("gradient", {kRows, kColumns}, dact_);
-    operation->want("output", {kRows, kColumns});
-    operation->want("output_dprobs", {kRows, 1});
+    operation->give("gradient", {kGroupRows, kActivationColumns}, dact_);
+    operation->want("output", {kGroupRows, kActivationColumns});
+    operation->want("output_dprobs", {kGroupRows, 1});
   }
-  fp8.want("output_scale_inv", {kRows, 1});
+  fp8.want("output_scale_inv", {kGroupRows, 1});
   ASSERT_TRUE(is_ok(bf16.run()));
   ASSERT_TRUE(is_ok(fp8.run()));
   const auto relu = reference::relu_squared_activation();
-  const auto wanted =
-      reference::activation_backward_quantize(h1_, dact_, probs_, groups_.route, kColumns, 1, relu);
-  EXPECT_TRUE(matches(compare_e4m3(
-      {"output", kColumns}, groups_.rows_of(fp8.read<uint8_t>("output"), kColumns), wanted.q)));
+  const auto wanted = reference::activation_backward_quantize(h1_, dact_, probs_, groups_.route,
+                                                              kActivationColumns, 1, relu);
+  EXPECT_TRUE(matches(compare_e4m3({"output", kActivationColumns},
+                                   groups_.rows_of(fp8.read<uint8_t>("output"), kActivationColumns),
+                                   wanted.q)));
   EXPECT_TRUE(matches(compare_f32({"output_scale_inv"},
                                   groups_.rows_of(fp8.read<float>("output_scale_inv"), 1),
                                   wanted.scale_inv)));
-  auto exact =
-      reference::activation_backward(h1_, dact_, probs_, groups_.route.rows(), kColumns, relu);
-  clear_pad_rows(exact, groups_.route, kColumns);
-  EXPECT_TRUE(matches(compare_bf16({"output", kColumns},
-                                   groups_.rows_of(bf16.read<uint16_t>("output"), kColumns),
-                                   bf16_of(exact.up))));
+  auto exact = reference::activation_backward(h1_, dact_, probs_, groups_.route.rows(),
+                                              kActivationColumns, relu);
+  clear_pad_rows(exact, groups_.route, kActivationColumns);
+  EXPECT_TRUE(matches(compare_bf16(
+      {"output", kActivationColumns},
+      groups_.rows_of(bf16.read<uint16_t>("output"), kActivationColumns), bf16_of(exact.up))));
   const std::vector<float> dprobs(wanted.dprobs_blocks.begin(), wanted.dprobs_blocks.end());
   for (const COperation* operation : {&bf16, &fp8})
     EXPECT_TRUE(matches(compare_f32(
@@ -137,13 +142,13 @@ TEST_F(OperationOverRows, MakesTheGradientsOfAnActivation) {
 TEST_F(OperationOverRows, TransposesWithScales) {
   constexpr int64_t kWidth = 256, kOutput = 512;
   COperation operation(example_operation("transpose"));
-  const auto input =
-      reference::quantize_1x128(reference::random_activations(kRows, kWidth, 3), kRows, kWidth);
+  const auto input = reference::quantize_1x128(reference::random_activations(kGroupRows, kWidth, 3),
+                                               kGroupRows, kWidth);
   const std::vector<int32_t> starts = {0, 128, 128, 256, 384};
-  operation.give("input", {kRows, kWidth}, input.q);
-  operation.give("input_scale_inv", {kRows, 2}, input.scale_inv);
+  operation.give("input", {kGroupRows, kWidth}, input.q);
+  operation.give("input_scale_inv", {kGroupRows, 2}, input.scale_inv);
   groups_.give_to(operation);
-  operation.give("output_offs", {kExperts + 1}, starts);
+  operation.give("output_offs", {kGroups + 1}, starts);
   operation.give("output", {kOutput / 128, kWidth, 128},
                  std::vector<uint8_t>(kOutput * kWidth, 0x55));
   operation.want("output_scale_inv", {2, kOutput / 128});
@@ -160,18 +165,18 @@ TEST_F(OperationOverRows, TransposesWithScales) {
 
 TEST_F(OperationOverRows, MultipliesWithTheMatrixOfEachGroup) {
   constexpr int64_t kK = 256, kN = 256;
-  const auto a = reference::quantize_1x128(small_numbers(kRows * kK, 4), kRows, kK);
+  const auto a = reference::quantize_1x128(small_numbers(kGroupRows * kK, 4), kGroupRows, kK);
   const auto first_of_a = reference::quantize_1x128(small_numbers(groups_.route.rows() * kK, 4),
                                                     groups_.route.rows(), kK);
   const auto b =
-      reference::quantize_128x128(small_numbers(kExperts * kN * kK, 5), kExperts, kN, kK, 1);
+      reference::quantize_128x128(small_numbers(kGroups * kN * kK, 5), kGroups, kN, kK, 1);
   COperation operation(example_operation("grouped_gemm"));
-  operation.give("a", {kRows, kK}, a.q);
-  operation.give("a_scale_inv", {kRows, 2}, a.scale_inv);
-  operation.give("b", {kExperts, kN, kK}, b.q);
-  operation.give("b_scale_inv", {kExperts, 2, 2}, b.scale_inv);
+  operation.give("a", {kGroupRows, kK}, a.q);
+  operation.give("a_scale_inv", {kGroupRows, 2}, a.scale_inv);
+  operation.give("b", {kGroups, kN, kK}, b.q);
+  operation.give("b_scale_inv", {kGroups, 2, 2}, b.scale_inv);
   groups_.give_to(operation);
-  operation.want("d", {kRows, kN});
+  operation.want("d", {kGroupRows, kN});
   ASSERT_TRUE(is_ok(operation.run()));
   EXPECT_TRUE(matches(compare_bf16({"d", kN}, groups_.rows_of(operation.read<uint16_t>("d"), kN),
                                    reference::grouped_gemm(first_of_a, b, groups_.route))));
@@ -179,12 +184,12 @@ TEST_F(OperationOverRows, MultipliesWithTheMatrixOfEachGroup) {
 
 TEST_F(OperationOverRows, MultipliesInBf16) {
   constexpr int64_t kK = 256, kN = 256;
-  const auto a = small_numbers(kRows * kK, 6), b = small_numbers(kExperts * kN * kK, 7);
+  const auto a = small_numbers(kGroupRows * kK, 6), b = small_numbers(kGroups * kN * kK, 7);
   COperation operation(example_operation("grouped_gemm", "row_block", "none"));
-  operation.give("a", {kRows, kK}, a);
-  operation.give("b", {kExperts, kN, kK}, b);
+  operation.give("a", {kGroupRows, kK}, a);
+  operation.give("b", {kGroups, kN, kK}, b);
   groups_.give_to(operation);
-  operation.want("d", {kRows, kN});
+  operation.want("d", {kGroupRows, kN});
   ASSERT_TRUE(is_ok(operation.run()));
   const auto wanted =
       reference::bf16_grouped_gemm(a, {.values = b, .columns = kN, .depth = kK}, groups_.route);
@@ -193,28 +198,28 @@ TEST_F(OperationOverRows, MultipliesInBf16) {
 }
 
 TEST_F(OperationOverRows, MultipliesOverTheTokensOfEachGroup) {
-  constexpr int64_t kA = 256, kB = 128, kTokens = 384;
+  constexpr int64_t kA = 256, kB = 128, kGroupColumns = 384;
   const Groups groups(128);
   COperation operation(example_operation("contraction_grouped_gemm"));
   // Columns that belong to no token are zeros.
   const auto operand = [&](int64_t rows, uint64_t seed) {
-    auto values = small_numbers(rows * kTokens, seed);
+    auto values = small_numbers(rows * kGroupColumns, seed);
     const auto real = reference::real_rows(groups.route);
     for (std::size_t i = 0; i < values.size(); ++i)
-      if (real[i % kTokens] == 0) values[i] = 0;
-    reference::QuantizedRows tiles{.rows = rows, .cols = kTokens, .q = {}, .scale_inv = {}};
+      if (real[i % kGroupColumns] == 0) values[i] = 0;
+    reference::QuantizedRows tiles{.rows = rows, .cols = kGroupColumns, .q = {}, .scale_inv = {}};
     for (const uint16_t value : values)
       tiles.q.push_back(reference::encode_e4m3(reference::float_from_bf16(value)));
     tiles.scale_inv.assign(static_cast<std::size_t>(rows * 3), 0.25F);
     return tiles;
   };
   const auto a = operand(kA, 8), b = operand(kB, 9);
-  operation.give("a", {3, kA, 128}, reference::to_column_blocks(a.q, kTokens));
-  operation.give("b", {3, kB, 128}, reference::to_column_blocks(b.q, kTokens));
+  operation.give("a", {3, kA, 128}, reference::to_column_blocks(a.q, kGroupColumns));
+  operation.give("b", {3, kB, 128}, reference::to_column_blocks(b.q, kGroupColumns));
   operation.give("a_scale_inv", {2, 3}, std::vector<float>(6, 0.25F));
   operation.give("b_scale_inv", {1, 3}, std::vector<float>(3, 0.25F));
   groups.give_to(operation);
-  operation.want("d", {kExperts, kA, kB});
+  operation.want("d", {kGroups, kA, kB});
   ASSERT_TRUE(is_ok(operation.run()));
   EXPECT_TRUE(matches(compare_f32({"d", kB}, operation.read<float>("d"),
                                   reference::weight_gradient(a, b, groups.route))));
@@ -227,11 +232,11 @@ TEST_F(OperationOverRows, GivesZerosWithoutTokens) {
   operation.want("b", {0, 128, 128});
   operation.want("a_scale_inv", {2, 0});
   operation.want("b_scale_inv", {1, 0});
-  operation.give("counts", {kExperts}, std::vector<int32_t>(kExperts, 0));
-  operation.give("offs", {kExperts + 1}, std::vector<int32_t>(kExperts + 1, 0));
-  operation.want("d", {kExperts, 256, 128});
+  operation.give("counts", {kGroups}, std::vector<int32_t>(kGroups, 0));
+  operation.give("offs", {kGroups + 1}, std::vector<int32_t>(kGroups + 1, 0));
+  operation.want("d", {kGroups, 256, 128});
   ASSERT_TRUE(is_ok(operation.run()));
-  EXPECT_EQ(operation.read<float>("d"), std::vector<float>(kExperts * 256 * 128, 0.0F));
+  EXPECT_EQ(operation.read<float>("d"), std::vector<float>(kGroups * 256 * 128, 0.0F));
 }
 
 using OperationOverLists = COperationTest;

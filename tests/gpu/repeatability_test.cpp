@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same bits from run to run, and for a token whatever else is in its batch.
 #include "runtime/reference/random_inputs.h"
+#include "tests/gpu/small_shape.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
 
@@ -11,18 +12,13 @@ namespace moejit::testing {
 namespace {
 
 using reference::LayerInputs;
-using reference::LayerShape;
-
-constexpr LayerShape kShape{
-    .experts = 4, .top_k = 2, .hidden = 144, .intermediate = 128, .alignment = 16, .max_rows = 512};
-constexpr int64_t kTokens = 40;
 
 class RepeatabilityTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (test_device().device == nullptr) GTEST_SKIP() << test_device().reason;
-    inputs_ = random_inputs(kShape, kTokens, 3);
-    auto layer = TestLayer::create(kShape, {.max_tokens = 192, .keep_intermediates = false});
+    inputs_ = random_inputs(kSmallShape, kTokensOfSmallCall, 3);
+    auto layer = TestLayer::create(kSmallShape, {.max_tokens = 192, .keep_intermediates = false});
     ASSERT_TRUE(succeeded(layer));
     layer_ = std::move(*layer);
     ASSERT_TRUE(succeeded(layer_->set_weights(inputs_)));
@@ -32,8 +28,8 @@ class RepeatabilityTest : public ::testing::Test {
     return layer_->read<uint16_t>("y");
   }
   static std::vector<uint16_t> row(const std::vector<uint16_t>& y, int64_t token) {
-    const auto begin = y.begin() + token * kShape.hidden;
-    return {begin, begin + kShape.hidden};
+    const auto begin = y.begin() + token * kSmallShape.hidden;
+    return {begin, begin + kSmallShape.hidden};
   }
   // The tokens [first, first + count) as a batch of their own.
   LayerInputs part(int64_t first, int64_t count) const {
@@ -43,9 +39,9 @@ class RepeatabilityTest : public ::testing::Test {
       return values;
     };
     return {.tokens = count,
-            .x = cut(inputs_.x, kShape.hidden),
-            .topk_ids = cut(inputs_.topk_ids, kShape.top_k),
-            .topk_probs = cut(inputs_.topk_probs, kShape.top_k)};
+            .x = cut(inputs_.x, kSmallShape.hidden),
+            .topk_ids = cut(inputs_.topk_ids, kSmallShape.top_k),
+            .topk_probs = cut(inputs_.topk_probs, kSmallShape.top_k)};
   }
 
   LayerInputs inputs_;
@@ -54,34 +50,35 @@ class RepeatabilityTest : public ::testing::Test {
 
 TEST_F(RepeatabilityTest, TwoRunsGiveTheSameBits) {
   const auto first = y_of(inputs_);
-  EXPECT_TRUE(matches(compare_bf16({"y", kShape.hidden}, y_of(inputs_), first)));
+  EXPECT_TRUE(matches(compare_bf16({"y", kSmallShape.hidden}, y_of(inputs_), first)));
 }
 
 TEST_F(RepeatabilityTest, AKernelForGemmAndActivationGivesTheBitsOfTwo) {
   const auto fused = y_of(inputs_);
   for (const bool keep_intermediates : {false, true}) {
     SCOPED_TRACE(keep_intermediates);
-    auto layer = TestLayer::create(kShape, {.max_tokens = 192,
-                                            .keep_intermediates = keep_intermediates,
-                                            .fuse_activation = keep_intermediates});
+    auto layer = TestLayer::create(kSmallShape, {.max_tokens = 192,
+                                                 .keep_intermediates = keep_intermediates,
+                                                 .fuse_activation = keep_intermediates});
     ASSERT_TRUE(succeeded(layer));
     layer_ = std::move(*layer);
     ASSERT_TRUE(succeeded(layer_->set_weights(inputs_)));
-    EXPECT_TRUE(matches(compare_bf16({"y", kShape.hidden}, y_of(inputs_), fused)));
+    EXPECT_TRUE(matches(compare_bf16({"y", kSmallShape.hidden}, y_of(inputs_), fused)));
   }
 }
 
 TEST_F(RepeatabilityTest, ATokenDoesNotSeeTheOthers) {
   const auto before = y_of(inputs_);
-  const LayerInputs other = random_inputs(kShape, kTokens, 4, {.unrouted_share = 0.0});
-  for (const int64_t token : {int64_t{0}, int64_t{17}, kTokens - 1}) {
+  const LayerInputs other =
+      random_inputs(kSmallShape, kTokensOfSmallCall, 4, {.unrouted_share = 0.0});
+  for (const int64_t token : {int64_t{0}, int64_t{17}, kTokensOfSmallCall - 1}) {
     LayerInputs mixed = other;
-    std::copy_n(inputs_.x.begin() + token * kShape.hidden, kShape.hidden,
-                mixed.x.begin() + token * kShape.hidden);
-    std::copy_n(inputs_.topk_ids.begin() + token * kShape.top_k, kShape.top_k,
-                mixed.topk_ids.begin() + token * kShape.top_k);
-    std::copy_n(inputs_.topk_probs.begin() + token * kShape.top_k, kShape.top_k,
-                mixed.topk_probs.begin() + token * kShape.top_k);
+    std::copy_n(inputs_.x.begin() + token * kSmallShape.hidden, kSmallShape.hidden,
+                mixed.x.begin() + token * kSmallShape.hidden);
+    std::copy_n(inputs_.topk_ids.begin() + token * kSmallShape.top_k, kSmallShape.top_k,
+                mixed.topk_ids.begin() + token * kSmallShape.top_k);
+    std::copy_n(inputs_.topk_probs.begin() + token * kSmallShape.top_k, kSmallShape.top_k,
+                mixed.topk_probs.begin() + token * kSmallShape.top_k);
     EXPECT_EQ(row(y_of(mixed), token), row(before, token)) << "token " << token;
   }
 }

@@ -14,7 +14,7 @@ namespace {
 
 using cli::LayerSession;
 
-constexpr int64_t kTokens = 100;
+constexpr int64_t kTokensOfEachGpu = 100;
 
 compiler::Layer layer() {
   return {.name = "several_gpus",
@@ -25,7 +25,7 @@ compiler::Layer layer() {
           .intermediate = 144,
           .recipe = compiler::Recipe::kFp8Flow,
           .splits_alignment = 128,
-          .max_tokens = kTokens,
+          .max_tokens = kTokensOfEachGpu,
           .max_permuted_rows = 128 * 8,
           .passes = {compiler::Pass::kForward, compiler::Pass::kBackward}};
 }
@@ -47,8 +47,8 @@ class SeveralGpusTest : public ::testing::Test {
       gpus_.back()->device = std::move(*device);
     }
     if (gpus_.size() < 2) GTEST_SKIP() << "wanted two GPUs or more, got " << gpus_.size();
-    cli::TensorMap inputs = cli::random_tokens(layer(), kTokens, 1);
-    inputs.merge(cli::random_gradient(layer(), kTokens, 1));
+    cli::TensorMap inputs = cli::random_tokens(layer(), kTokensOfEachGpu, 1);
+    inputs.merge(cli::random_gradient(layer(), kTokensOfEachGpu, 1));
     inputs.merge(cli::random_weights_of(layer(), layer().local_experts, 1));
     for (const auto& gpu : gpus_) {
       const auto plan = plan_layer(layer(), gpu->device->target(), {});

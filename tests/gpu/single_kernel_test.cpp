@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of a layer launched one at a time, as tools do that time them.
 #include "runtime/reference/random_inputs.h"
+#include "tests/gpu/small_shape.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
 
@@ -11,18 +12,13 @@ namespace {
 
 using compiler::Phase;
 using reference::LayerInputs;
-using reference::LayerShape;
-
-constexpr LayerShape kShape{
-    .experts = 4, .top_k = 2, .hidden = 144, .intermediate = 128, .alignment = 16, .max_rows = 512};
-constexpr int64_t kTokens = 40;
 
 class SingleKernelTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (test_device().device == nullptr) GTEST_SKIP() << test_device().reason;
     // Workspace is shared by tensors whose lifetimes are apart, as in a real call.
-    auto layer = TestLayer::create(kShape, {.max_tokens = 64, .keep_intermediates = false});
+    auto layer = TestLayer::create(kSmallShape, {.max_tokens = 64, .keep_intermediates = false});
     ASSERT_TRUE(succeeded(layer));
     layer_ = std::move(*layer);
   }
@@ -41,7 +37,7 @@ class SingleKernelTest : public ::testing::Test {
     return index;
   }
 
-  const LayerInputs inputs_ = random_inputs(kShape, kTokens, 3);
+  const LayerInputs inputs_ = random_inputs(kSmallShape, kTokensOfSmallCall, 3);
   std::unique_ptr<TestLayer> layer_;
 };
 
@@ -51,7 +47,7 @@ TEST_F(SingleKernelTest, InTheOrderOfThePlanGivesTheResultsOfTheCallsHoweverOfte
   const auto wanted_y = layer_->read<uint16_t>("y");
   const auto wanted_w1 = layer_->read<uint8_t>("w1_q");
 
-  auto fresh = TestLayer::create(kShape, {.max_tokens = 64, .keep_intermediates = false});
+  auto fresh = TestLayer::create(kSmallShape, {.max_tokens = 64, .keep_intermediates = false});
   ASSERT_TRUE(succeeded(fresh));
   layer_ = std::move(*fresh);
   ASSERT_TRUE(succeeded(layer_->upload_weights(inputs_)));
@@ -60,9 +56,10 @@ TEST_F(SingleKernelTest, InTheOrderOfThePlanGivesTheResultsOfTheCallsHoweverOfte
   for (std::size_t i = 0; i < layer_->plan().kernels.size(); ++i)
     for (int repeat = 0; repeat < 3; ++repeat) ASSERT_TRUE(succeeded(launch(i, layer_->tensors())));
   ASSERT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
-  EXPECT_TRUE(matches(compare_bf16({"y", kShape.hidden}, layer_->read<uint16_t>("y"), wanted_y)));
   EXPECT_TRUE(
-      matches(compare_e4m3({"w1_q", kShape.hidden}, layer_->read<uint8_t>("w1_q"), wanted_w1)));
+      matches(compare_bf16({"y", kSmallShape.hidden}, layer_->read<uint16_t>("y"), wanted_y)));
+  EXPECT_TRUE(matches(
+      compare_e4m3({"w1_q", kSmallShape.hidden}, layer_->read<uint8_t>("w1_q"), wanted_w1)));
   EXPECT_EQ(layer_->damage(), std::vector<std::string>{});
 }
 

@@ -13,7 +13,7 @@ namespace {
 using reference::LayerInputs;
 using reference::LayerShape;
 
-constexpr LayerShape kShape{
+constexpr LayerShape kUpdatedShape{
     .experts = 4, .top_k = 2, .hidden = 144, .intermediate = 128, .alignment = 16, .max_rows = 256};
 
 using Bytes = std::vector<std::byte>;
@@ -24,7 +24,7 @@ class SkipUpdateTest : public ::testing::TestWithParam<bool> {
   void SetUp() override {
     if (test_device().device == nullptr) GTEST_SKIP() << test_device().reason;
     auto layer = TestLayer::create(
-        kShape, {.max_tokens = 20, .keep_intermediates = false, .has_backward = GetParam()});
+        kUpdatedShape, {.max_tokens = 20, .keep_intermediates = false, .has_backward = GetParam()});
     ASSERT_TRUE(succeeded(layer));
     layer_ = std::move(*layer);
   }
@@ -34,7 +34,7 @@ class SkipUpdateTest : public ::testing::TestWithParam<bool> {
   }
   // All quantised weights, one after the other, of this seed's weights or of those before.
   Bytes update(uint64_t seed) {
-    EXPECT_TRUE(succeeded(layer_->set_weights(random_inputs(kShape, 1, seed))));
+    EXPECT_TRUE(succeeded(layer_->set_weights(random_inputs(kUpdatedShape, 1, seed))));
     Bytes all;
     for (const compiler::TensorPlan& tensor : layer_->plan().tensors) {
       if (tensor.role != compiler::TensorRole::kQuantized) continue;
@@ -76,13 +76,14 @@ TEST_P(SkipUpdateTest, IsCheckedWhereItIsGiven) {
 }
 
 TEST_P(SkipUpdateTest, IsOfNoOtherCall) {
-  const LayerInputs inputs = random_inputs(kShape, 5, 3);
+  const LayerInputs inputs = random_inputs(kUpdatedShape, 5, 3);
   update(4);
   ASSERT_TRUE(succeeded(layer_->run(inputs)));
   const auto wanted = layer_->read<uint16_t>("y");
   ASSERT_TRUE(succeeded(set_skip(1)));
   ASSERT_TRUE(succeeded(layer_->run(inputs)));
-  EXPECT_TRUE(matches(compare_bf16({"y", kShape.hidden}, layer_->read<uint16_t>("y"), wanted)));
+  EXPECT_TRUE(
+      matches(compare_bf16({"y", kUpdatedShape.hidden}, layer_->read<uint16_t>("y"), wanted)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, SkipUpdateTest, ::testing::Bool(), [](const auto& test) {
