@@ -36,7 +36,7 @@ TEST(SwigluBackward, IsTheDerivativeOfTheActivation) {
   for (const float gate : {-6.0F, -1.28125F, -0.5F, 0.0F, 0.25F, 1.0F, 3.5F, 9.0F}) {
     for (const float up : {-1.5F, 0.125F, 2.0F}) {
       const float prob = 0.75F, gradient = -0.625F;
-      SCOPED_TRACE(testing::Message() << "gate " << gate << ", up " << up);
+      SCOPED_TRACE(::testing::Message() << "gate " << gate << ", up " << up);
       const Gradients got = gradients_of(gate, up, prob, gradient);
       const double of_gate = slope([&](double h) { return activated(gate + h, up, prob); });
       const double of_up = slope([&](double h) { return activated(gate, up + h, prob); });

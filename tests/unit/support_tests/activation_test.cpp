@@ -2,20 +2,14 @@
 #include "runtime/reference/activation.h"
 
 #include "runtime/reference/number_formats.h"
+#include "tests/unit/support_tests/one_expert.h"
+#include "tests/unit/support_tests/special_floats.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
-#include <limits>
 
 namespace moejit::reference {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-Route one_expert(std::int32_t rows, std::int32_t pads = 0) {
-  return {.counts = {rows}, .offs = {0, rows + pads}};
-}
 
 float swiglu_of(float gate, float up, float prob) {
   const std::vector<std::uint16_t> h1{bf16_from_float(gate), bf16_from_float(up)};

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/reference/block_scale.h"
 
+#include "tests/unit/support_tests/special_floats.h"
+
 #include <cmath>
 #include <gtest/gtest.h>
-#include <limits>
 
 namespace moejit::reference {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 void expect_power_of_two(float amax, float eps, float scale, float scale_inv) {
   const BlockScale got = scale_from_amax(amax, {.eps = eps});

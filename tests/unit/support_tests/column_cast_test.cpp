@@ -2,6 +2,7 @@
 #include "runtime/reference/column_cast.h"
 
 #include "runtime/reference/number_formats.h"
+#include "tests/unit/support_tests/untouched_byte.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -9,8 +10,6 @@
 
 namespace moejit::reference {
 namespace {
-
-constexpr std::uint8_t kUntouched = 0xCD;
 
 TEST(QuantizeColumns, RestartsBlocksAtEveryGroupAndFillsThemUpWithZeros) {
   // Rows 0 to 129 and 144 to 145 of two columns.

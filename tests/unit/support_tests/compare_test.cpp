@@ -13,7 +13,7 @@ using Bytes = std::vector<std::uint8_t>;
 using Words = std::vector<std::uint16_t>;
 using Doubles = std::vector<double>;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNanOfDouble = std::numeric_limits<double>::quiet_NaN();
 
 TEST(Compare, EqualTensorsHaveNoMessage) {
   const Comparison result = compare_e4m3({"x_q", 2}, Bytes{1, 2, 3, 4}, Bytes{1, 2, 3, 4});
@@ -86,9 +86,9 @@ TEST(WithinBound, HoldsEachElementToItsOwnBound) {
 
 TEST(WithinBound, NanEqualsOnlyNanAndInfOnlyWhatIsOutOfRange) {
   const Doubles bound{1.0};
-  EXPECT_TRUE(compare_bf16_within({"h1"}, Words{0x7FFF}, Doubles{kNan}, bound).is_equal());
+  EXPECT_TRUE(compare_bf16_within({"h1"}, Words{0x7FFF}, Doubles{kNanOfDouble}, bound).is_equal());
   EXPECT_FALSE(compare_bf16_within({"h1"}, Words{0x7FFF}, Doubles{1.0}, bound).is_equal());
-  EXPECT_FALSE(compare_bf16_within({"h1"}, Words{0x3F80}, Doubles{kNan}, bound).is_equal());
+  EXPECT_FALSE(compare_bf16_within({"h1"}, Words{0x3F80}, Doubles{kNanOfDouble}, bound).is_equal());
   EXPECT_TRUE(compare_bf16_within({"h1"}, Words{0x7F80}, Doubles{1e39}, bound).is_equal());
   EXPECT_FALSE(compare_bf16_within({"h1"}, Words{0xFF80}, Doubles{1e39}, bound).is_equal());
   EXPECT_FALSE(compare_bf16_within({"h1"}, Words{0x7F80}, Doubles{1e38}, bound).is_equal());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/reference/delayed_scale.h"
 
+#include "tests/unit/support_tests/special_floats.h"
+
 #include <cfloat>
 #include <gtest/gtest.h>
 #include <limits>
@@ -8,8 +10,6 @@
 
 namespace moejit::reference {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // A column with this history, and the scale 2.
 ScaleState column(std::vector<float> history) {

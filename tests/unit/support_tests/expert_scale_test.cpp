@@ -2,15 +2,13 @@
 // The reference's scales of experts, by figures of the field and by hand.
 #include "runtime/reference/expert_scale.h"
 
+#include "tests/unit/support_tests/special_floats.h"
+
 #include <gtest/gtest.h>
-#include <limits>
 #include <vector>
 
 namespace moejit::reference {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(ExpertScale, IsTheRoundedQuotient) {
   struct Case {
@@ -30,7 +28,7 @@ TEST(ExpertScale, IsTheRoundedQuotient) {
 }
 
 TEST(ExpertScale, IsOneWithoutAFiniteMagnitude) {
-  for (const float amax : {0.0F, kInfinity, kNan}) {
+  for (const float amax : {0.0F, kInf, kNan}) {
     EXPECT_EQ(expert_scale(amax, Fp8Format::kE4m3).scale, 1.0F) << amax;
     EXPECT_EQ(expert_scale(amax, Fp8Format::kE5m2, true).scale_inv, 1.0F) << amax;
   }

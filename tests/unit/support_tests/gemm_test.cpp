@@ -3,6 +3,7 @@
 
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
+#include "tests/unit/support_tests/one_expert.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,11 +11,6 @@
 
 namespace moejit::reference {
 namespace {
-
-// One expert that owns `rows` rows, `pads` pad rows behind them.
-Route one_expert(std::int32_t rows, std::int32_t pads = 0) {
-  return {.counts = {rows}, .offs = {0, rows + pads}};
-}
 
 TEST(GroupedGemm, MultipliesByTheWeightsOfTheRowsExpert) {
   // Two experts with one output column each: 2 and -3. Rows: 1 (expert 0), 1.5 (expert 1).

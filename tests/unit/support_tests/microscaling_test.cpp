@@ -3,6 +3,7 @@
 #include "runtime/reference/microscaling.h"
 
 #include "runtime/reference/number_formats.h"
+#include "tests/unit/support_tests/special_floats.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -11,12 +12,10 @@
 namespace moejit::reference {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 TEST(E8m0, IsTheSmallestPowerThatKeepsAmaxInRange) {
   EXPECT_EQ(e8m0_from_amax(448.0F), 127);
   EXPECT_EQ(e8m0_from_amax(std::nextafter(448.0F, 0.0F)), 127);
-  EXPECT_EQ(e8m0_from_amax(std::nextafter(448.0F, kInfinity)), 128);
+  EXPECT_EQ(e8m0_from_amax(std::nextafter(448.0F, kInf)), 128);
   EXPECT_EQ(e8m0_from_amax(1.0F), 119);    // 256 <= 448 < 512
   EXPECT_EQ(e8m0_from_amax(480.0F), 128);  // a floor of the logarithm would give 127
   EXPECT_EQ(e8m0_from_amax(std::numeric_limits<float>::max()), 247);
@@ -27,7 +26,7 @@ TEST(E8m0, TakesTheEndsOfTheRange) {
   EXPECT_EQ(e8m0_from_amax(std::numeric_limits<float>::denorm_min()), 0);
   EXPECT_EQ(e8m0_from_amax(std::ldexp(448.0F, -127)), 0);
   EXPECT_EQ(e8m0_from_amax(std::nextafter(std::ldexp(448.0F, -127), 1.0F)), 1);
-  EXPECT_EQ(e8m0_from_amax(kInfinity), 254);
+  EXPECT_EQ(e8m0_from_amax(kInf), 254);
   EXPECT_EQ(e8m0_value(0), std::ldexp(1.0F, -127));
   EXPECT_EQ(e8m0_value(254), std::ldexp(1.0F, 127));
 }
@@ -62,12 +61,12 @@ TEST(MxRows, HaveAScaleFor32ColumnsAndZerosBehindTheLast) {
 TEST(MxColumns, RestartEvery32Rows) {
   std::vector<float> values(33 * 2, 1.0F);
   values[2 * 31] = 896.0F;  // row 31, column 0
-  values[2 * 32 + 1] = kInfinity;
+  values[2 * 32 + 1] = kInf;
   const MxMatrix matrix = quantize_mx_columns(bf16_of(values), 33, 2);
   EXPECT_EQ(matrix.scale, (std::vector<std::uint8_t>{128, 119, 119, 254}));
   const std::vector<std::uint16_t> recovered = mx_column_values(matrix);
   EXPECT_EQ(float_from_bf16(recovered[0]), 1.0F);
-  EXPECT_EQ(float_from_bf16(recovered[65]), kInfinity);
+  EXPECT_EQ(float_from_bf16(recovered[65]), kInf);
 }
 
 // Two groups of 3 and 130 rows of 48 columns: 1 and 2 tiles of rows by 1 of scales.

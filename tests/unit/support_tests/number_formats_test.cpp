@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/reference/number_formats.h"
 
+#include "tests/unit/support_tests/special_floats.h"
+
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
@@ -8,9 +10,6 @@
 
 namespace moejit::reference {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 float next_up(float value) { return std::nextafter(value, kInf); }
 float next_down(float value) { return std::nextafter(value, -kInf); }

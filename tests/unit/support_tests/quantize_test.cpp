@@ -3,16 +3,13 @@
 
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
+#include "tests/unit/support_tests/special_floats.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
-#include <limits>
 
 namespace moejit::reference {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<std::uint16_t> bf16_zeros(std::int64_t count) {
   return std::vector<std::uint16_t>(count, 0);

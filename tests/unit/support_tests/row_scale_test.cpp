@@ -2,17 +2,14 @@
 #include "runtime/reference/row_scale.h"
 
 #include "runtime/reference/number_formats.h"
+#include "tests/unit/support_tests/special_floats.h"
+#include "tests/unit/support_tests/untouched_byte.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
-#include <limits>
 
 namespace moejit::reference {
 namespace {
-
-constexpr std::uint8_t kUntouched = 0xCD;
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<std::uint16_t> bf16(const std::vector<float>& values) {
   return bf16_from_floats(values);
@@ -22,7 +19,7 @@ TEST(QuantizeRows, GivesEachRowTheScaleOfItsLargestMagnitude) {
   const QuantizedRows rows = quantize_rows(bf16({0.0F, 0.0F, -0.0F,       //
                                                  1.0F, -448.0F, 0.5F,     //
                                                  450.0F, 2.0F, 0.0F,      //
-                                                 kNaN, 0x1p-60F, 0.0F,    //
+                                                 kNan, 0x1p-60F, 0.0F,    //
                                                  -kInf, 3.0F, 1.0F,       //
                                                  0x1p-9F, -7.0F, 0.0F}),  //
                                            6, 3);
@@ -39,7 +36,7 @@ TEST(QuantizeRows, GivesEachRowTheScaleOfItsLargestMagnitude) {
 TEST(GroupColumnScales, CountRealRowsAlone) {
   const TransposeGroups groups{.counts = {2, 0, 1}, .offs = {0, 3, 3, 6}, .output_offs = {}};
   const auto values =
-      bf16({1.0F, 0.0F, 448.0F, kNaN, 1e30F, 1e30F, -2.0F, 449.0F, 1e30F, kInf, 1e30F, kInf});
+      bf16({1.0F, 0.0F, 448.0F, kNan, 1e30F, 1e30F, -2.0F, 449.0F, 1e30F, kInf, 1e30F, kInf});
   EXPECT_EQ(group_column_scales(values, 2, groups),
             (std::vector<float>{1.0F, 0x1p-48F, 0x1p-48F, 0x1p-48F, 0x1p-7F, 1.0F}));
 }
