@@ -101,7 +101,7 @@ TEST_F(CacheFolderTest, ServesReadersWhereItIsReadOnly) {
   std::filesystem::permissions(root(), std::filesystem::perms(0755));
 }
 
-class DefaultFolderTest : public testing::Test {
+class DefaultFolderTest : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const char* name : kNames)

@@ -13,8 +13,11 @@
 
 namespace moejit::cache {
 
+// The key of the entries that tests make.
+inline const Digest kKey = sha256("key");
+
 // A private folder, and a collector of warnings.
-class CacheTest : public testing::Test {
+class CacheTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string pattern = (std::filesystem::temp_directory_path() / "moejit-XXXXXX").string();

@@ -2,21 +2,20 @@
 #include "cache/entry.h"
 
 #include "compiler/support/checksum.h"
+#include "tests/unit/cache/cache_test.h"
 
 #include <gtest/gtest.h>
 
 namespace moejit::cache {
 namespace {
 
-const Digest kKey = sha256("key");
-
-std::vector<std::byte> bytes_of(std::string_view text) {
+std::vector<std::byte> bytes_of_text(std::string_view text) {
   const auto bytes = std::as_bytes(std::span(text));
   return {bytes.begin(), bytes.end()};
 }
 
 std::vector<std::byte> small_file() {
-  return encode_entry(kKey, R"({"entry":"f"})", bytes_of("machine code"));
+  return encode_entry(kKey, R"({"entry":"f"})", bytes_of_text("machine code"));
 }
 
 // Puts a right checksum on a file that was changed on purpose.
@@ -34,7 +33,7 @@ std::string problem_of(const std::vector<std::byte>& file) {
 TEST(Entry, IsReadBackAsItWasWritten) {
   const auto entry = decode_entry(small_file(), kKey);
   ASSERT_TRUE(entry);
-  EXPECT_EQ(*entry, (Entry{kKey, R"({"entry":"f"})", bytes_of("machine code")}));
+  EXPECT_EQ(*entry, (Entry{kKey, R"({"entry":"f"})", bytes_of_text("machine code")}));
 }
 
 TEST(Entry, MayBeEmpty) {
@@ -46,7 +45,7 @@ TEST(Entry, MayBeEmpty) {
 TEST(Entry, BeginsItsPayloadAt64Bytes) {
   const std::vector<std::byte> file = small_file();
   EXPECT_EQ(std::vector<std::byte>(file.begin() + 128, file.begin() + 140),
-            bytes_of("machine code"));
+            bytes_of_text("machine code"));
 }
 
 // Files of this format exist: the bytes must never change without a new version. The digest is of

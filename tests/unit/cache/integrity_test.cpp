@@ -10,8 +10,6 @@
 namespace moejit::cache {
 namespace {
 
-const Digest kKey = sha256("key");
-
 class IntegrityTest : public CacheTest {
  protected:
   void SetUp() override {

@@ -14,8 +14,6 @@
 namespace moejit::cache {
 namespace {
 
-const Digest kKey = sha256("key");
-
 void flip_byte(const std::filesystem::path& path, size_t offset) {
   auto file = read_file(path.string()).value();
   file.at(offset) ^= std::byte{0x10};

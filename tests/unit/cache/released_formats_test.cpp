@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 const fs::path kFormats = MOEJIT_SOURCE_DIR "/tests/fixtures/formats";
 
-class ReleasedFormats : public CacheTest, public testing::WithParamInterface<const char*> {
+class ReleasedFormats : public CacheTest, public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
     CacheTest::SetUp();
@@ -81,7 +81,7 @@ TEST_P(ReleasedFormats, OfAPackIsReadOrRefusedByItsVersion) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, ReleasedFormats, testing::Values("v1"));
+INSTANTIATE_TEST_SUITE_P(, ReleasedFormats, ::testing::Values("v1"));
 
 TEST(ReleasedFormatsOnDisk, AreAllTested) {
   for (const auto& entry : fs::directory_iterator(kFormats))

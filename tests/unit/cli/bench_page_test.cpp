@@ -5,6 +5,7 @@
 #include "cli/commands/bench_line.h"
 #include "compiler/support/file.h"
 #include "tests/support/matchers.h"
+#include "tests/unit/cli/two_kernel_bench.h"
 
 #include <gtest/gtest.h>
 #include <pugixml.hpp>
@@ -14,46 +15,11 @@ namespace {
 
 using compiler::LayerPlan;
 
-// Two kernels of a layer with one expert: the quantize kernel of w1 and the first GEMM.
-LayerPlan plan(const std::string& name = "made up") {
-  const compiler::Layer layer{.name = name,
-                              .experts = 1,
-                              .local_experts = 1,
-                              .top_k = 1,
-                              .hidden = 1024,
-                              .intermediate = 512,
-                              .recipe = compiler::Recipe::kFp8Flow,
-                              .splits_alignment = 128,
-                              .max_tokens = 1000,
-                              .max_permuted_rows = 1024,
-                              .fuse_activation = false};
-  LayerPlan plan = plan_layer(layer, {}, {.measure_gemms = true}).value();
-  std::erase_if(plan.kernels, [](const compiler::KernelPlan& kernel) {
-    return kernel.operation != "quantize_w1" && kernel.operation != "gemm_fc1";
-  });
-  return plan;
-}
-
-// The GEMM multiplies 1000 x 1024 x 1024 = 1 048 576 000 times; 100 SMs at their peak do that in
-// 2560 cycles: 2 us at 1280 MHz.
-BenchReport report() {
-  BenchReport report{.run = {.command_line = "moejit bench layer.json --report page.html",
-                             .date = "2026-11-21T12:00:00Z",
-                             .target = "cuda:sm_90a on NVIDIA H200",
-                             .gpu = "NVIDIA H200",
-                             .sm_count = 100,
-                             .settings = {.most_megahertz = 2000},
-                             .repeat = 20,
-                             .hot_seconds = 0.35},
-                     .rows = {.tokens = 1000, .routed = 1000, .padded = 1024, .routed_tokens = 990},
-                     .copy_bytes_per_second = 4e12};
-  report.times.cool = {{.microseconds = 10.0, .megahertz = 1900.0},
-                       {.microseconds = 4.0, .megahertz = 1280.0}};
-  report.times.hot = {{.microseconds = 8.0, .megahertz = 1800.0, .launches = 7, .seconds = 0.4},
-                      {.microseconds = 8.0, .megahertz = 640.0, .launches = 9, .seconds = 0.5}};
+BenchReport page_report() {
+  BenchReport report = two_kernel_report("moejit bench layer.json --report page.html");
+  report.run.settings = {.most_megahertz = 2000};
   report.times.hot[1].gpu = {
       .count = 30, .mean_watts = 650.0, .throttle_reasons = {"sw_power_cap"}};
-  report.forward = {.microseconds = 100.0, .megahertz = 1500.0};
   return report;
 }
 
@@ -90,9 +56,9 @@ struct Page {
 };
 
 TEST(BenchPage, HasTheNumbersOfTheJson) {
-  const LayerPlan made_up = plan();
-  const Page page(bench_report_html(made_up, report()));
-  const std::vector<BenchLine> lines = bench_lines(made_up, report());
+  const LayerPlan made_up = two_kernel_plan();
+  const Page page(bench_report_html(made_up, page_report()));
+  const std::vector<BenchLine> lines = bench_lines(made_up, page_report());
   const std::vector<double> gemm = page.numbers("(//tr[@class='line'])[2]//data", "value");
   EXPECT_EQ(gemm, (std::vector<double>{4.0, 1280.0, 8.0, 640.0, 650.0,
                                        static_cast<double>(lines[1].work.min_bytes),
@@ -109,7 +75,7 @@ TEST(BenchPage, HasTheNumbersOfTheJson) {
 }
 
 TEST(BenchPage, HasACellBelowEachHeading) {
-  const Page page(bench_report_html(plan(), report()));
+  const Page page(bench_report_html(two_kernel_plan(), page_report()));
   const size_t headings = page.texts("//table[@class='dense']/thead/tr/th").size();
   EXPECT_EQ(headings, 14u);
   EXPECT_EQ(page.texts("(//tr[@class='line'])[1]/td").size(), headings);
@@ -118,7 +84,7 @@ TEST(BenchPage, HasACellBelowEachHeading) {
 }
 
 TEST(BenchPage, DrawsBarsAsLongAsTheirShares) {
-  const Page page(bench_report_html(plan(), report()));
+  const Page page(bench_report_html(two_kernel_plan(), page_report()));
   const char* const bars =
       "(//svg)[1]/rect[contains(@class, 'tensor') and contains(@class, 'bar')]";
   const std::vector<double> begins = page.numbers(bars, "x"), widths = page.numbers(bars, "width");
@@ -129,7 +95,7 @@ TEST(BenchPage, DrawsBarsAsLongAsTheirShares) {
 }
 
 TEST(BenchPage, PutsKernelsThatMultiplyBelowTheCeilings) {
-  const Page page(bench_report_html(plan(), report()));
+  const Page page(bench_report_html(two_kernel_plan(), page_report()));
   EXPECT_EQ(page.texts("//svg[contains(@aria-label, 'Roofline')]/text[@class='code']"),
             std::vector<std::string>{"gemm_fc1"});
   // 2 x 4096 x 100 SMs x 2000 MHz.
@@ -141,12 +107,12 @@ TEST(BenchPage, PutsKernelsThatMultiplyBelowTheCeilings) {
 }
 
 TEST(BenchPage, TellsWhatIsUnknown) {
-  BenchReport unknown = report();
+  BenchReport unknown = page_report();
   unknown.run.settings = {};
   unknown.forward.reset();
   for (measure::CoolRun& run : unknown.times.cool) run.megahertz = 0.0;
   for (measure::HotRun& run : unknown.times.hot) run = {.microseconds = run.microseconds};
-  const Page page(bench_report_html(plan(), unknown));
+  const Page page(bench_report_html(two_kernel_plan(), unknown));
   EXPECT_NE(page.source.find("Clock: unknown. Power: unknown."), std::string::npos);
   EXPECT_NE(page.source.find("at a clock, which is unknown"), std::string::npos);
   EXPECT_EQ(page.texts("(//tr[@class='line'])[2]/td[contains(@class, 'unknown')]").size(), 5u);
@@ -155,9 +121,9 @@ TEST(BenchPage, TellsWhatIsUnknown) {
 }
 
 TEST(BenchPage, EscapesNamesAndLoadsNothing) {
-  BenchReport odd = report();
+  BenchReport odd = page_report();
   odd.run.command_line = "moejit bench '</td><script>\xFF\x01'";
-  LayerPlan named = plan();
+  LayerPlan named = two_kernel_plan();
   named.layer.name = "<script>alert(1)</script> & \xC3\x28";
   const Page page(bench_report_html(named, odd));
   EXPECT_EQ(page.texts("//h1").front(), "layer \"<script>alert(1)</script> & \xEF\xBF\xBD(\"");
@@ -170,10 +136,11 @@ TEST(BenchPage, EscapesNamesAndLoadsNothing) {
 TEST(BenchPage, IsWrittenWhereItsNameSays) {
   const testing::TestDir folder;
   const std::string path = (folder.path() / "page.html").string();
-  EXPECT_TRUE(testing::succeeded(write_bench_report("", plan(), report())));
-  EXPECT_TRUE(testing::succeeded(write_bench_report(path, plan(), report())));
-  EXPECT_EQ(read_text_file(path).value(), bench_report_html(plan(), report()));
-  const Result<void> refused = write_bench_report("/nowhere/page.html", plan(), report());
+  EXPECT_TRUE(testing::succeeded(write_bench_report("", two_kernel_plan(), page_report())));
+  EXPECT_TRUE(testing::succeeded(write_bench_report(path, two_kernel_plan(), page_report())));
+  EXPECT_EQ(read_text_file(path).value(), bench_report_html(two_kernel_plan(), page_report()));
+  const Result<void> refused =
+      write_bench_report("/nowhere/page.html", two_kernel_plan(), page_report());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kFileWrite);
 }

@@ -3,6 +3,7 @@
 #include "cli/commands/bench_report.h"
 
 #include "tests/support/matchers.h"
+#include "tests/unit/cli/two_kernel_bench.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -10,50 +11,10 @@
 namespace moejit::cli {
 namespace {
 
-using compiler::LayerPlan;
-
-// Two kernels of a layer with one expert: the quantise kernel of w1 and the first GEMM.
-LayerPlan plan() {
-  const compiler::Layer layer{.name = "made up",
-                              .experts = 1,
-                              .local_experts = 1,
-                              .top_k = 1,
-                              .hidden = 1024,
-                              .intermediate = 512,
-                              .recipe = compiler::Recipe::kFp8Flow,
-                              .splits_alignment = 128,
-                              .max_tokens = 1000,
-                              .max_permuted_rows = 1024,
-                              .fuse_activation = false};
-  LayerPlan plan = plan_layer(layer, {}, {.measure_gemms = true}).value();
-  std::erase_if(plan.kernels, [](const compiler::KernelPlan& kernel) {
-    return kernel.operation != "quantize_w1" && kernel.operation != "gemm_fc1";
-  });
-  return plan;
-}
-
-BenchReport report() {
-  BenchReport report{.run = {.command_line = "moejit bench layer.json --json",
-                             .date = "2026-11-21T12:00:00Z",
-                             .target = "cuda:sm_90a on NVIDIA H200",
-                             .gpu = "NVIDIA H200",
-                             .sm_count = 100,
-                             .repeat = 20,
-                             .hot_seconds = 0.35},
-                     .rows = {.tokens = 1000, .routed = 1000, .padded = 1024, .routed_tokens = 990},
-                     .copy_bytes_per_second = 4e12};
-  // The GEMM multiplies 1000 x 1024 x 1024 = 1 048 576 000 times; 100 SMs at their peak do that in
-  // 2560 cycles: 2 us at 1280 MHz.
-  report.times.cool = {{.microseconds = 10.0, .megahertz = 1900.0},
-                       {.microseconds = 4.0, .megahertz = 1280.0}};
-  report.times.hot = {{.microseconds = 8.0, .megahertz = 1800.0, .launches = 7, .seconds = 0.4},
-                      {.microseconds = 8.0, .megahertz = 640.0, .launches = 9, .seconds = 0.5}};
-  report.forward = {.microseconds = 100.0, .megahertz = 1500.0};
-  return report;
-}
+BenchReport json_report() { return two_kernel_report("moejit bench layer.json --json"); }
 
 TEST(BenchReport, HasTimeClockAndUtilisationOfEachKernel) {
-  const auto json = nlohmann::json::parse(bench_json(plan(), report()));
+  const auto json = nlohmann::json::parse(bench_json(two_kernel_plan(), json_report()));
   ASSERT_EQ(json["kernels"].size(), 2u);
   const auto& gemm = json["kernels"][1];
   EXPECT_EQ(gemm["operation"], "gemm_fc1");
@@ -72,7 +33,7 @@ TEST(BenchReport, HasTimeClockAndUtilisationOfEachKernel) {
 }
 
 TEST(BenchReport, JudgesOnlyKernelsThatMultiplyByTheMatrixUnits) {
-  const auto json = nlohmann::json::parse(bench_json(plan(), report()));
+  const auto json = nlohmann::json::parse(bench_json(two_kernel_plan(), json_report()));
   const auto& quantize = json["kernels"][0];
   EXPECT_EQ(quantize["operation"], "quantize_w1");
   EXPECT_EQ(quantize["phase"], "weights");
@@ -86,7 +47,7 @@ TEST(BenchReport, JudgesOnlyKernelsThatMultiplyByTheMatrixUnits) {
 }
 
 TEST(BenchReport, SaysHowItWasMade) {
-  const auto json = nlohmann::json::parse(bench_json(plan(), report()));
+  const auto json = nlohmann::json::parse(bench_json(two_kernel_plan(), json_report()));
   EXPECT_EQ(json["command_line"], "moejit bench layer.json --json");
   EXPECT_EQ(json["date"], "2026-11-21T12:00:00Z");
   EXPECT_EQ(json["description"]["hidden"], 1024);
@@ -104,23 +65,24 @@ TEST(BenchReport, SaysHowItWasMade) {
 }
 
 TEST(BenchReport, TellsHowExpertsWereDrawnWhereThereAreExperts) {
-  BenchReport drawn = report();
-  EXPECT_FALSE(nlohmann::json::parse(bench_json(plan(), drawn)).contains("routing"));
+  BenchReport drawn = json_report();
+  EXPECT_FALSE(nlohmann::json::parse(bench_json(two_kernel_plan(), drawn)).contains("routing"));
   drawn.routing = RandomRouting::kSkewed;
-  EXPECT_EQ(nlohmann::json::parse(bench_json(plan(), drawn))["routing"], "skewed");
-  EXPECT_EQ(bench_table(plan(), drawn).find("routing"), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(bench_json(two_kernel_plan(), drawn))["routing"], "skewed");
+  EXPECT_EQ(bench_table(two_kernel_plan(), drawn).find("routing"), std::string::npos);
   drawn.routing = RandomRouting::kUniform;
-  EXPECT_EQ(nlohmann::json::parse(bench_json(plan(), drawn))["routing"], "uniform");
-  EXPECT_NE(bench_table(plan(), drawn).find("with pad rows, uniform routing\n"), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(bench_json(two_kernel_plan(), drawn))["routing"], "uniform");
+  EXPECT_NE(bench_table(two_kernel_plan(), drawn).find("with pad rows, uniform routing\n"),
+            std::string::npos);
 }
 
 TEST(BenchReport, HasWhatTheDriverToldAndNothingElse) {
-  BenchReport watched = report();
+  BenchReport watched = json_report();
   watched.run.cuda_version = "13.0";
   watched.run.settings = {.driver_version = "580.0.1", .power_limit_watts = 700.0};
   watched.times.hot[1].gpu = {
       .count = 30, .mean_watts = 650.0, .most_watts = 690.0, .throttle_reasons = {"sw_power_cap"}};
-  const auto json = nlohmann::json::parse(bench_json(plan(), watched));
+  const auto json = nlohmann::json::parse(bench_json(two_kernel_plan(), watched));
   EXPECT_EQ(json["gpu"]["driver"], "580.0.1");
   EXPECT_EQ(json["gpu"]["cuda"], "13.0");
   EXPECT_EQ(json["gpu"]["power_limit_watts"], 700.0);
@@ -135,7 +97,7 @@ TEST(BenchReport, HasWhatTheDriverToldAndNothingElse) {
 }
 
 TEST(BenchReport, IsATableWithClocksAndUtilisation) {
-  const std::string table = bench_table(plan(), report());
+  const std::string table = bench_table(two_kernel_plan(), json_report());
   const auto line_of = [&](std::string_view operation) {
     const size_t at = table.find(operation);
     return table.substr(at, table.find('\n', at) - at);

@@ -21,7 +21,7 @@ using testing::TestDir;
 using tune::Block;
 using tune::Place;
 
-constexpr std::string_view kLayer = R"({
+constexpr std::string_view kLayerToConfirm = R"({
   "name": "one", "experts": 8, "local_experts": 8, "top_k": 2, "hidden": 256, "intermediate": 128,
   "activation": "swiglu", "dtype": "bf16", "recipe": "fp8_flow", "splits_alignment": 16,
   "max_tokens": 64})";
@@ -54,7 +54,7 @@ class ScriptedSteps final : public Measurer {
 
 class ConfirmStep : public ::testing::Test {
  protected:
-  void SetUp() override { set_up(kLayer, 64); }
+  void SetUp() override { set_up(kLayerToConfirm, 64); }
 
   void set_up(std::string_view json, int64_t tokens) {
     const auto layer = compiler::parse_layer(json, "layer.json");

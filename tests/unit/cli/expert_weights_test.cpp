@@ -20,7 +20,7 @@ namespace {
 using compiler::DType;
 using compiler::GateUpLayout;
 
-constexpr int64_t kExperts = 3, kI = 16;
+constexpr int64_t kExperts = 3, kIntermediate = 16;
 constexpr const char* kStem = "model.layers.3.mlp.experts.";
 
 enum class Order { kOutputFirst, kInputFirst };
@@ -38,7 +38,7 @@ class FusedExperts : public ::testing::Test {
               .local_experts = kExperts,
               .top_k = 1,
               .hidden = hidden,
-              .intermediate = kI,
+              .intermediate = kIntermediate,
               .recipe = compiler::Recipe::kBf16};
   }
 
@@ -55,7 +55,7 @@ class FusedExperts : public ::testing::Test {
   }
   static int64_t same_row(int64_t row) { return row; }
   // Row 2i of interleaved matrices is row i of gate, row 2i + 1 that of up.
-  static int64_t interleaved_row(int64_t row) { return row / 2 + row % 2 * kI; }
+  static int64_t interleaved_row(int64_t row) { return row / 2 + row % 2 * kIntermediate; }
 
   static HostTensor tensor(int64_t rows, int64_t columns, Order order, auto row_of) {
     const bool is_transposed = order == Order::kInputFirst;
@@ -67,11 +67,13 @@ class FusedExperts : public ::testing::Test {
   TensorMap fused(Order order, bool is_interleaved = false, bool has_biases = false) const {
     const auto row_of = is_interleaved ? interleaved_row : same_row;
     const int64_t h = layer_.hidden;
-    TensorMap map = {{std::string(kStem) + "gate_up_proj", tensor(2 * kI, h, order, row_of)},
-                     {std::string(kStem) + "down_proj", tensor(h, kI, order, same_row)}};
+    TensorMap map = {
+        {std::string(kStem) + "gate_up_proj", tensor(2 * kIntermediate, h, order, row_of)},
+        {std::string(kStem) + "down_proj", tensor(h, kIntermediate, order, same_row)}};
     if (!has_biases) return map;
-    map[std::string(kStem) + "gate_up_proj_bias"] = make_tensor(
-        DType::kBF16, {kExperts, 2 * kI}, matrices(2 * kI, 1, Order::kOutputFirst, row_of));
+    map[std::string(kStem) + "gate_up_proj_bias"] =
+        make_tensor(DType::kBF16, {kExperts, 2 * kIntermediate},
+                    matrices(2 * kIntermediate, 1, Order::kOutputFirst, row_of));
     map[std::string(kStem) + "down_proj_bias"] =
         make_tensor(DType::kBF16, {kExperts, h}, matrices(h, 1, Order::kOutputFirst, same_row));
     return map;
@@ -89,14 +91,14 @@ class FusedExperts : public ::testing::Test {
     ASSERT_TRUE(testing::succeeded(loaded));
     const int64_t h = layer_.hidden;
     const auto row_of = is_interleaved ? interleaved_row : same_row;
-    EXPECT_EQ(loaded->at("w1").shape, (std::vector<int64_t>{kExperts, 2 * kI, h}));
+    EXPECT_EQ(loaded->at("w1").shape, (std::vector<int64_t>{kExperts, 2 * kIntermediate, h}));
     EXPECT_EQ(copy_elements<uint16_t>(loaded->at("w1")),
-              matrices(2 * kI, h, Order::kOutputFirst, row_of));
+              matrices(2 * kIntermediate, h, Order::kOutputFirst, row_of));
     EXPECT_EQ(copy_elements<uint16_t>(loaded->at("w2")),
-              matrices(h, kI, Order::kOutputFirst, same_row));
+              matrices(h, kIntermediate, Order::kOutputFirst, same_row));
     if (!layer_.biases) return;
     EXPECT_EQ(copy_elements<uint16_t>(loaded->at("b1")),
-              matrices(2 * kI, 1, Order::kOutputFirst, row_of));
+              matrices(2 * kIntermediate, 1, Order::kOutputFirst, row_of));
     EXPECT_EQ(copy_elements<uint16_t>(loaded->at("b2")),
               matrices(h, 1, Order::kOutputFirst, same_row));
   }
@@ -115,7 +117,7 @@ class FusedExperts : public ::testing::Test {
 
 class SquareFusedExperts : public FusedExperts {
  protected:
-  SquareFusedExperts() : FusedExperts(2 * kI) {}
+  SquareFusedExperts() : FusedExperts(2 * kIntermediate) {}
 };
 
 TEST_F(FusedExperts, MayHaveARowForEachResultOrForEachInput) {
@@ -129,7 +131,7 @@ TEST_F(SquareFusedExperts, HaveTheOrderOfTheDownProjection) {
 }
 
 TEST_F(FusedExperts, WhoseDownProjectionIsASquareHaveTheOrderOfGateAndUp) {
-  layer_.hidden = kI;
+  layer_.hidden = kIntermediate;
   expect_loaded(load(fused(Order::kOutputFirst)));
   expect_loaded(load(fused(Order::kInputFirst)));
 }
@@ -196,8 +198,9 @@ TEST_F(FusedExperts, AreThoseOfThisRank) {
   layer_.local_experts = 2;
   const auto loaded = load(fused(Order::kInputFirst), {.first_expert = 1});
   ASSERT_TRUE(testing::succeeded(loaded));
-  const std::vector<uint16_t> all = matrices(2 * kI, layer_.hidden, Order::kOutputFirst, same_row);
-  const std::vector<uint16_t> wanted(all.begin() + 2 * kI * layer_.hidden, all.end());
+  const std::vector<uint16_t> all =
+      matrices(2 * kIntermediate, layer_.hidden, Order::kOutputFirst, same_row);
+  const std::vector<uint16_t> wanted(all.begin() + 2 * kIntermediate * layer_.hidden, all.end());
   EXPECT_EQ(copy_elements<uint16_t>(loaded->at("w1")), wanted);
   expect_refused(load(fused(Order::kInputFirst), {.first_expert = 2}), ErrorCode::kMissingTensor,
                  "has 3 experts, wanted 2 to 3");
@@ -207,12 +210,12 @@ TEST_F(FusedExperts, MayHaveNoGate) {
   layer_.activation = *compiler::make_activation("relu_squared");
   const int64_t h = layer_.hidden;
   TensorMap file = {
-      {std::string(kStem) + "up_proj", tensor(kI, h, Order::kInputFirst, same_row)},
-      {std::string(kStem) + "down_proj", tensor(h, kI, Order::kInputFirst, same_row)}};
+      {std::string(kStem) + "up_proj", tensor(kIntermediate, h, Order::kInputFirst, same_row)},
+      {std::string(kStem) + "down_proj", tensor(h, kIntermediate, Order::kInputFirst, same_row)}};
   const auto loaded = load(file);
   ASSERT_TRUE(testing::succeeded(loaded));
   EXPECT_EQ(copy_elements<uint16_t>(loaded->at("w1")),
-            matrices(kI, h, Order::kOutputFirst, same_row));
+            matrices(kIntermediate, h, Order::kOutputFirst, same_row));
   layer_.activation = {};
   expect_refused(load(file), ErrorCode::kTensorMismatch, "have no gate");
 }

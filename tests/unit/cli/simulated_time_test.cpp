@@ -28,25 +28,25 @@ SimulatedTime estimate(const compiler::LayerPlan& plan, int64_t tokens, const Si
 // What the layers took that the rates were measured with, on one core of the machine that
 // docs/simulator.md names: CPU seconds of `moejit run`. An estimate is good for a factor of two.
 TEST(SimulatedTime, IsWithinAFactorOfTwoOfWhatWasMeasured) {
-  struct Measured {
+  struct MeasuredRun {
     const char* layer;
     int64_t tokens;
     bool is_backward, is_checked;
     double seconds;
   };
-  for (const Measured& run : {
-           Measured{"deepseek-v3-slice.json", 16, false, false, 14.2},
-           Measured{"deepseek-v3-slice.json", 16, false, true, 23.4},
-           Measured{"deepseek-v3-slice.json", 16, true, false, 76.1},
-           Measured{"olmoe-1b-7b.json", 8, false, false, 30.9},
-           Measured{"olmoe-1b-7b.json", 128, false, false, 40.1},
-           Measured{"qwen3-30b-a3b.json", 1, false, true, 39.9},
+  for (const MeasuredRun& run : {
+           MeasuredRun{"deepseek-v3-slice.json", 16, false, false, 14.2},
+           MeasuredRun{"deepseek-v3-slice.json", 16, false, true, 23.4},
+           MeasuredRun{"deepseek-v3-slice.json", 16, true, false, 76.1},
+           MeasuredRun{"olmoe-1b-7b.json", 8, false, false, 30.9},
+           MeasuredRun{"olmoe-1b-7b.json", 128, false, false, 40.1},
+           MeasuredRun{"qwen3-30b-a3b.json", 1, false, true, 39.9},
            // Not among those that the rates were taken from:
-           Measured{"olmoe-1b-7b.json", 16, false, false, 37.5},
-           Measured{"mixtral-8x22b-ep8.json", 64, false, true, 76.6},
-           Measured{"deepseek-v2-lite.json", 32, false, false, 62.7},
-           Measured{"llama-4-scout.json", 1, false, false, 115.2},
-           Measured{"qwen3-next-80b-a3b-ep8.json", 16, true, false, 26.7},
+           MeasuredRun{"olmoe-1b-7b.json", 16, false, false, 37.5},
+           MeasuredRun{"mixtral-8x22b-ep8.json", 64, false, true, 76.6},
+           MeasuredRun{"deepseek-v2-lite.json", 32, false, false, 62.7},
+           MeasuredRun{"llama-4-scout.json", 1, false, false, 115.2},
+           MeasuredRun{"qwen3-next-80b-a3b-ep8.json", 16, true, false, 26.7},
        }) {
     const double estimated =
         estimate(plan_of(run.layer, run.is_backward), run.tokens, {.is_checked = run.is_checked})

@@ -72,13 +72,13 @@ TEST(StepProgress, TellsTheStepAndWhatIsLeftOfIt) {
 }
 
 TEST(StepProgress, SaysNothingOfQuickCommands) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   {
     const Terminal terminal;
     StepProgress progress(terminal, {{"data"}}, std::chrono::hours(1));
     progress.start("data");
   }
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 }  // namespace

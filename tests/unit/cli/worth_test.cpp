@@ -20,7 +20,7 @@ using compiler::KernelPlan;
 using testing::succeeded;
 
 // A training layer of eight experts, as docs/performance has it.
-constexpr std::string_view kLayer = R"({
+constexpr std::string_view kLayerOfWorth = R"({
   "name": "one", "experts": 8, "local_experts": 8, "top_k": 8, "hidden": 7168,
   "intermediate": 2048, "activation": "swiglu", "dtype": "bf16", "recipe": "fp8_flow",
   "splits_alignment": 128, "max_tokens": 4096, "passes": ["forward", "backward"]})";
@@ -99,7 +99,7 @@ std::vector<Measured> measured() {
 }
 
 TEST(Worth, OrdersKernelsAsTheirTimesOnAnH200Do) {
-  const auto layer = compiler::parse_layer(kLayer, "layer.json");
+  const auto layer = compiler::parse_layer(kLayerOfWorth, "layer.json");
   ASSERT_TRUE(succeeded(layer));
   const auto plan = compiler::plan_layer(*layer, {}, {});
   ASSERT_TRUE(succeeded(plan));

@@ -11,7 +11,7 @@
 namespace moejit::compiler {
 namespace {
 
-const KernelSource kSource{.entry = "f", .text = "text", .target = {}};
+const KernelSource kShortSource{.entry = "f", .text = "text", .target = {}};
 
 CompiledKernel kernel() {
   CompiledKernel compiled{
@@ -35,16 +35,16 @@ nlohmann::json other_reading(const std::vector<std::byte>& bytes) {
 }
 
 TEST(WorkerMessages, AreReadAsTheyWereWritten) {
-  const WorkerRequest request{.source = kSource, .key = sha256("key")};
+  const WorkerRequest request{.source = kShortSource, .key = sha256("key")};
   EXPECT_EQ(decode_request(encode_request(request)), request);
-  const auto reply = decode_reply(encode_reply(kernel()), kSource);
+  const auto reply = decode_reply(encode_reply(kernel()), kShortSource);
   ASSERT_TRUE(reply && reply->has_value());
   EXPECT_EQ((*reply)->binary, kernel().binary);
   EXPECT_EQ((*reply)->time.total, 1.1);
   EXPECT_EQ((*reply)->time.cpu, 0.5);
   EXPECT_EQ((*reply)->time.phases->optimizer, 0.1);
   EXPECT_EQ(to_string(*(*reply)->loss), to_string(*kernel().loss));
-  const auto error = decode_reply(encode_reply(tl::make_unexpected(*kernel().loss)), kSource);
+  const auto error = decode_reply(encode_reply(tl::make_unexpected(*kernel().loss)), kShortSource);
   ASSERT_TRUE(error && !error->has_value());
   EXPECT_EQ(to_string(error->error()), to_string(*kernel().loss));
 }
@@ -64,7 +64,7 @@ TEST(WorkerMessages, AreCborForOtherReadersToo) {
 TEST(WorkerMessages, AreReadAsAnotherWriterWritesThem) {
   const auto octets = nlohmann::json::to_cbor(
       {{"bytes", nlohmann::json::binary({1, 2})}, {"time", {{"total", 2.5}}}});
-  const auto reply = decode_reply(std::as_bytes(std::span(octets)), kSource);
+  const auto reply = decode_reply(std::as_bytes(std::span(octets)), kShortSource);
   ASSERT_TRUE(reply && reply->has_value());
   EXPECT_EQ((*reply)->binary.bytes, (std::vector{std::byte{1}, std::byte{2}}));
   EXPECT_EQ((*reply)->time.total, 2.5);
@@ -74,9 +74,9 @@ TEST(WorkerMessages, AreReadAsAnotherWriterWritesThem) {
 TEST(WorkerMessages, AreNoneOfOtherBytes) {
   std::vector<std::byte> bytes = encode_reply(kernel());
   bytes.pop_back();
-  EXPECT_FALSE(decode_reply(bytes, kSource));
-  EXPECT_FALSE(decode_reply(CborWriter().map(1).text("time").number(1).take(), kSource));
-  EXPECT_FALSE(decode_reply(CborWriter().map(1).text("code").integer(1).take(), kSource));
+  EXPECT_FALSE(decode_reply(bytes, kShortSource));
+  EXPECT_FALSE(decode_reply(CborWriter().map(1).text("time").number(1).take(), kShortSource));
+  EXPECT_FALSE(decode_reply(CborWriter().map(1).text("code").integer(1).take(), kShortSource));
   EXPECT_FALSE(decode_request(CborWriter().text("request").take()));
   CborWriter deep;
   for (int i = 0; i < 5; ++i) deep.array(1);

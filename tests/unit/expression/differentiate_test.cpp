@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/expression.h"
+#include "tests/unit/expression/parsed_expression.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -8,10 +9,6 @@
 
 namespace moejit::compiler {
 namespace {
-
-Expression parsed(std::string_view text) {
-  return parse_expression(text, {.variables = {"gate", "up"}}).value();
-}
 
 double slope_at(std::string_view text, double gate, double up = 0.0) {
   return evaluate(differentiate(parsed(text), "gate"), {{"gate", gate}, {"up", up}});

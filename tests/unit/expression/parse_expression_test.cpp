@@ -11,14 +11,14 @@ namespace {
 
 const FormulaNames kNames{.variables = {"gate", "up"}, .constants = {{"limit", 7.0}}};
 
-Expression parsed(std::string_view text) {
+Expression parsed_with_limit(std::string_view text) {
   const Result<Expression> e = parse_expression(text, kNames);
   EXPECT_TRUE(e) << text << ": " << (e ? "" : e.error().message);
   return e.value_or(Expression(0.0));
 }
 
 double value_of(std::string_view text, double gate = 0.0, double up = 0.0) {
-  return evaluate(parsed(text), {{"gate", gate}, {"up", up}});
+  return evaluate(parsed_with_limit(text), {{"gate", gate}, {"up", up}});
 }
 
 TEST(ParseExpression, KnowsTheUsualPrecedence) {
@@ -80,15 +80,15 @@ TEST(PrintExpression, ReadsBackToAnEqualTree) {
         "silu(gate) * up", "min(gate, 7) * sigmoid(1.702 * min(gate, 7)) * (clamp(up, -7, 7) + 1)",
         "where(gate < -1, up, gate * 1e-05)", "where(gate <= up, -1, 1)", "fma(gate, up, 2)",
         "0.1 + 1e+30 + 1.2e-38", "gelu_tanh(quick_gelu(gelu(gate)))"}) {
-    const Expression tree = parsed(text);
-    EXPECT_EQ(parsed(to_string(tree)), tree) << text << " became " << to_string(tree);
+    const Expression tree = parsed_with_limit(text);
+    EXPECT_EQ(parsed_with_limit(to_string(tree)), tree) << text << " became " << to_string(tree);
   }
 }
 
 TEST(PrintExpression, WritesNoNeedlessParentheses) {
   for (const char* text : {"gate - (up - 1)", "gate - up - 1", "gate * up / 2", "-gate * up",
                            "(gate + 1) * up", "-(gate + up)", "where(gate < 1, up, -2)"})
-    EXPECT_EQ(to_string(parsed(text)), text);
+    EXPECT_EQ(to_string(parsed_with_limit(text)), text);
 }
 
 struct Mistake {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/expression.h"
+#include "tests/unit/expression/parsed_expression.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -7,10 +8,6 @@
 
 namespace moejit::compiler {
 namespace {
-
-Expression parsed(std::string_view text) {
-  return parse_expression(text, {.variables = {"gate", "up"}}).value();
-}
 
 std::string simplified_text(std::string_view text) { return to_string(simplify(parsed(text))); }
 

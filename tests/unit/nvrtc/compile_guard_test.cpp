@@ -8,6 +8,7 @@
 #include "compiler/worker/messages.h"
 #include "runtime/engine.h"
 #include "tests/support/matchers.h"
+#include "tests/unit/nvrtc/contains.h"
 
 #include <gtest/gtest.h>
 #include <string>
@@ -16,10 +17,6 @@ namespace moejit::compiler {
 namespace {
 
 using testing::succeeded;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 // A kernel of one warpgroup with WGMMA on 8 columns (4 sums a thread).
 KernelSource wgmma_kernel(const std::string& body, const std::string& launch_bounds = "128, 1") {

@@ -4,6 +4,7 @@
 #include "compiler/nvrtc/compile_options.h"
 #include "compiler/nvrtc/nvrtc_api.h"
 #include "tests/support/matchers.h"
+#include "tests/unit/nvrtc/contains.h"
 #include "tests/unit/nvrtc/small_kernel.h"
 
 #include <algorithm>
@@ -16,10 +17,6 @@ namespace moejit::compiler {
 namespace {
 
 using testing::succeeded;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 class Nvrtc : public ::testing::Test {
  protected:

@@ -4,6 +4,7 @@
 #include "compiler/support/dynamic_library.h"
 #include "compiler/support/file.h"
 #include "tests/support/matchers.h"
+#include "tests/unit/nvrtc/contains.h"
 
 #include <filesystem>
 #include <gtest/gtest.h>
@@ -11,10 +12,6 @@
 
 namespace moejit::compiler {
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 TEST(OpenNvrtc, SaysWhichLibraryWasAskedForAndWhyItDidNotDo) {
   const auto api = open_nvrtc({.library = "/no/such/libnvrtc.so", .folders = {}});

@@ -6,6 +6,7 @@
 #include "runtime/kernel_compilers.h"
 #include "runtime/kernel_entry.h"
 #include "tests/support/matchers.h"
+#include "tests/unit/runtime/quantize_source.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -20,14 +21,8 @@ using moejit::testing::succeeded;
 const CompilerFields kOld = {"compiler=c++ 9.4.0"};
 const CompilerFields kNew = {"compiler=c++ 12.2.0"};
 
-compiler::KernelSource quantize_source(int32_t columns = 128) {
-  const compiler::KernelPlan kernel{.operation = "quantize",
-                                    .spec = compiler::RowChainSpec{.columns = columns}};
-  return emit_kernel(kernel, compiler::parse_target("sim").value()).value();
-}
-
 TEST(OwnKey, IsFormedAnewOnlyForAnotherCompiler) {
-  const compiler::KernelSource source = quantize_source();
+  const compiler::KernelSource source = quantize_source("sim");
   const auto formed = own_key(source, std::nullopt);
   if (!formed) GTEST_SKIP() << to_string(formed.error());
   EXPECT_EQ(formed->key.digest, compiler::kernel_key(source)->digest);
@@ -76,7 +71,7 @@ class EngineCompilers : public ::testing::Test {
   }
 
   moejit::testing::TestDir dir_;
-  const compiler::KernelSource source_ = quantize_source();
+  const compiler::KernelSource source_ = quantize_source("sim");
 };
 
 TEST_F(EngineCompilers, TheNewestServesWhereThereIsNone) {
@@ -109,7 +104,7 @@ TEST_F(EngineCompilers, ThatOfThisMachineIsAskedFirstAndAloneUnlessFrozen) {
 TEST_F(EngineCompilers, AreNamedWhereNoneHasTheKernel) {
   put(kOld, "old");
   put(kNew, "new");
-  const auto other = quantize_source(256);
+  const auto other = quantize_source("sim", 256);
   const std::string wanted = fmt::format(
       "({}, with kernels of c++ 12.2.0, c++ 9.4.0) has no kernel {} for sim by any compiler",
       folder(), other.entry);

@@ -7,6 +7,7 @@
 #include "runtime/engine.h"
 #include "runtime/kernel_pack.h"
 #include "tests/support/matchers.h"
+#include "tests/unit/runtime/quantize_source.h"
 
 #include <cstdlib>
 #include <fmt/core.h>
@@ -16,12 +17,6 @@ namespace moejit::runtime {
 namespace {
 
 using moejit::testing::succeeded;
-
-compiler::KernelSource quantize_source(int32_t columns = 128) {
-  const compiler::KernelPlan kernel{.operation = "quantize",
-                                    .spec = compiler::RowChainSpec{.columns = columns}};
-  return emit_kernel(kernel, compiler::parse_target("sim").value()).value();
-}
 
 class EnginePacks : public ::testing::Test {
  protected:
@@ -61,7 +56,7 @@ class EnginePacks : public ::testing::Test {
   }
 
   moejit::testing::TestDir dir_;
-  const compiler::KernelSource source_ = quantize_source();
+  const compiler::KernelSource source_ = quantize_source("sim");
   std::vector<std::string> warnings_;
 };
 
@@ -80,14 +75,15 @@ TEST_F(EnginePacks, ServeWhatTheFolderLacksAndAreNotCopied) {
   EXPECT_EQ(from_pack->pack_paths(), std::vector{pack});
   EXPECT_EQ(kernels_in_folder(), 0u);
   EXPECT_EQ(from_pack->obtain(source_)->origin, KernelOrigin::kMemory);
-  ASSERT_TRUE(succeeded(from_pack->obtain(quantize_source(256))));  // compiled: goes to the folder
+  ASSERT_TRUE(
+      succeeded(from_pack->obtain(quantize_source("sim", 256))));  // compiled: goes to the folder
   EXPECT_EQ(kernels_in_folder(), 1u);
   EXPECT_EQ(std::filesystem::last_write_time(path("packs")), written);
   EXPECT_EQ(read_file(pack).value(), bytes);
 }
 
 TEST_F(EnginePacks, AreAskedInOrderAfterTheFolder) {
-  const auto other = quantize_source(256);
+  const auto other = quantize_source("sim", 256);
   const std::string first = write("1.moejitpack", {entry_with("first", source_)});
   const std::string second =
       write("2.moejitpack", {entry_with("second", source_), entry_with("other", other)});
@@ -138,7 +134,7 @@ TEST_F(EnginePacks, WithDamageGiveWayToTheNextAndTellOnce) {
 }
 
 TEST_F(EnginePacks, WithDamageAreReportedOnceForAllTheirEntries) {
-  const auto other = quantize_source(256);
+  const auto other = quantize_source("sim", 256);
   const std::string pack =
       write("bad.moejitpack", {entry_with("code", source_), entry_with("other", other)});
   auto bytes = read_file(pack).value();
@@ -153,7 +149,7 @@ TEST_F(EnginePacks, WithDamageAreReportedOnceForAllTheirEntries) {
 }
 
 TEST_F(EnginePacks, WithAnotherKernelUnderTheKeyAreNotBelieved) {
-  cache::Entry wrong = entry_with("code", quantize_source(256));
+  cache::Entry wrong = entry_with("code", quantize_source("sim", 256));
   wrong.key = compiler::kernel_key(source_)->digest;
   const auto frozen = engine({.packs = {{write("a.moejitpack", {wrong})}}, .frozen = true});
   EXPECT_FALSE(frozen->obtain(source_));
@@ -167,12 +163,12 @@ TEST_F(EnginePacks, NeedNoCompilerOnThisMachine) {
   const auto kernel = engine({.packs = {{pack}}})->obtain(source_);
   ASSERT_TRUE(succeeded(kernel));
   EXPECT_EQ(code_of(*kernel), "code");
-  EXPECT_EQ(engine({.packs = {{pack}}})->obtain(quantize_source(256)).error().code,
+  EXPECT_EQ(engine({.packs = {{pack}}})->obtain(quantize_source("sim", 256)).error().code,
             ErrorCode::kCompilerMissing);
 }
 
 TEST_F(EnginePacks, TellHowToMakeWhatAFrozenEngineLacks) {
-  const std::string pack = write("a.moejitpack", {entry_with("code", quantize_source(256))});
+  const std::string pack = write("a.moejitpack", {entry_with("code", quantize_source("sim", 256))});
   const auto frozen =
       engine({.packs = {{pack}}, .frozen = true, .build_arguments = "some/layer.json"});
   const auto missed = frozen->obtain(source_);

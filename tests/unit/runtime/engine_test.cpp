@@ -6,6 +6,7 @@
 #include "compiler/kernel_key.h"
 #include "compiler/support/file.h"
 #include "tests/support/matchers.h"
+#include "tests/unit/runtime/quantize_source.h"
 
 #include <atomic>
 #include <chrono>
@@ -19,12 +20,6 @@ namespace moejit::runtime {
 namespace {
 
 using moejit::testing::succeeded;
-
-compiler::KernelSource quantize_source() {
-  const compiler::KernelPlan kernel{.operation = "quantize",
-                                    .spec = compiler::RowChainSpec{.columns = 128}};
-  return emit_kernel(kernel, compiler::parse_target("sim").value()).value();
-}
 
 class EngineTest : public ::testing::Test {
  protected:
@@ -42,7 +37,7 @@ class EngineTest : public ::testing::Test {
   }
 
   moejit::testing::TestDir dir_;
-  const compiler::KernelSource source_ = quantize_source();
+  const compiler::KernelSource source_ = quantize_source("sim");
   std::vector<std::string> warnings_;
 };
 

@@ -8,6 +8,7 @@
 #include "runtime/engine.h"
 #include "runtime/kernel_pack.h"
 #include "tests/support/matchers.h"
+#include "tests/unit/runtime/quantize_source.h"
 
 #include <cstdlib>
 #include <functional>
@@ -19,12 +20,6 @@ namespace moejit::runtime {
 namespace {
 
 using moejit::testing::succeeded;
-
-compiler::KernelSource quantize_source() {
-  const compiler::KernelPlan kernel{.operation = "quantize",
-                                    .spec = compiler::RowChainSpec{.columns = 128}};
-  return emit_kernel(kernel, compiler::parse_target("cuda").value()).value();
-}
 
 bool has_nvrtc_in_memory() {
   return read_text_file("/proc/self/maps").value().find("libnvrtc") != std::string::npos;
@@ -67,7 +62,7 @@ class WithoutNvrtc : public ::testing::Test {
   }
 
   moejit::testing::TestDir dir_;
-  const compiler::KernelSource source_ = quantize_source();
+  const compiler::KernelSource source_ = quantize_source("cuda");
 };
 
 TEST_F(WithoutNvrtc, PacksServe) {

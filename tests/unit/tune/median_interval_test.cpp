@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/tune/median_interval.h"
 
+#include "tests/unit/tune/infinity.h"
+
 #include <gtest/gtest.h>
-#include <limits>
 #include <vector>
 
 namespace moejit::tune {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 TEST(MedianInterval, HasTheRanksOfPrintedTables) {
   // The table of the sign test for two sides and 5 %, as in textbooks: P(B < k) <= 2.5 %.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/tune/race.h"
 
+#include "tests/unit/tune/infinity.h"
 #include "tests/unit/tune/race_rounds.h"
 
 #include <cmath>
@@ -15,7 +16,6 @@ namespace {
 
 using testing::succeeded;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 using Candidates = std::vector<int32_t>;

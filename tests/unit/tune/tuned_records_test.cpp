@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/tune/tuned_records.h"
 
+#include "tests/unit/tune/journal_gpus.h"
 #include "tests/unit/tune/journal_sample.h"
 
 #include <gtest/gtest.h>
@@ -9,9 +10,6 @@ namespace moejit::tune {
 namespace {
 
 using testing::succeeded;
-
-constexpr const char* kH200 = R"({"name":"NVIDIA H200","arch":"sm_90a","sm_count":132})";
-constexpr const char* kH20 = R"({"name":"NVIDIA H20","arch":"sm_90a","sm_count":78})";
 
 Journal journal_of(const std::vector<std::string>& gpus) {
   Journal journal;

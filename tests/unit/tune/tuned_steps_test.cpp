@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What whole steps leave in a record.
 #include "runtime/tune/tuned_records.h"
+#include "tests/unit/tune/journal_gpus.h"
 #include "tests/unit/tune/step_journal.h"
 
 #include <gtest/gtest.h>
@@ -11,9 +12,6 @@ namespace {
 using compiler::TuningRecord;
 using testing::succeeded;
 using Names = std::vector<std::string>;
-
-constexpr const char* kH200 = R"({"name":"NVIDIA H200","arch":"sm_90a","sm_count":132})";
-constexpr const char* kH20 = R"({"name":"NVIDIA H20","arch":"sm_90a","sm_count":78})";
 
 // A sheet of an H200 with three decided races, of which "gemm" is in no step.
 StepSheet h200_sheet() {
