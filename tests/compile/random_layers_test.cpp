@@ -108,9 +108,9 @@ class LayerCompiler {
 };
 
 TEST(RandomLayers, ArePlannedOrRefusedWithASentence) {
-  constexpr int64_t kLayers = 400;
+  constexpr int64_t kDrawnLayers = 400;
   int64_t refused = 0;
-  for (uint64_t seed = 1; seed <= kLayers; ++seed) {
+  for (uint64_t seed = 1; seed <= kDrawnLayers; ++seed) {
     const std::string json = random_layer(seed, LayerSize::kAny);
     const auto kernels = layer_kernels(json);
     if (kernels) continue;
@@ -118,7 +118,7 @@ TEST(RandomLayers, ArePlannedOrRefusedWithASentence) {
     EXPECT_TRUE(is_refusal(kernels.error())) << to_string(kernels.error()) << "\n"
                                              << json << "\nagain: RANDOM_LAYERS_SEED=" << seed;
   }
-  EXPECT_LE(refused * 10, kLayers);
+  EXPECT_LE(refused * 10, kDrawnLayers);
 }
 
 // The generator promises the same bytes everywhere: of a few seeds in each size.

@@ -35,7 +35,7 @@ MOEJIT_KERNEL(32, 1, test_kernel, Params) {
   if (params.rank == 1 && t < 4) store(global(params.own) + t, sum);
 }
 )";
-constexpr uint64_t kSeeds = 40;
+constexpr uint64_t kSeedsOfRing = 40;
 
 bool is_right(const RankWords& result) {
   for (uint32_t t = 0; t < 4; ++t) {
@@ -52,7 +52,7 @@ std::vector<int32_t> times_caught(const std::string& from, const std::string& to
   std::string text = kRing;
   text.replace(text.find(from), from.size(), to);
   std::vector<int32_t> times(patterns.size() + 1);
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+  for (uint64_t seed = 0; seed < kSeedsOfRing; ++seed) {
     const auto result = run_on_two_ranks(text, seed);
     if (result.has_value()) {
       times.back() += is_right(*result) ? 0 : 1;
@@ -82,7 +82,7 @@ const char* const kReadsWhatIsWritten =
     "[0-3] at test_kernel.cu:12: no release and acquire of a flag orders the two";
 
 TEST(RankRing, PassesItemsThroughTwoSlots) {
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+  for (uint64_t seed = 0; seed < kSeedsOfRing; ++seed) {
     const auto result = run_on_two_ranks(kRing, seed);
     ASSERT_TRUE(result.has_value()) << to_string(result.error());
     EXPECT_TRUE(is_right(*result));

@@ -8,7 +8,7 @@
 namespace moejit::compiler {
 namespace {
 
-struct Case {
+struct WrongConfig {
   std::string name;
   std::string config;
   HuggingFaceOptions options;
@@ -17,19 +17,19 @@ struct Case {
   std::string hint = {};  // contains this
 };
 
-void PrintTo(const Case& wrong, std::ostream* out) { *out << wrong.name; }
+void PrintTo(const WrongConfig& wrong, std::ostream* out) { *out << wrong.name; }
 
 const std::string kMixtral = R"({"model_type": "mixtral", "num_local_experts": 8,
 "num_experts_per_tok": 2, "hidden_size": 4096, "intermediate_size": 14336})";
 
-class HuggingFaceError : public testing::TestWithParam<Case> {};
+class HuggingFaceError : public testing::TestWithParam<WrongConfig> {};
 
 TEST(HuggingFaceErrorBase, IsValidBeforeItIsBroken) {
   EXPECT_TRUE(layer_from_hugging_face(kMixtral, "config.json", {}));
 }
 
 TEST_P(HuggingFaceError, NamesThePlaceAndTheWayOut) {
-  const Case& wrong = GetParam();
+  const WrongConfig& wrong = GetParam();
   const Result<HuggingFaceLayer> made =
       layer_from_hugging_face(wrong.config, "config.json", wrong.options);
   ASSERT_FALSE(made) << to_json(made->layer);
@@ -38,7 +38,7 @@ TEST_P(HuggingFaceError, NamesThePlaceAndTheWayOut) {
   EXPECT_NE(made.error().hint.find(wrong.hint), std::string::npos) << made.error().hint;
 }
 
-const Case kCases[] = {
+const WrongConfig kWrongConfigs[] = {
     {"text_past_the_limit",
      kMixtral + std::string(std::size_t{16} << 20, ' '),
      {},
@@ -216,9 +216,11 @@ const Case kCases[] = {
      "option max_tokens: got 1048576, wanted"},
 };
 
-std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+std::string name_of_config(const testing::TestParamInfo<WrongConfig>& info) {
+  return info.param.name;
+}
 
-INSTANTIATE_TEST_SUITE_P(All, HuggingFaceError, testing::ValuesIn(kCases), case_name);
+INSTANTIATE_TEST_SUITE_P(All, HuggingFaceError, testing::ValuesIn(kWrongConfigs), name_of_config);
 
 }  // namespace
 }  // namespace moejit::compiler

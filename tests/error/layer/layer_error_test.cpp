@@ -37,7 +37,7 @@ std::string without(std::string_view key) {
   return text.erase(start - 2, end - start + 2);
 }
 
-struct Case {
+struct WrongLayer {
   std::string name;
   std::string text;
   ErrorCode code;
@@ -45,9 +45,9 @@ struct Case {
   std::string hint = {};  // contains this
 };
 
-void PrintTo(const Case& wrong, std::ostream* out) { *out << wrong.name; }
+void PrintTo(const WrongLayer& wrong, std::ostream* out) { *out << wrong.name; }
 
-class LayerError : public testing::TestWithParam<Case> {};
+class LayerError : public testing::TestWithParam<WrongLayer> {};
 
 TEST(LayerErrorBase, IsValidBeforeItIsBroken) {
   EXPECT_TRUE(parse_layer(kValid, "layer.json"));
@@ -56,7 +56,7 @@ TEST(LayerErrorBase, IsValidBeforeItIsBroken) {
 }
 
 TEST_P(LayerError, NamesThePlaceAndTheWayOut) {
-  const Case& wrong = GetParam();
+  const WrongLayer& wrong = GetParam();
   const Result<Layer> layer = parse_layer(wrong.text, "layer.json");
   ASSERT_FALSE(layer) << to_json(*layer);
   const Error& error = layer.error();
@@ -69,7 +69,7 @@ TEST_P(LayerError, NamesThePlaceAndTheWayOut) {
     ASSERT_TRUE(static_cast<unsigned char>(c) >= 0x20 && c != 0x7F) << error.message;
 }
 
-std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+std::string case_name(const testing::TestParamInfo<WrongLayer>& info) { return info.param.name; }
 
 std::string repeated(const std::string& text, int count) {
   std::string all;
@@ -77,7 +77,7 @@ std::string repeated(const std::string& text, int count) {
   return all;
 }
 
-const Case kSyntax[] = {
+const WrongLayer kSyntax[] = {
     {"empty", "", ErrorCode::kInvalidJson, "layer.json:1:1: not JSON: the text is empty"},
     {"blank", " \n\t ", ErrorCode::kInvalidJson, "layer.json:1:1: not JSON: the text is empty"},
     {"byte_order_mark", "\xEF\xBB\xBF" + std::string(kValid), ErrorCode::kInvalidJson,
@@ -136,7 +136,7 @@ const Case kSyntax[] = {
 
 INSTANTIATE_TEST_SUITE_P(Syntax, LayerError, testing::ValuesIn(kSyntax), case_name);
 
-const Case kStructure[] = {
+const WrongLayer kStructure[] = {
     {"array", "[]", ErrorCode::kWrongType, "layer.json:1: $: got an array, wanted an object"},
     {"string", "\"layer\"", ErrorCode::kWrongType,
      "layer.json:1: $: got \"layer\", wanted an object"},
@@ -165,7 +165,7 @@ const Case kStructure[] = {
 
 INSTANTIATE_TEST_SUITE_P(Structure, LayerError, testing::ValuesIn(kStructure), case_name);
 
-const Case kNumbers[] = {
+const WrongLayer kNumbers[] = {
     {"zero_experts", with("experts", "0"), ErrorCode::kInvalidValue,
      "layer.json:1: $.experts: got 0, wanted 1 to 4096"},
     {"negative_experts", with("experts", "-8"), ErrorCode::kInvalidValue,
@@ -257,7 +257,7 @@ const Case kNumbers[] = {
 
 INSTANTIATE_TEST_SUITE_P(Numbers, LayerError, testing::ValuesIn(kNumbers), case_name);
 
-const Case kWords[] = {
+const WrongLayer kWords[] = {
     {"number_as_name", with("name", "7"), ErrorCode::kWrongType,
      "layer.json:1: $.name: got 7, wanted a string"},
     {"long_name", with("name", "\"" + std::string(129, 'n') + "\""), ErrorCode::kInvalidValue,
@@ -344,7 +344,7 @@ const Case kWords[] = {
 
 INSTANTIATE_TEST_SUITE_P(Words, LayerError, testing::ValuesIn(kWords), case_name);
 
-const Case kActivations[] = {
+const WrongLayer kActivations[] = {
     {"other_libraries_activation", with("activation", "\"reglu\""), ErrorCode::kUnsupported,
      "layer.json:1: $.activation: got \"reglu\", not supported",
      "write {\"expression\": \"relu(gate) * up\"}"},

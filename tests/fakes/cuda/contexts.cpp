@@ -40,8 +40,6 @@ Context* make_context(CUdevice device, bool is_primary) {
   return context;
 }
 
-bool is_device(CUdevice device) { return device >= 0 && device < device_count(); }
-
 // The memory of kernels goes with the context; launches too.
 void end_context(Context& context) {
   finish_launches(context);

@@ -102,6 +102,7 @@ extern thread_local bool is_in_callback;
 
 // Contexts
 int device_count();
+bool is_device(int ordinal);
 Context* current_context();  // of this thread; null: none
 bool is_alive(const Context* context);
 uint64_t this_thread();

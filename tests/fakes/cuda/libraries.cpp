@@ -162,7 +162,7 @@ FAKE CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, C
   FAKE_CALL(kernel_get_attribute);
   const Library* const library = find_library(kernel);
   if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (device < 0 || device >= device_count()) return CUDA_ERROR_INVALID_DEVICE;
+  if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   switch (attribute) {
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
       *value = library->static_shared_bytes;
@@ -177,7 +177,7 @@ FAKE CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CU
   FAKE_CALL(kernel_set_attribute);
   Library* const library = find_library(kernel);
   if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (device < 0 || device >= device_count()) return CUDA_ERROR_INVALID_DEVICE;
+  if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 ||
       value + library->static_shared_bytes > kSharedBytesOptIn)
     return CUDA_ERROR_INVALID_VALUE;

@@ -81,6 +81,8 @@ int device_count() {
   return count == 0 ? 1 : std::max(count, 0);
 }
 
+bool is_device(int ordinal) { return ordinal >= 0 && ordinal < device_count(); }
+
 }  // namespace moejit::testing::fake
 
 using namespace moejit::testing;

@@ -46,8 +46,6 @@ CUmemGenericAllocationHandle last_handle = 0;
 
 bool is_step(std::size_t bytes) { return bytes > 0 && bytes % kGranularity == 0; }
 
-bool is_device(int ordinal) { return ordinal >= 0 && ordinal < device_count(); }
-
 void* map_at(CUdeviceptr address, std::size_t bytes, int protection, int flags, int file) {
   return ::mmap(reinterpret_cast<void*>(address), bytes, protection, flags | MAP_NORESERVE, file,
                 0);

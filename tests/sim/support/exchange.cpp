@@ -15,7 +15,7 @@ constexpr std::size_t kMostRanks = 8;
 constexpr int64_t kRow = 16;
 
 // The record of exchange_params.inc.
-struct Params {
+struct ExchangeParams {
   void* epochs;
   void* tokens;
   void* received;
@@ -89,7 +89,7 @@ class Exchange {
 
   Result<void> prepare(int32_t rank) {
     Device& device = group_->device(rank);
-    Params& own = params_.emplace_back();
+    ExchangeParams& own = params_.emplace_back();
     const auto allocate = [&](void*& address, int64_t bytes) -> Result<void> {
       MOEJIT_TRY_ASSIGN(address, device.allocate(bytes));
       regions_[rank].push_back({"own memory", address, bytes, true});
@@ -124,8 +124,8 @@ class Exchange {
     return device.fill(own.home_flags[rank], std::byte{0}, home_flag_bytes(), nullptr);
   }
 
-  Result<void> launch(int32_t rank, const std::string& kernel, int64_t ctas, const Params& params,
-                      Stream stream = nullptr) {
+  Result<void> launch(int32_t rank, const std::string& kernel, int64_t ctas,
+                      const ExchangeParams& params, Stream stream = nullptr) {
     return group_->device(rank).launch({.kernel = kernels_[kernel].get(),
                                         .ctas = ctas,
                                         .threads = 32,
@@ -137,7 +137,7 @@ class Exchange {
 
   Result<void> enqueue(int32_t rank, int32_t epoch) {
     Device& device = group_->device(rank);
-    Params params = params_[at(rank)];
+    ExchangeParams params = params_[at(rank)];
     params.results = static_cast<std::byte*>(params.results) + epoch * home_bytes();
     std::vector<uint32_t>& input = inputs_.emplace_back(static_cast<std::size_t>(capacity_) * 4);
     for (int32_t i = 0; i < capacity_ * 4; ++i) {
@@ -182,7 +182,7 @@ class Exchange {
   int32_t capacity_ = kChunk;
   std::unique_ptr<SimulatorGroup> group_;
   std::map<std::string, std::unique_ptr<LoadedKernel>> kernels_;
-  std::vector<Params> params_;
+  std::vector<ExchangeParams> params_;
   std::map<int32_t, std::vector<MemoryRegion>> regions_;
   std::deque<std::vector<uint32_t>> inputs_;
 };

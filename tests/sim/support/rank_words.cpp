@@ -13,7 +13,7 @@ constexpr std::string_view kParams =
     "};\n"
     "#line 1 \"test_kernel.cu\"\n";
 
-struct Params {
+struct WordsParams {
   void* words[2];
   void* own;
   int32_t rank;
@@ -35,7 +35,7 @@ Result<RankWords> run_on_two_ranks(const std::string& body, uint64_t seed, int64
   }
   MOEJIT_TRY(group->synchronize());
   for (int32_t rank = 0; rank < 2; ++rank) {
-    const Params params{
+    const WordsParams params{
         {group->heap(0), group->heap(1)}, own[static_cast<std::size_t>(rank)], rank};
     const std::array<MemoryRegion, 3> regions{
         MemoryRegion{"words", group->heap(0), kHeapBytes, true},

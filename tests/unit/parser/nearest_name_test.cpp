@@ -8,12 +8,13 @@
 namespace moejit {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {"hidden", "top_k", "experts", "local_experts"};
+constexpr std::array<std::string_view, 4> kKnownNames = {"hidden", "top_k", "experts",
+                                                         "local_experts"};
 
 TEST(NearestName, FindsAReplacedALeftOutAndAnInsertedLetter) {
-  EXPECT_EQ(nearest_name("hiddem", kNames), "hidden");
-  EXPECT_EQ(nearest_name("topk", kNames), "top_k");
-  EXPECT_EQ(nearest_name("expertss", kNames), "experts");
+  EXPECT_EQ(nearest_name("hiddem", kKnownNames), "hidden");
+  EXPECT_EQ(nearest_name("topk", kKnownNames), "top_k");
+  EXPECT_EQ(nearest_name("expertss", kKnownNames), "experts");
 }
 
 TEST(NearestName, CountsSwappedNeighboursAsOneMistake) {
@@ -27,13 +28,13 @@ TEST(NearestName, TakesTheFirstOfEquallyNearNames) {
 }
 
 TEST(NearestName, GivesNothingWhereNothingIsSimilar) {
-  EXPECT_EQ(nearest_name("qqqqqq", kNames), "");
-  EXPECT_EQ(nearest_name("", kNames), "");
+  EXPECT_EQ(nearest_name("qqqqqq", kKnownNames), "");
+  EXPECT_EQ(nearest_name("", kKnownNames), "");
   EXPECT_EQ(nearest_name("hidden", {}), "");
 }
 
 TEST(NearestName, DoesNotSpendTimeOnVeryLongNames) {
-  EXPECT_EQ(nearest_name(std::string(10'000'000, 'x'), kNames), "");
+  EXPECT_EQ(nearest_name(std::string(10'000'000, 'x'), kKnownNames), "");
 }
 
 }  // namespace
