@@ -15,7 +15,6 @@ constexpr std::uint32_t kEntryVersion = 2;
 constexpr std::uint32_t kEntryVersionWithSha256 = 1;
 constexpr std::size_t kHeaderBytes = 80;
 constexpr std::size_t kPayloadAlignment = 64;
-constexpr std::size_t kDigestBytes = sizeof(Digest::bytes);
 constexpr std::size_t kChecksumBytes = sizeof(Checksum::bytes);
 
 constexpr std::size_t kEntryVersionAt = 8, kEntryHeaderBytesAt = 12, kEntryKeyAt = 16,

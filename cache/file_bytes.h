@@ -35,6 +35,8 @@ inline void put_bytes(std::span<std::byte> file, std::size_t offset,
   if (!bytes.empty()) std::memcpy(file.data() + offset, bytes.data(), bytes.size());
 }
 
+inline constexpr std::size_t kDigestBytes = sizeof(Digest::bytes);
+
 inline std::span<const std::byte> bytes_of(const Digest& digest) {
   return std::as_bytes(std::span(digest.bytes));
 }

@@ -20,17 +20,17 @@ namespace moejit::cache {
 namespace {
 
 constexpr std::size_t kQuarantined = 16;
-constexpr std::int64_t kSecond = 1'000'000'000;
-constexpr std::int64_t kHour = 3600 * kSecond;
+constexpr std::int64_t kSecondNs = 1'000'000'000;
+constexpr std::int64_t kHourNs = 3600 * kSecondNs;
 constexpr int kOpenSubfolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
-std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * kSecond + time.tv_nsec; }
+std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * kSecondNs + time.tv_nsec; }
 
 // Marks the open file as used just now; by descriptor, so that no other file can be meant, and at
 // most hourly, so that reading causes no writes. The access time would not do: many file systems
 // are mounted without it.
 void mark_use(int fd, const struct stat& status) {
-  if (std::abs(now_ns() - nanoseconds(status.st_mtim)) > kHour) ::futimens(fd, nullptr);
+  if (std::abs(now_ns() - nanoseconds(status.st_mtim)) > kHourNs) ::futimens(fd, nullptr);
 }
 
 // Reads exactly `bytes.size()` bytes; EIO if the file has become shorter.
@@ -165,7 +165,7 @@ int CacheFolder::remove(const FileInfo& file) const {
 std::int64_t CacheFolder::sweep_temporaries() const {
   std::int64_t swept = 0;
   for (const FileInfo& file : files_in("tmp")) {
-    const std::int64_t age_seconds = (now_ns() - file.modified_ns) / kSecond;
+    const std::int64_t age_seconds = (now_ns() - file.modified_ns) / kSecondNs;
     if (is_stale_temporary(file.name.substr(file.name.rfind('/') + 1), age_seconds) &&
         remove(file) == 0)
       ++swept;

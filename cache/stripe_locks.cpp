@@ -62,7 +62,7 @@ OpenLockFiles& open_lock_files() {
 
 thread_local bool this_thread_holds_one = false;
 
-tl::unexpected<Error> unusable(const std::string& folder, std::string_view reason) {
+tl::unexpected<Error> unusable_locks(const std::string& folder, std::string_view reason) {
   return fail(Stage::kCache, ErrorCode::kCacheUnusable,
               fmt::format("folder of lock files {}: {}", folder, reason),
               "set MOEJIT_RUN_DIR to a folder of your own on a disk of this machine");
@@ -84,23 +84,23 @@ StripeLock::~StripeLock() {
 }
 
 Result<std::unique_ptr<StripeLocks>> StripeLocks::open(const std::string& folder) {
-  if (!folder.starts_with('/')) return unusable(folder, "it is not absolute");
+  if (!folder.starts_with('/')) return unusable_locks(folder, "it is not absolute");
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST && ::access(folder.c_str(), F_OK) != 0)
-    return unusable(folder, errno_text(errno));
+    return unusable_locks(folder, errno_text(errno));
   FileDescriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
-  if (!opened) return unusable(folder, errno_text(errno));
+  if (!opened) return unusable_locks(folder, errno_text(errno));
   struct stat status {};
-  if (::fstat(opened.get(), &status) != 0) return unusable(folder, errno_text(errno));
+  if (::fstat(opened.get(), &status) != 0) return unusable_locks(folder, errno_text(errno));
   if (status.st_uid != ::geteuid())
-    return unusable(
+    return unusable_locks(
         folder, fmt::format("it belongs to user {}, wanted user {}", status.st_uid, ::geteuid()));
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return unusable(folder, fmt::format("its mode is {:04o}: other users may write to it",
-                                        status.st_mode & 07777U));
+    return unusable_locks(folder, fmt::format("its mode is {:04o}: other users may write to it",
+                                              status.st_mode & 07777U));
   if (const auto system = network_file_system_of(opened.get()); !system.empty())
-    return unusable(folder, fmt::format("it is on {}, a network file system, whose locks "
-                                        "cannot be relied on",
-                                        system));
+    return unusable_locks(folder, fmt::format("it is on {}, a network file system, whose locks "
+                                              "cannot be relied on",
+                                              system));
   return std::unique_ptr<StripeLocks>(new StripeLocks(folder, std::move(opened)));
 }
 

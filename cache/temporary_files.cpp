@@ -15,8 +15,8 @@
 namespace moejit::cache {
 namespace {
 
-constexpr std::int64_t kHour = 3600;
-constexpr std::int64_t kDay = 24 * kHour;
+constexpr std::int64_t kHourSeconds = 3600;
+constexpr std::int64_t kDaySeconds = 24 * kHourSeconds;
 
 // Returns eight digits for this system; empty if it does not tell.
 const std::string& this_system() {
@@ -55,9 +55,9 @@ bool is_stale_temporary(std::string_view name, std::int64_t age_seconds) {
   if (second != std::string_view::npos)
     std::from_chars(name.data() + first + 1, name.data() + second, pid);
   if (pid <= 0 || this_system().empty() || name.substr(0, first) != this_system())
-    return age_seconds > kHour;
+    return age_seconds > kHourSeconds;
   const bool is_alive = ::kill(pid, 0) == 0 || errno != ESRCH;
-  return !is_alive || age_seconds > kDay;
+  return !is_alive || age_seconds > kDaySeconds;
 }
 
 }  // namespace moejit::cache

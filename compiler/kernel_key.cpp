@@ -11,7 +11,7 @@ namespace moejit::compiler {
 namespace {
 
 // Raised when the meaning of a field, or of what is stored under a key, changes.
-constexpr int kSchema = 1;
+constexpr int kKeySchema = 1;
 
 // Raised when a kernel has to be launched in another way although neither its source nor a record
 // changes, such as with another meaning of the number of CTAs.
@@ -31,7 +31,7 @@ Result<KernelKey> kernel_key(const KernelSource& source) {
 
 KernelKey kernel_key(const KernelSource& source, std::span<const std::string> toolchain) {
   FieldHasher hasher;
-  hasher.add("schema", kSchema)
+  hasher.add("schema", kKeySchema)
       .add("artefact", "kernel")
       .add("target", to_string(source.target))
       .add("entry", source.entry)

@@ -14,7 +14,6 @@ namespace {
 std::vector<std::byte> signed_message(const Digest& pack, const Digest& key_id,
                                       const SignatureTerms& terms) {
   constexpr std::string_view kContext = "moejit pack signature 1\n";
-  constexpr std::size_t kDigestBytes = sizeof(Digest::bytes);
   std::vector<std::byte> message(kContext.size() + 2 * kDigestBytes + 16);
   const auto as_bytes = [](const Digest& digest) { return std::as_bytes(std::span(digest.bytes)); };
   std::size_t at = kContext.size();

@@ -15,9 +15,9 @@ namespace {
 using reference::kBlock;
 
 // The elements of a block, by their places in the rows.
-class Block {
+class RowBlock {
  public:
-  Block(const BoundedRows& rows, float epsilon) : rows_(rows), epsilon_(epsilon) {}
+  RowBlock(const BoundedRows& rows, float epsilon) : rows_(rows), epsilon_(epsilon) {}
 
   void add(int64_t row, int64_t column) { amax_.add(rows_, place(row, column)); }
   // Returns the scale that is wanted: what a kernel got, if an amax within the bounds has it.
@@ -63,7 +63,7 @@ void check_rounded_rows(const BoundedRows& rows, float epsilon, const KernelTens
   for (int64_t row = 0; row < std::ssize(is_real); ++row)
     for (int64_t i = 0; i < blocks; ++i) {
       const int64_t first = i * width, end = std::min(first + width, rows.columns);
-      Block block(rows, epsilon);
+      RowBlock block(rows, epsilon);
       for (int64_t column = first; column < end; ++column) block.add(row, column);
       float& scale_inv = wanted.scale_inv[static_cast<size_t>(row * blocks + i)];
       const bool counts = is_real[static_cast<size_t>(row)] != 0;
@@ -95,7 +95,7 @@ void check_rounded_columns(const BoundedRows& rows, float epsilon, const KernelT
       for (int64_t column = 0; column < got.columns(); ++column) {
         const int64_t first = groups.offs[e] + done, first_output = groups.output_offs[e] + done;
         const int64_t count = std::min<int64_t>(kBlock, groups.counts[e] - done);
-        Block block(rows, epsilon);
+        RowBlock block(rows, epsilon);
         for (int64_t i = 0; i < count; ++i) block.add(first + i, column);
         const int64_t at = first_output / kBlock;
         const float scale_inv = block.scale_inv(got.scale_inv(column, at));

@@ -7,8 +7,6 @@
 #include <fmt/core.h>
 
 namespace moejit::cli {
-namespace {
-
 using reference::kBlock;
 
 bool is_in_group(const reference::TransposeGroups& groups, int64_t block) {
@@ -18,8 +16,6 @@ bool is_in_group(const reference::TransposeGroups& groups, int64_t block) {
   }
   return false;
 }
-
-}  // namespace
 
 CastOperand::CastOperand(const KernelTensors& tensors, std::string_view role)
     : name_(tensors.name(role)), codes_(join_column_blocks(tensors.at(role))) {

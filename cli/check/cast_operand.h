@@ -9,6 +9,9 @@
 
 namespace moejit::cli {
 
+// Returns whether a block of 128 columns belongs to a group, rather than to the room behind them.
+bool is_in_group(const reference::TransposeGroups& groups, int64_t block);
+
 // An operand of wgrad that a kernel has cast by columns: the codes of a role, with a scale for 128
 // tokens of each column.
 class CastOperand {

@@ -21,7 +21,7 @@ using reference::Fp8Format;
 using reference::kBlock;
 using reference::QuantizedRows;
 
-constexpr double kMaxMultiplyAdds = 0x1p31;  // for all experts together
+constexpr double kMaxContractionMultiplyAdds = 0x1p31;  // for all experts together
 
 // An operand whose tokens lie as columns, [rows, C], with a scale for each tile, [rows / 128, C /
 // 128], or for each row and 128 of its columns, [C / 128, rows].
@@ -210,7 +210,7 @@ std::vector<float> gradient_of(const ScaledRowOperand& a, const std::vector<int6
 }
 
 // Chosen elements of the gradient, with their wanted values.
-struct Sample {
+struct ContractionSample {
   std::vector<size_t> at;
   std::vector<float> wanted;
 };
@@ -218,13 +218,14 @@ struct Sample {
 // Takes all elements of the gradient, or some rows and columns of every expert if all would take
 // the CPU too long.
 template <typename Operand>
-Sample take_sample(const ContractionGroupedGemmSpec& spec, const KernelTensors& tensors,
-                   const Operand& a, const Operand& b) {
+ContractionSample take_sample(const ContractionGroupedGemmSpec& spec, const KernelTensors& tensors,
+                              const Operand& a, const Operand& b) {
   const reference::Route route = tensors.route();
   const RowSections sections(spec);
   const double affordable =
-      std::sqrt(kMaxMultiplyAdds / std::max<double>(1.0, static_cast<double>(route.routed_rows())));
-  Sample sample;
+      std::sqrt(kMaxContractionMultiplyAdds /
+                std::max<double>(1.0, static_cast<double>(route.routed_rows())));
+  ContractionSample sample;
   for (size_t e = 0; e < route.counts.size(); ++e) {
     std::vector<int64_t> of_a =
         choose_affordable(reference::RandomStream(0, 2 * e), affordable, a.rows());
@@ -252,7 +253,7 @@ std::vector<T> gather(const HostTensor& tensor, std::span<const size_t> at) {
   return chosen;
 }
 
-void compare(const KernelTensors& tensors, bool adds, Sample sample, CheckList& list) {
+void compare(const KernelTensors& tensors, bool adds, ContractionSample sample, CheckList& list) {
   const HostTensor& gradient = tensors.at("d");
   const std::string_view name = tensors.name("d");
   if (adds) {

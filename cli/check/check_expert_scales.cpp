@@ -42,16 +42,12 @@ std::span<const uint16_t> row_of(std::span<const uint16_t> rows, int64_t row, in
   return rows.subspan(static_cast<size_t>(row * columns), static_cast<size_t>(columns));
 }
 
-std::vector<float> probs_of(const KernelTensors& tensors) {
-  return tensors.has("probs") ? probabilities(tensors.at("probs")) : std::vector<float>{};
-}
-
 }  // namespace
 
 void check_permuted_amax(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                          CheckList& list) {
   const std::span<const uint16_t> input = tensors.view<uint16_t>("input");
-  const std::vector<float> probs = probs_of(tensors);
+  const std::vector<float> probs = tensors.probs();
   const std::span<const int32_t> row_map = tensors.view<int32_t>("row_map");
   // Pad rows are never written.
   std::vector<float> wanted = copy_elements<float>(tensors.at("output"));
@@ -85,7 +81,7 @@ void check_rows_amax(const compiler::RowChainSpec& spec, const KernelTensors& te
 void check_permuted_cast(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                          CheckList& list) {
   const std::span<const uint16_t> input = tensors.view<uint16_t>("input");
-  const std::vector<float> probs = probs_of(tensors);
+  const std::vector<float> probs = tensors.probs();
   const reference::Route route = tensors.route();
   const std::vector<int64_t> experts = experts_of_rows(route);
   const std::span<const float> scales = tensors.view<float>("expert_scales");

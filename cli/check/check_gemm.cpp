@@ -36,9 +36,9 @@ Result<void> append(GemmSession& session, const NamedMemory& from, int64_t first
 }
 
 // A small GEMM whose A is the chosen rows of A and whose B is the chosen columns of the result.
-class Sample {
+class ChosenGemm {
  public:
-  Sample(GemmSession& session, uint64_t seed)
+  ChosenGemm(GemmSession& session, uint64_t seed)
       : session_(session), gemm_(session.gemm()), seed_(seed) {}
 
   Result<void> add_group(int64_t group) {
@@ -162,7 +162,7 @@ class Sample {
 Result<testing::Comparison> check_gemm(measure::GemmSession& session, uint64_t seed) {
   if (session.gemm().operation == measure::GemmOperation::kContractionGroupedGemm)
     return check_gradient(session, seed);
-  Sample sample(session, seed);
+  ChosenGemm sample(session, seed);
   for (int64_t group = 0; group < session.gemm().groups; ++group)
     MOEJIT_TRY(sample.add_group(group));
   return sample.compare();

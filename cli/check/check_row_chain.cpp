@@ -19,10 +19,6 @@ using compiler::QuantizeStage;
 using compiler::StoreStage;
 using reference::QuantizedRows;
 
-std::vector<float> probs_of(const KernelTensors& tensors) {
-  return tensors.has("probs") ? probabilities(tensors.at("probs")) : std::vector<float>{};
-}
-
 // Checks the probabilities of all rows, and the token of each real row. The tokens of pad rows are
 // never written.
 void check_what_moves_along(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
@@ -103,14 +99,14 @@ void check_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors
                                                   : check_permuted_amax(spec, tensors, list);
   if (spec.quantize == QuantizeStage::kExpert) {
     check_permuted_cast(spec, tensors, list);
-    return check_what_moves_along(spec, tensors, tensors.route(), probs_of(tensors), list);
+    return check_what_moves_along(spec, tensors, tensors.route(), tensors.probs(), list);
   }
   if (spec.store == StoreStage::kRows && stores_bf16(spec))
     return list.bf16(tensors, "output", stored_rows(spec, tensors.at("input")));
   if (spec.store == StoreStage::kRows)
     return list.rows(tensors, "output", quantized_rows(spec, tensors));
   const reference::Route route = tensors.route();
-  const std::vector<float> probs = probs_of(tensors);
+  const std::vector<float> probs = tensors.probs();
   if (spec.load == LoadStage::kTwoLevelRows) {
     check_two_level_rows(spec, tensors, route, probs, list);
   } else if (stores_bf16(spec)) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cli/check/cast_operand.h"
 #include "cli/check/kernel_checks.h"
 #include "cli/check/transposed_rows.h"
 #include "cli/tensors/colwise_slices.h"
@@ -14,14 +15,6 @@ namespace {
 
 using reference::block_count;
 using reference::kBlock;
-
-bool is_in_group(const reference::TransposeGroups& groups, int64_t tile) {
-  for (size_t e = 0; e < groups.counts.size(); ++e) {
-    const int64_t first = groups.output_offs[e] / kBlock;
-    if (tile >= first && tile < first + block_count(groups.counts[e])) return true;
-  }
-  return false;
-}
 
 // Returns permuted rows, each with the data of its token; a token with probability 0 has zeros.
 reference::QuantizedRows gathered_rows(const compiler::TransposeSpec& spec,

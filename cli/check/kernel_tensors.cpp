@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/kernel_tensors.h"
 
+#include "cli/tensors/routing_tensors.h"
+
 #include <algorithm>
 #include <cstring>
 #include <fmt/core.h>
@@ -41,6 +43,10 @@ reference::QuantizedWeights KernelTensors::weights(std::string_view role, int64_
           sections,
           copy_elements<uint8_t>(codes),
           copy_elements<float>(at(fmt::format("{}_scale_inv", role)))};
+}
+
+std::vector<float> KernelTensors::probs() const {
+  return has("probs") ? probabilities(at("probs")) : std::vector<float>{};
 }
 
 reference::Route KernelTensors::route() const {

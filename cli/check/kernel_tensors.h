@@ -44,6 +44,8 @@ class KernelTensors {
   // Return "<role>" with the scales of "<role>_scale_inv".
   reference::QuantizedRows rows(std::string_view role) const;
   reference::QuantizedWeights weights(std::string_view role, int64_t sections) const;
+  // Returns the probabilities as floats; none where the kernel takes none.
+  std::vector<float> probs() const;
   // Returns the groups, and the row map where the kernel has one.
   reference::Route route() const;
 

@@ -6,9 +6,9 @@
 namespace moejit::cli {
 namespace {
 
-constexpr int64_t kBlock = 128;
+constexpr int64_t kScaleBlock = 128;
 
-int64_t blocks_of(int64_t elements) { return (elements + kBlock - 1) / kBlock; }
+int64_t blocks_of(int64_t elements) { return (elements + kScaleBlock - 1) / kScaleBlock; }
 
 // Dequantizes consecutive matrices [rows, columns] of codes, each with scales [blocks of rows,
 // blocks of columns].
@@ -21,10 +21,10 @@ HostTensor dequantized(const HostTensor& codes, const HostTensor& scales,
   for (size_t i = 0; i < values.size(); ++i) {
     const int64_t row = static_cast<int64_t>(i) / columns,
                   column = static_cast<int64_t>(i) % columns;
-    const int64_t block_row = row / rows * down + row % rows / kBlock;
+    const int64_t block_row = row / rows * down + row % rows / kScaleBlock;
     values[i] = reference::bf16_from_float(
         reference::decode_e4m3(from[i]) *
-        factors[static_cast<size_t>(block_row * across + column / kBlock)]);
+        factors[static_cast<size_t>(block_row * across + column / kScaleBlock)]);
   }
   return make_tensor(compiler::DType::kBF16, std::move(shape), values);
 }

@@ -19,7 +19,7 @@ using compiler::GateUpLayout;
 struct FusedNames {
   std::string_view gate_up, up, down;
 };
-constexpr std::array kNamings = {
+constexpr std::array kFusedNamings = {
     FusedNames{"gate_up_proj", "up_proj", "down_proj"},
     FusedNames{"gate_up_proj.weight", "up_proj.weight", "down_proj.weight"},
     FusedNames{"input_linear.weight", "", "output_linear.weight"},  // Granite
@@ -32,7 +32,7 @@ bool has_projection(const ExpertGroup& group, std::string_view name) {
 }
 
 const FusedNames* find_naming(const ExpertGroup& group) {
-  for (const FusedNames& naming : kNamings)
+  for (const FusedNames& naming : kFusedNamings)
     if (has_projection(group, naming.gate_up) || has_projection(group, naming.up)) return &naming;
   return nullptr;
 }

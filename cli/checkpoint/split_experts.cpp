@@ -17,9 +17,9 @@ using compiler::DType;
 struct ProjectionNames {
   std::string_view gate, up, down;
 };
-constexpr std::array kNamings = {ProjectionNames{"gate_proj", "up_proj", "down_proj"},
-                                 ProjectionNames{"w1", "w3", "w2"},
-                                 ProjectionNames{"fc1", "fc3", "fc2"}};
+constexpr std::array kSplitNamings = {ProjectionNames{"gate_proj", "up_proj", "down_proj"},
+                                      ProjectionNames{"w1", "w3", "w2"},
+                                      ProjectionNames{"fc1", "fc3", "fc2"}};
 
 std::string weight_of(std::string_view projection) { return fmt::format("{}.weight", projection); }
 std::string bias_of(std::string_view projection) { return fmt::format("{}.bias", projection); }
@@ -27,7 +27,7 @@ std::string bias_of(std::string_view projection) { return fmt::format("{}.bias",
 int64_t scale_blocks(int64_t elements) { return (elements + 127) / 128; }
 
 // The place of one projection's part in a tensor of all experts.
-struct Part {
+struct ExpertPart {
   int64_t expert = 0;          // number in the checkpoint
   std::string name;            // rest of the name after the expert's number
   std::vector<int64_t> shape;  // wanted
@@ -47,7 +47,7 @@ class SplitLoader {
     MOEJIT_TRY(find_dtype());
     make_destinations();
     for (int64_t expert = 0; expert < layer_.local_experts; ++expert)
-      for (const Part& part : parts_of(expert)) MOEJIT_TRY(copy(part));
+      for (const ExpertPart& part : parts_of(expert)) MOEJIT_TRY(copy(part));
     return LoadedExperts{std::move(tensors_), compiler::GateUpLayout::kConcat};
   }
 
@@ -82,7 +82,7 @@ class SplitLoader {
   bool has_gate() const { return compiler::has_gate(layer_.activation); }
 
   Result<void> find_naming() {
-    for (const ProjectionNames& naming : kNamings) {
+    for (const ProjectionNames& naming : kSplitNamings) {
       if (!group_.parts.contains(weight_of(naming.up)) &&
           !group_.parts.contains(weight_of(naming.gate)))
         continue;
@@ -152,9 +152,9 @@ class SplitLoader {
     w2_scales_ = add("w2_scale_inv", DType::kF32, {e, scale_blocks(h), scale_blocks(i)});
   }
 
-  std::vector<Part> parts_of(int64_t expert) const {
+  std::vector<ExpertPart> parts_of(int64_t expert) const {
     const int64_t h = layer_.hidden, i = layer_.intermediate;
-    std::vector<Part> parts = parts_in(expert, "weight", *w1_, {i, h}, *w2_, {h, i});
+    std::vector<ExpertPart> parts = parts_in(expert, "weight", *w1_, {i, h}, *w2_, {h, i});
     if (layer_.biases)
       std::ranges::move(parts_in(expert, "bias", *b1_, {i}, *b2_, {h}), std::back_inserter(parts));
     if (!holds_codes()) return parts;
@@ -165,16 +165,16 @@ class SplitLoader {
     return parts;
   }
 
-  std::vector<Part> parts_in(int64_t expert, std::string_view kind, HostTensor& w1,
-                             const std::vector<int64_t>& w1_half, HostTensor& w2,
-                             const std::vector<int64_t>& w2_whole) const {
+  std::vector<ExpertPart> parts_in(int64_t expert, std::string_view kind, HostTensor& w1,
+                                   const std::vector<int64_t>& w1_half, HostTensor& w2,
+                                   const std::vector<int64_t>& w2_whole) const {
     const auto name = [&](std::string_view projection) {
       return fmt::format("{}.{}", projection, kind);
     };
     const int64_t half = element_count(w1_half) * compiler::size_bytes(w1.dtype);
     const int64_t whole = element_count(w2_whole) * compiler::size_bytes(w2.dtype);
     const int64_t sections = compiler::w1_sections(layer_), number = first_expert_ + expert;
-    std::vector<Part> parts = {
+    std::vector<ExpertPart> parts = {
         {number, name(naming_.up), w1_half, &w1, (sections * (expert + 1) - 1) * half},
         {number, name(naming_.down), w2_whole, &w2, expert * whole},
     };
@@ -184,7 +184,7 @@ class SplitLoader {
     return parts;
   }
 
-  Result<void> copy(const Part& part) {
+  Result<void> copy(const ExpertPart& part) {
     const std::string name = full_name(part.expert, part.name);
     if (!shards_.has(name)) return missing(part.expert, part.name);
     MOEJIT_TRY_ASSIGN(const ShardEntry found, shards_.find(name));
@@ -217,7 +217,7 @@ class SplitLoader {
   const ExpertGroup& group_;
   int64_t first_expert_;
   ShardSet& shards_;
-  ProjectionNames naming_ = kNamings.front();
+  ProjectionNames naming_ = kSplitNamings.front();
   DType dtype_ = DType::kBF16;
   TensorMap tensors_;
   HostTensor* w1_ = nullptr;

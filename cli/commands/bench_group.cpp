@@ -52,7 +52,7 @@ Result<void> check_options(const BenchCommand& command, const Layer& layer) {
 }
 
 // A kernel of a call, by the medians of the slowest and of the fastest rank.
-struct Line {
+struct KernelLine {
   const KernelPlan* kernel = nullptr;
   double slowest_us = 0.0, fastest_us = 0.0;
   int64_t wire_bytes = 0;  // that a rank sends, in the mean
@@ -63,7 +63,7 @@ struct GroupBench {
   std::string target;
   int64_t tokens = 0;  // of each rank
   RandomRouting routing = RandomRouting::kSkewed;
-  std::vector<Line> lines;
+  std::vector<KernelLine> lines;
   double forward_us = 0.0, backward_us = 0.0;
   double exchange_us = 0.0;  // of the kernels that exchange, each on the rank that waits least
   runtime::EngineCounters counters;
@@ -99,7 +99,7 @@ std::string text_of(const Layer& layer, const GroupBench& bench, int32_t width) 
                {"on the wire", kRight},
                {"no less than", kRight},
                {"GB/s", kRight}});
-  for (const Line& line : bench.lines) {
+  for (const KernelLine& line : bench.lines) {
     const bool sends = line.wire_bytes > 0;
     const auto bytes = static_cast<double>(line.wire_bytes);
     table.add({line.kernel->operation, time_text(line.slowest_us), time_text(line.fastest_us),
@@ -122,7 +122,7 @@ std::string text_of(const Layer& layer, const GroupBench& bench, int32_t width) 
 
 std::string json_of(const Layer& layer, const GroupBench& bench) {
   nlohmann::ordered_json lines = nlohmann::ordered_json::array();
-  for (const Line& line : bench.lines)
+  for (const KernelLine& line : bench.lines)
     lines.push_back({{"operation", line.kernel->operation},
                      {"phase", to_string(line.kernel->phase)},
                      {"slowest_us", line.slowest_us},

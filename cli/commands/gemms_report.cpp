@@ -13,7 +13,7 @@ namespace moejit::cli {
 namespace {
 
 // The measurements in one case's line.
-struct Line {
+struct GemmLine {
   const GemmResult& result;
   int32_t sm_count = 0;
   compiler::Work work = count_work(result.kernel, result.rows);
@@ -56,7 +56,7 @@ nlohmann::ordered_json json_of(const measure::GemmCase& gemm) {
           {"scale_sharing_k", gemm.scale_sharing_k}};
 }
 
-nlohmann::ordered_json json_of(const Line& line) {
+nlohmann::ordered_json json_of(const GemmLine& line) {
   const GemmResult& result = line.result;
   const measure::CoolRun& cool = result.cool;
   const measure::HotRun& hot = result.hot;
@@ -103,7 +103,7 @@ std::string gemms_table(const std::vector<GemmResult>& results, const BenchRun& 
                {"util", kRight},
                {"GB/s", kRight}});
   for (const GemmResult& result : results) {
-    const Line line{result, run.sm_count};
+    const GemmLine line{result, run.sm_count};
     const measure::CoolRun& cool = result.cool;
     const measure::HotRun& hot = result.hot;
     table.add({result.gemm.name, fmt::format("{}", result.rows.routed),
@@ -125,7 +125,7 @@ std::string gemms_json(const std::vector<GemmResult>& results, const BenchRun& r
   add_run(json, run);
   json["gemms"] = nlohmann::ordered_json::array();
   for (const GemmResult& result : results)
-    json["gemms"].push_back(json_of(Line{result, run.sm_count}));
+    json["gemms"].push_back(json_of(GemmLine{result, run.sm_count}));
   json["compiled"] = run.counters.compiled;
   json["from_cache"] = run.counters.from_cache;
   json["from_packs"] = run.counters.from_packs;

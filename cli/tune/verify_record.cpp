@@ -63,7 +63,7 @@ Result<tune::JournalWriter> open_scratch_journal(const MeasuredDevice& device) {
 }
 
 // The entries of a record that are measured, by their problems.
-struct Sample {
+struct RoundSample {
   std::vector<std::size_t> problems;  // indexes, ascending
   int64_t usual = 0, left_out = 0;    // as in Verification
 };
@@ -72,9 +72,9 @@ const TuningEntry& entry_of(const TuningRecord& record, const TuneProblem& probl
   return *std::ranges::find(record.entries, problem.name, &TuningEntry::problem);
 }
 
-Sample sample_of(const TuningRecord& record, const std::vector<TuneProblem>& problems,
-                 std::optional<int64_t> most) {
-  Sample sample;
+RoundSample sample_of(const TuningRecord& record, const std::vector<TuneProblem>& problems,
+                      std::optional<int64_t> most) {
+  RoundSample sample;
   for (const std::string& name : sampling_order(record)) {
     const auto problem = std::ranges::find(problems, name, &TuneProblem::name);
     if (problem == problems.end()) continue;
@@ -117,9 +117,10 @@ Result<VerifiedEntry> verify_entry(const TuningEntry& entry, const TuneProblem& 
 }
 
 // Measures the sample until the device fails, and notes each entry.
-Verification verify_sample(Verification so_far, const Sample& sample, const TuningRecord& record,
-                           const std::vector<TuneProblem>& problems, const compiler::Target& target,
-                           const RaceSite& site, const Terminal& terminal) {
+Verification verify_sample(Verification so_far, const RoundSample& sample,
+                           const TuningRecord& record, const std::vector<TuneProblem>& problems,
+                           const compiler::Target& target, const RaceSite& site,
+                           const Terminal& terminal) {
   for (const std::size_t index : sample.problems) {
     const TuneProblem& problem = problems[index];
     const auto done = std::ssize(so_far.entries), all = std::ssize(sample.problems);
@@ -169,7 +170,7 @@ Result<Verification> verify_record(const TuningVerifyCommand& command, const Ter
       .measurer = measurer, .journal = journal, .times = race_times(options), .stops = [&] {
         return interruption.is_requested();
       }};
-  const Sample sample = sample_of(record, problems, command.sample);
+  const RoundSample sample = sample_of(record, problems, command.sample);
   Verification verification{.gpu = record.gpu,
                             .usual = sample.usual,
                             .elsewhere = std::ssize(record.entries) - std::ssize(problems),

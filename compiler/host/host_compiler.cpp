@@ -4,6 +4,7 @@
 #include "compiler/host/process.h"
 #include "compiler/support/env.h"
 #include "compiler/support/fork.h"
+#include "compiler/support/numbered_lines.h"
 #include "templates/embedded_templates.h"
 
 #include <array>
@@ -110,16 +111,6 @@ Result<void> write_file(const fs::path& path, std::string_view text) {
               "set TMPDIR to a folder with free space");
 }
 
-std::string numbered(std::string_view text) {
-  std::string result;
-  for (int line = 1; !text.empty(); ++line) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    result += fmt::format("{:4} | {}\n", line, text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return result;
-}
-
 // Returns whether the compiler blames a line ("kernel.cu:7:2: error: ..."). A compiler that was
 // killed or whose disk is full names no line.
 bool blames_source(const ProcessResult& result) {
@@ -174,7 +165,7 @@ Result<KernelBinary> compile_for_simulator(const KernelSource& source) {
         fmt::format("kernel {} does not compile for sim: {} ended with exit code {}", source.entry,
                     compiler.version, result.exit_code),
         "a bug in moejit, or a compiler that it was not tested with; --verbose shows the log",
-        result.output + "\n" + numbered(source.text));
+        result.output + "\n" + numbered_lines(source.text));
   }
   MOEJIT_TRY_ASSIGN(std::vector<std::byte> bytes, read_binary(folder.path() / "kernel.so"));
   return KernelBinary{source.entry, source.target, std::move(bytes), std::nullopt};
@@ -187,7 +178,7 @@ Result<std::string> host_compiler_description() {
 
 namespace {
 
-constexpr std::string_view kCompiler = "compiler=";
+constexpr std::string_view kHostCompilerField = "compiler=";
 
 Result<std::vector<std::string>> identity_with(const KernelSource& source, std::string compiler) {
   MOEJIT_TRY_ASSIGN(const auto closure,
@@ -204,11 +195,13 @@ Result<std::vector<std::string>> identity_with(const KernelSource& source, std::
 
 }  // namespace
 
-bool is_host_compiler_field(std::string_view field) { return field.starts_with(kCompiler); }
+bool is_host_compiler_field(std::string_view field) {
+  return field.starts_with(kHostCompilerField);
+}
 
 Result<std::vector<std::string>> host_toolchain_identity(const KernelSource& source) {
   MOEJIT_TRY_ASSIGN(const HostCompiler compiler, find_compiler());
-  return identity_with(source, fmt::format("{}{}", kCompiler, compiler.version));
+  return identity_with(source, fmt::format("{}{}", kHostCompilerField, compiler.version));
 }
 
 Result<std::optional<std::vector<std::string>>> host_toolchain_identity(

@@ -28,7 +28,7 @@ std::string read_to_end(int file) {
   std::string text;
   std::array<char, 4096> buffer;
   for (;;) {
-    const ssize_t count = read(file, buffer.data(), buffer.size());
+    const ssize_t count = ::read(file, buffer.data(), buffer.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return text;
     text.append(buffer.data(), static_cast<std::size_t>(count));

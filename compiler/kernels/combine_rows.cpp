@@ -10,26 +10,26 @@ namespace moejit::compiler {
 namespace {
 
 using enum Access;
-using Params = device::CombineRowsParams;
+using device::CombineRowsParams;
 
 constexpr std::array kCombineRowsPointers = {
-    MOEJIT_POINTER(Params, expert_rows, kRead),
-    MOEJIT_POINTER(Params, row_map, kRead),
-    MOEJIT_POINTER(Params, slot_ids, kRead),
-    MOEJIT_POINTER(Params, slot_dprobs, kRead),
-    MOEJIT_POINTER(Params, topk_ids, kRead),
-    MOEJIT_RANK_POINTERS(Params, results, kReadWrite),
-    MOEJIT_RANK_POINTERS(Params, dprobs_home, kReadWrite),
-    MOEJIT_RANK_POINTERS(Params, result_flags, kReadWrite),
-    MOEJIT_POINTER(Params, output, kWrite),
-    MOEJIT_POINTER(Params, dprobs, kWrite),
-    MOEJIT_POINTER(Params, tickets, kReadWrite),
-    MOEJIT_GROUP_POINTERS(Params),
+    MOEJIT_POINTER(CombineRowsParams, expert_rows, kRead),
+    MOEJIT_POINTER(CombineRowsParams, row_map, kRead),
+    MOEJIT_POINTER(CombineRowsParams, slot_ids, kRead),
+    MOEJIT_POINTER(CombineRowsParams, slot_dprobs, kRead),
+    MOEJIT_POINTER(CombineRowsParams, topk_ids, kRead),
+    MOEJIT_RANK_POINTERS(CombineRowsParams, results, kReadWrite),
+    MOEJIT_RANK_POINTERS(CombineRowsParams, dprobs_home, kReadWrite),
+    MOEJIT_RANK_POINTERS(CombineRowsParams, result_flags, kReadWrite),
+    MOEJIT_POINTER(CombineRowsParams, output, kWrite),
+    MOEJIT_POINTER(CombineRowsParams, dprobs, kWrite),
+    MOEJIT_POINTER(CombineRowsParams, tickets, kReadWrite),
+    MOEJIT_GROUP_POINTERS(CombineRowsParams),
 };
-constexpr std::array kCombineRowsNumbers = {MOEJIT_GROUP_NUMBERS(Params),
-                                            MOEJIT_NUMBER(Params, tokens)};
+constexpr std::array kCombineRowsNumbers = {MOEJIT_GROUP_NUMBERS(CombineRowsParams),
+                                            MOEJIT_NUMBER(CombineRowsParams, tokens)};
 constexpr ParamRecord kCombineRowsRecord{
-    "combine_rows", sizeof(Params), kCombineRowsPointers, {}, kCombineRowsNumbers};
+    "combine_rows", sizeof(CombineRowsParams), kCombineRowsPointers, {}, kCombineRowsNumbers};
 static_assert(is_complete(kCombineRowsRecord));
 
 constexpr int32_t kWalkBytes = 16;  // of shared memory, in exchange/unit_walk.cuh

@@ -9,33 +9,36 @@ namespace moejit::compiler {
 namespace {
 
 using enum Access;
-using Params = device::DispatchPermuteParams;
+using device::DispatchPermuteParams;
 
 constexpr std::array kDispatchPermutePointers = {
-    MOEJIT_POINTER(Params, input, kRead),
-    MOEJIT_POINTER(Params, input_scale_inv, kRead),
-    MOEJIT_POINTER(Params, topk_ids, kRead),
-    MOEJIT_POINTER(Params, row_map, kRead),
-    MOEJIT_POINTER(Params, slot_probs, kRead),
-    MOEJIT_POINTER(Params, counts, kRead),
-    MOEJIT_POINTER(Params, offs, kRead),
-    MOEJIT_RANK_POINTERS(Params, slots, kReadWrite),
-    MOEJIT_RANK_POINTERS(Params, slot_scales, kReadWrite),
-    MOEJIT_RANK_POINTERS(Params, row_flags, kReadWrite),
-    MOEJIT_POINTER(Params, output, kWrite),
-    MOEJIT_POINTER(Params, output_scale_inv, kWrite),
-    MOEJIT_POINTER(Params, output_probs, kWrite),
-    MOEJIT_POINTER(Params, row_tokens, kWrite),
-    MOEJIT_POINTER(Params, kept_output, kWrite),
-    MOEJIT_POINTER(Params, kept_scale_inv, kWrite),
-    MOEJIT_POINTER(Params, saved_tokens, kRead),
-    MOEJIT_POINTER(Params, tickets, kReadWrite),
-    MOEJIT_GROUP_POINTERS(Params),
+    MOEJIT_POINTER(DispatchPermuteParams, input, kRead),
+    MOEJIT_POINTER(DispatchPermuteParams, input_scale_inv, kRead),
+    MOEJIT_POINTER(DispatchPermuteParams, topk_ids, kRead),
+    MOEJIT_POINTER(DispatchPermuteParams, row_map, kRead),
+    MOEJIT_POINTER(DispatchPermuteParams, slot_probs, kRead),
+    MOEJIT_POINTER(DispatchPermuteParams, counts, kRead),
+    MOEJIT_POINTER(DispatchPermuteParams, offs, kRead),
+    MOEJIT_RANK_POINTERS(DispatchPermuteParams, slots, kReadWrite),
+    MOEJIT_RANK_POINTERS(DispatchPermuteParams, slot_scales, kReadWrite),
+    MOEJIT_RANK_POINTERS(DispatchPermuteParams, row_flags, kReadWrite),
+    MOEJIT_POINTER(DispatchPermuteParams, output, kWrite),
+    MOEJIT_POINTER(DispatchPermuteParams, output_scale_inv, kWrite),
+    MOEJIT_POINTER(DispatchPermuteParams, output_probs, kWrite),
+    MOEJIT_POINTER(DispatchPermuteParams, row_tokens, kWrite),
+    MOEJIT_POINTER(DispatchPermuteParams, kept_output, kWrite),
+    MOEJIT_POINTER(DispatchPermuteParams, kept_scale_inv, kWrite),
+    MOEJIT_POINTER(DispatchPermuteParams, saved_tokens, kRead),
+    MOEJIT_POINTER(DispatchPermuteParams, tickets, kReadWrite),
+    MOEJIT_GROUP_POINTERS(DispatchPermuteParams),
 };
-constexpr std::array kDispatchPermuteNumbers = {MOEJIT_GROUP_NUMBERS(Params),
-                                                MOEJIT_NUMBER(Params, tokens)};
-constexpr ParamRecord kDispatchPermuteRecord{
-    "dispatch_permute", sizeof(Params), kDispatchPermutePointers, {}, kDispatchPermuteNumbers};
+constexpr std::array kDispatchPermuteNumbers = {MOEJIT_GROUP_NUMBERS(DispatchPermuteParams),
+                                                MOEJIT_NUMBER(DispatchPermuteParams, tokens)};
+constexpr ParamRecord kDispatchPermuteRecord{"dispatch_permute",
+                                             sizeof(DispatchPermuteParams),
+                                             kDispatchPermutePointers,
+                                             {},
+                                             kDispatchPermuteNumbers};
 static_assert(is_complete(kDispatchPermuteRecord));
 
 }  // namespace

@@ -45,11 +45,11 @@ constexpr ParamRecord kSwizzleScalesRecord{"swizzle_scales",
                                            kSwizzleScalesNumbers};
 static_assert(is_complete(kSwizzleScalesRecord));
 
-constexpr int64_t kTile = 128, kBandTiles = 8;
+constexpr int64_t kScaleTile = 128, kBandTiles = 8;
 
 // Returns the tiles of 128 tokens.
 int64_t tiles_of(const SwizzleScalesSpec& spec) {
-  return ceil_div(spec.columns, kTile) * (32 / spec.group);
+  return ceil_div(spec.columns, kScaleTile) * (32 / spec.group);
 }
 
 bool is_transposed(const SwizzleScalesSpec& spec) { return spec.of_columns && spec.group == 16; }
@@ -71,7 +71,7 @@ LaunchShape KernelKind<SwizzleScalesSpec>::shape(const SwizzleScalesSpec&) {
 template <>
 int64_t KernelKind<SwizzleScalesSpec>::busy(const SwizzleScalesSpec& spec, const CallBounds& bounds,
                                             int64_t tokens) {
-  return most_gradient_columns(bounds, tokens) / kTile * ceil_div(tiles_of(spec), kBandTiles);
+  return most_gradient_columns(bounds, tokens) / kScaleTile * ceil_div(tiles_of(spec), kBandTiles);
 }
 
 template <>

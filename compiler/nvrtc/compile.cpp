@@ -8,6 +8,7 @@
 #include "compiler/nvrtc/nvrtc_api.h"
 #include "compiler/nvrtc/phase_report.h"
 #include "compiler/nvrtc/resource_usage.h"
+#include "compiler/support/numbered_lines.h"
 #include "templates/embedded_templates.h"
 
 #include <algorithm>
@@ -97,16 +98,6 @@ Result<Program> create_program(const NvrtcApi& api, const KernelSource& source,
   return Program(api, handle);
 }
 
-std::string numbered(std::string_view text) {
-  std::string lines;
-  for (int number = 1; !text.empty(); ++number) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    lines += fmt::format("{:4} | {}\n", number, text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return lines;
-}
-
 constexpr std::string_view kBugHint =
     "this is a bug in moejit or in a stage of yours; the log (--verbose) names the line";
 
@@ -116,7 +107,7 @@ tl::unexpected<Error> compile_error(const NvrtcApi& api, const KernelSource& sou
   return fail(Stage::kCompile, ErrorCode::kCompileFailed,
               fmt::format("kernel {}: {}", source.entry, what), std::string(hint),
               fmt::format("NVRTC {}.{}, options {}\n{}\n{}.cu:\n{}", api.major, api.minor,
-                          fmt::join(options, " "), log, source.entry, numbered(source.text)));
+                          fmt::join(options, " "), log, source.entry, numbered_lines(source.text)));
 }
 
 // Returns what to do about a loss: a kernel that a description can do without gets the advice to
@@ -223,7 +214,7 @@ Result<CompiledKernel> compile_with_nvrtc_and_time(const KernelSource& source,
 
 namespace {
 
-constexpr std::string_view kCompiler = "compiler=nvrtc ";
+constexpr std::string_view kNvrtcField = "compiler=nvrtc ";
 constexpr std::string_view kBuildId = "compiler_build_id=";
 constexpr std::string_view kBuiltinsBuildId = "builtins_build_id=";
 
@@ -232,7 +223,7 @@ Result<std::vector<std::string>> identity_with(const KernelSource& source,
   MOEJIT_TRY_ASSIGN(const std::vector<IncludedFile> headers,
                     templates::include_closure(source.text, Flavor::kDevice));
   std::vector<std::string> fields = {
-      fmt::format("{}{}.{}", kCompiler, release.major, release.minor),
+      fmt::format("{}{}.{}", kNvrtcField, release.major, release.minor),
       fmt::format("{}{}", kBuildId, release.build_id),
       fmt::format("{}{}", kBuiltinsBuildId, release.builtins_build_id),
   };
@@ -258,7 +249,7 @@ std::optional<NvrtcRelease> release_of(std::string_view version) {
 }  // namespace
 
 bool is_nvrtc_field(std::string_view field) {
-  return field.starts_with(kCompiler) || field.starts_with(kBuildId) ||
+  return field.starts_with(kNvrtcField) || field.starts_with(kBuildId) ||
          field.starts_with(kBuiltinsBuildId);
 }
 
@@ -269,10 +260,10 @@ Result<std::vector<std::string>> nvrtc_identity(const KernelSource& source) {
 
 Result<std::optional<std::vector<std::string>>> nvrtc_identity(
     const KernelSource& source, std::span<const std::string> compiler) {
-  if (compiler.size() != 3 || !compiler[0].starts_with(kCompiler) ||
+  if (compiler.size() != 3 || !compiler[0].starts_with(kNvrtcField) ||
       !compiler[1].starts_with(kBuildId) || !compiler[2].starts_with(kBuiltinsBuildId))
     return std::nullopt;
-  auto release = release_of(std::string_view(compiler[0]).substr(kCompiler.size()));
+  auto release = release_of(std::string_view(compiler[0]).substr(kNvrtcField.size()));
   if (!release) return std::nullopt;
   release->build_id = compiler[1].substr(kBuildId.size());
   release->builtins_build_id = compiler[2].substr(kBuiltinsBuildId.size());

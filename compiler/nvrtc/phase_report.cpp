@@ -21,13 +21,12 @@ std::optional<double> seconds_of(std::string_view report, std::string_view phase
   const std::size_t at = report.find(before);
   if (at == std::string_view::npos) return std::nullopt;
   report.remove_prefix(at + before.size());
-  int64_t milliseconds = 0;
-  const auto [end, error] =
-      std::from_chars(report.data(), report.data() + report.size(), milliseconds);
+  int64_t spent_ms = 0;
+  const auto [end, error] = std::from_chars(report.data(), report.data() + report.size(), spent_ms);
   if (error != std::errc{}) return std::nullopt;
   report.remove_prefix(static_cast<std::size_t>(end - report.data()));
   if (!report.starts_with(", ms")) return std::nullopt;
-  return static_cast<double>(milliseconds) * 1e-3;
+  return static_cast<double>(spent_ms) * 1e-3;
 }
 
 }  // namespace

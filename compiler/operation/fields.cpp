@@ -25,8 +25,8 @@ constexpr std::array kBiases = {GemmBias::kNone, GemmBias::kColumns, GemmBias::k
 constexpr std::array kGradientScales = {GradientScales::kTile, GradientScales::kRow,
                                         GradientScales::kTensor, GradientScales::kRowColumn,
                                         GradientScales::kNone};
-constexpr std::array kOutputs = {GradientOutput::kF32, GradientOutput::kF32Add,
-                                 GradientOutput::kBf16};
+constexpr std::array kGradientOutputs = {GradientOutput::kF32, GradientOutput::kF32Add,
+                                         GradientOutput::kBf16};
 
 // Returns a range of numbers in which each section is a matrix of its own, whose rows fill 16-byte
 // vectors.
@@ -229,7 +229,7 @@ void visit(ContractionGroupedGemmOperation& operation, FieldVisitor& visitor) {
   visitor.required("rows", operation.rows, kColumnsRange);
   visitor.required("n", operation.n, kColumnsRange);
   visitor.choice("scales", operation.scales, kGradientScales);
-  visitor.choice("output", operation.output, kOutputs);
+  visitor.choice("output", operation.output, kGradientOutputs);
   visitor.choice("accumulation", operation.accumulation, kAccumulations);
   visit_a_dtype(operation.a_dtype, visitor);
 }

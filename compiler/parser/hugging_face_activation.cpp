@@ -79,7 +79,7 @@ Result<ChosenAct> read_act(const HuggingFaceSource& source, const FigureReader& 
       fmt::format("supported: {}; of another formula {}", fmt::join(names, ", "), kWriteByHand));
 }
 
-Result<double> read_positive(const JsonView& view) {
+Result<double> read_positive_number(const JsonView& view) {
   MOEJIT_TRY_ASSIGN(const double number, view.read_number());
   if (number > 0.0) return number;
   return view.fail(ErrorCode::kInvalidValue,
@@ -98,7 +98,7 @@ Result<FormulaNumber> read_number(const HuggingFaceSource& source, FigureReader&
                                   std::string_view key, double default_value) {
   const std::optional<JsonView> view = reader.find(key);
   if (view) {
-    MOEJIT_TRY_ASSIGN(const double value, read_positive(*view));
+    MOEJIT_TRY_ASSIGN(const double value, read_positive_number(*view));
     return FormulaNumber{value, view};
   }
   reader.note(fmt::format("{} is not given: {} is taken, as {} has it by default", key,

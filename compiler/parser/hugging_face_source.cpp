@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kRootLength = std::string_view("$.").size();
 constexpr std::string_view kTypeKey = "model_type";
-constexpr int kMaxDepth = 3;  // thinker_config.text_config, and one more
+constexpr int kMaxConfigDepth = 3;  // thinker_config.text_config, and one more
 // Keys of objects that are no configurations of models, whatever they contain.
 constexpr std::array kOtherObjects =
     std::to_array<std::string_view>({"per_layer_config", "quantization_config"});
@@ -33,16 +33,16 @@ std::string type_of(const JsonView& config) {
 }
 
 // An object within a configuration, and the object around it if its own has no model_type.
-struct Candidate {
+struct ConfigPlace {
   JsonView config;
   std::optional<JsonView> parent;
   std::string model_type;
 };
 
 // Appends `at` and all objects within it, language models before others.
-void collect(const Candidate& at, int depth, std::vector<Candidate>& found) {
+void collect(const ConfigPlace& at, int depth, std::vector<ConfigPlace>& found) {
   found.push_back(at);
-  if (depth == kMaxDepth) return;
+  if (depth == kMaxConfigDepth) return;
   const Result<std::vector<JsonView>> members = at.config.read_members();
   if (!members) return;
   const auto descend = [&](const JsonView& member) {
@@ -64,7 +64,7 @@ void collect(const Candidate& at, int depth, std::vector<Candidate>& found) {
 }
 
 // Makes up a record for an unknown family, from the keys that most families have.
-HuggingFaceFamily guess_family(const Candidate& candidate) {
+HuggingFaceFamily guess_family(const ConfigPlace& candidate) {
   HuggingFaceFamily family{.model_type = {}, .models = {}};
   const JsonView& config = candidate.config;
   if (!has_any(config, family.intermediate))
@@ -74,7 +74,7 @@ HuggingFaceFamily guess_family(const Candidate& candidate) {
   return family;
 }
 
-HuggingFaceSource make_source(const Candidate& candidate) {
+HuggingFaceSource make_source(const ConfigPlace& candidate) {
   const HuggingFaceFamily* known = find_hugging_face_family(candidate.model_type);
   return {.model_type = known != nullptr ? std::string(known->model_type) : candidate.model_type,
           .family = known != nullptr ? *known : guess_family(candidate),
@@ -85,7 +85,7 @@ HuggingFaceSource make_source(const Candidate& candidate) {
 }
 
 // Returns whether an object without a number of experts has a null in its place, or a switch.
-bool names_experts(const Candidate& candidate, const HuggingFaceFamily& family) {
+bool names_experts(const ConfigPlace& candidate, const HuggingFaceFamily& family) {
   if (!family.switched_by.empty() && candidate.config.find(family.switched_by)) return true;
   return std::ranges::any_of(expert_count_keys(), [&](std::string_view key) {
     return candidate.config.find(key).has_value();
@@ -95,10 +95,10 @@ bool names_experts(const Candidate& candidate, const HuggingFaceFamily& family) 
 // Refuses a configuration without any number of experts, or returns the family whose reading shows
 // what is missing.
 Result<HuggingFaceSource> explain_absence(const JsonView& root,
-                                          const std::vector<Candidate>& candidates) {
+                                          const std::vector<ConfigPlace>& candidates) {
   // Reading a known family shows what is missing, best if something says that experts are off.
-  const Candidate* known = nullptr;
-  for (const Candidate& candidate : candidates) {
+  const ConfigPlace* known = nullptr;
+  for (const ConfigPlace& candidate : candidates) {
     const HuggingFaceFamily* family = find_hugging_face_family(candidate.model_type);
     if (family == nullptr || candidate.parent) continue;
     if (known == nullptr || names_experts(candidate, *family)) known = &candidate;
@@ -144,10 +144,10 @@ Result<void> check_expressible(const HuggingFaceSource& source) {
 Result<HuggingFaceSource> find_hugging_face_source(const JsonView& root) {
   MOEJIT_TRY(root.check_object());
   if (const std::optional<JsonView> type = root.find(kTypeKey)) MOEJIT_TRY(type->read_string());
-  std::vector<Candidate> candidates;
+  std::vector<ConfigPlace> candidates;
   collect({root, std::nullopt, type_of(root)}, 0, candidates);
-  std::vector<Candidate> with_experts;
-  for (const Candidate& candidate : candidates)
+  std::vector<ConfigPlace> with_experts;
+  for (const ConfigPlace& candidate : candidates)
     if (has_any(candidate.config, expert_count_keys())) with_experts.push_back(candidate);
 
   const bool is_absent = with_experts.empty();

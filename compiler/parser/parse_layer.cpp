@@ -65,7 +65,7 @@ constexpr std::array kTopkProbsDtypes = {TopkProbsDtype::kF32, TopkProbsDtype::k
 constexpr std::array kForeignExperts = {ForeignExperts::kReport, ForeignExperts::kIgnore};
 constexpr std::array kGateUpLayouts = {GateUpLayout::kConcat, GateUpLayout::kInterleaved};
 constexpr std::array kDispatches = {Dispatch::kNone, Dispatch::kFp8};
-constexpr std::array<std::string_view, 1> kDTypes = {"bf16"};
+constexpr std::array<std::string_view, 1> kLayerDTypes = {"bf16"};
 
 // Names that users of other libraries will try; moejit does not support them (yet), and says so
 // rather than calling them wrong.
@@ -111,10 +111,10 @@ Result<GateUpLayout> read_gate_up_layout(const JsonView& root, const Activation&
 
 Result<std::string> read_dtype(const JsonView& root) {
   const std::optional<JsonView> view = root.find("dtype");
-  if (!view) return std::string(kDTypes.front());
-  MOEJIT_TRY(refuse_unsupported(*view, kOtherDTypes, kDTypes));
-  MOEJIT_TRY_ASSIGN(const std::size_t index, view->read_choice(kDTypes));
-  return std::string(kDTypes[index]);
+  if (!view) return std::string(kLayerDTypes.front());
+  MOEJIT_TRY(refuse_unsupported(*view, kOtherDTypes, kLayerDTypes));
+  MOEJIT_TRY_ASSIGN(const std::size_t index, view->read_choice(kLayerDTypes));
+  return std::string(kLayerDTypes[index]);
 }
 
 Result<int32_t> read_block_size(const JsonView& root) {

@@ -8,7 +8,7 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr int64_t kBlockColumns = 128;
+constexpr int64_t kColumnsOfBlock = 128;
 
 // Bounds a size by a line: T tokens have T * K rows, and every expert adds at most `alignment` - 1
 // pad rows. The fixed part also covers the size at max_tokens and the size in a call without
@@ -22,10 +22,10 @@ LinearBound bound_of(const CallBounds& bounds, int64_t CallDims::*size, int64_t 
 }
 
 LinearBound bound_columns(const CallBounds& bounds) {
-  if (bounds.splits_alignment % kBlockColumns == 0)
+  if (bounds.splits_alignment % kColumnsOfBlock == 0)
     return bound_of(bounds, &CallDims::columns, bounds.splits_alignment);
-  LinearBound bound = bound_of(bounds, &CallDims::columns, kBlockColumns);
-  bound.fixed += kBlockColumns - 1;  // C is rounded up
+  LinearBound bound = bound_of(bounds, &CallDims::columns, kColumnsOfBlock);
+  bound.fixed += kColumnsOfBlock - 1;  // C is rounded up
   return bound;
 }
 
@@ -70,7 +70,7 @@ int64_t CallDims::size(CallDim dim) const {
     case CallDim::kTokens: return tokens;
     case CallDim::kRows: return rows;
     case CallDim::kColumns: return columns;
-    case CallDim::kColumnBlocks: return columns / kBlockColumns;
+    case CallDim::kColumnBlocks: return columns / kColumnsOfBlock;
   }
   return 0;
 }
@@ -120,7 +120,7 @@ LinearBound bound_bytes(const CallBounds& bounds, CallDim dim, int64_t unit_byte
     case CallDim::kRows:
       return times(bound_of(bounds, &CallDims::rows, bounds.splits_alignment), 1);
     case CallDim::kColumns: return times(bound_columns(bounds), 1);
-    case CallDim::kColumnBlocks: return times(bound_columns(bounds), kBlockColumns);
+    case CallDim::kColumnBlocks: return times(bound_columns(bounds), kColumnsOfBlock);
   }
   return {};
 }

@@ -14,8 +14,8 @@ namespace moejit::compiler {
 namespace {
 
 constexpr int32_t kTileRows = 128;
-constexpr int32_t kScaleBlock = 128;
-constexpr int32_t kPanelRows = 64;
+constexpr int32_t kScaledTokens = 128;
+constexpr int32_t kGradientPanelRows = 64;
 constexpr int32_t kPanelBytes = 128;  // of one row of a panel
 
 DType element_of(GradientOutput output) {
@@ -34,13 +34,13 @@ TensorBox output_box(const ContractionGroupedGemmSpec& spec) {
             .dims = {spec.n, spec.sections, result_rows(spec), spec.local_experts},
             .strides_bytes = {row_bytes, spec.sections * row_bytes,
                               spec.sections * result_rows(spec) * row_bytes},
-            .box = {panel_columns, 1, kPanelRows, 1},
+            .box = {panel_columns, 1, kGradientPanelRows, 1},
             .is_swizzled = true};
   return {.dtype = element,
           .rank = 3,
           .dims = {spec.n, result_rows(spec), int64_t{spec.sections} * spec.local_experts},
           .strides_bytes = {row_bytes, result_rows(spec) * row_bytes},
-          .box = {panel_columns, kPanelRows, 1},
+          .box = {panel_columns, kGradientPanelRows, 1},
           .is_swizzled = true};
 }
 
@@ -70,9 +70,9 @@ TensorBox gradient_operand_box(DType format, int64_t rows, int64_t columns, int3
   }
   return {.dtype = format,
           .rank = 3,
-          .dims = {kScaleBlock, rows, columns / kScaleBlock},
-          .strides_bytes = {kScaleBlock, kScaleBlock * rows},
-          .box = {kScaleBlock, box_rows, 1},
+          .dims = {kScaledTokens, rows, columns / kScaledTokens},
+          .strides_bytes = {kScaledTokens, kScaledTokens * rows},
+          .box = {kScaledTokens, box_rows, 1},
           .is_swizzled = true,
           .call_dim = 2};
 }
@@ -189,7 +189,7 @@ Result<KernelPlan> plan_contraction_grouped_gemm(const ContractionGroupedGemmSpe
     kernel.arguments.push_back({"a_scale_inv", "a_scale_inv"});
     kernel.arguments.push_back({"b_scale_inv", "b_scale_inv"});
   }
-  complete_kernel(kernel, bounds_of_rows(columns, problem.local_experts, kScaleBlock));
+  complete_kernel(kernel, bounds_of_rows(columns, problem.local_experts, kScaledTokens));
   kernel.reasons.push_back("group sizes are read on the device; the host never waits for them");
   return kernel;
 }

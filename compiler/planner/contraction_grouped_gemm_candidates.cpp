@@ -11,7 +11,7 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr std::array kBands = {4, 8, 16, 32};
+constexpr std::array kContractionBands = {4, 8, 16, 32};
 constexpr std::array kPanelsLoaded = {0, 2, 3, 4};
 
 // Stages of the pipeline and panels of the staging buffer, which share what memory a CTA has.
@@ -36,7 +36,7 @@ void add_clusters(ContractionGroupedGemmSpec chosen, int64_t mean_columns,
   ContractionGroupedGemmSpec fewer_stages = chosen;
   fewer_stages.stages = chosen.stages - 1;
   if (fewer_stages.stages > 2) list.add(fewer_stages);
-  for (const int32_t band : kBands) {
+  for (const int32_t band : kContractionBands) {
     chosen.band_tiles = band;
     list.add(chosen);
   }
@@ -88,7 +88,7 @@ std::vector<Candidate<ContractionGroupedGemmSpec>> contraction_grouped_gemm_cand
     if (panels > 0) spec.start_times = 1;  // old values come ahead, under the products
     if (chosen.output == GradientOutput::kF32Add && panels <= spec.panels_staged) list.add(spec);
   }
-  for (const int32_t band : kBands) {
+  for (const int32_t band : kContractionBands) {
     ContractionGroupedGemmSpec spec = chosen;
     spec.band_tiles = band;
     list.add(spec);

@@ -17,8 +17,9 @@ ExchangeShape shape_of(const Exchange& exchange) {
   // A chunk is sent by one CTA, and what waits for it waits for all of it: few tokens are cut into
   // small chunks so that all SMs send. A flag takes a CTA some microseconds, so many tokens are cut
   // into chunks that last longer; larger ones would all arrive at the end.
-  constexpr int64_t kWantedChunks = 256, kMostTokens = 4;
-  const int64_t chunk = std::clamp<int64_t>(exchange.max_tokens / kWantedChunks, 1, kMostTokens);
+  constexpr int64_t kWantedChunks = 256, kMostChunkTokens = 4;
+  const int64_t chunk =
+      std::clamp<int64_t>(exchange.max_tokens / kWantedChunks, 1, kMostChunkTokens);
   return {.ranks = static_cast<int32_t>(exchange.ranks),
           .rank_experts = static_cast<int32_t>(exchange.experts / exchange.ranks),
           .top_k = static_cast<int32_t>(exchange.top_k),

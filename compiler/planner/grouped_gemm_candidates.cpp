@@ -12,7 +12,7 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr std::array kBands = {4, 8, 16, 32};
+constexpr std::array kRowBands = {4, 8, 16, 32};
 constexpr std::array kSwappedRows = {16, 32, 64};
 constexpr std::array kSwappedStages = {6, 8, 10, 12};
 
@@ -38,7 +38,7 @@ bool is_order(int32_t band, int64_t most_tiles) {
 
 // Adds the tiles of a section in all orders.
 void add_orders(GroupedGemmSpec spec, int64_t most_tiles, CandidateList<GroupedGemmSpec>& list) {
-  for (const int32_t band : kBands) {
+  for (const int32_t band : kRowBands) {
     if (!is_order(band, most_tiles)) continue;
     spec.band_tiles = band;
     list.add(spec);

@@ -67,10 +67,10 @@ bool has_colwise_offs(const Layer& layer) {
 
 namespace {
 
-constexpr int64_t kScaleBlock = 128;
+constexpr int64_t kScaledColumns = 128;
 
 Dim blocks_of(std::string symbol, const Dim& dim) {
-  return {std::move(symbol), (dim.value + kScaleBlock - 1) / kScaleBlock};
+  return {std::move(symbol), (dim.value + kScaledColumns - 1) / kScaledColumns};
 }
 
 // The dimensions of a layer's tensors.
@@ -183,10 +183,10 @@ class ValueList {
     const Format& format = recipe_.wgrad_operands;
     if (format.is_recovered) add(data_name(name, format), stored_dtype(format), {tokens, rows});
     if (!has_scales(format)) return;
-    const Dim blocks{"C/128", columns.value / kScaleBlock};
+    const Dim blocks{"C/128", columns.value / kScaledColumns};
     const bool keeps_bytes = has_expert_scale(format);
     add(data_name(name, format), keeps_bytes ? of_rows.dtype : format.dtype,
-        {blocks, rows, {"128", kScaleBlock}});
+        {blocks, rows, {"128", kScaledColumns}});
     if (keeps_bytes) return;
     if (format.scale == ScaleOf::kColumn) {
       add(scales_name(name, format), kF32, {experts_, rows});
@@ -305,7 +305,7 @@ void add_backward(ValueList& list, const Layer& layer, const LayerDims& d) {
   list.add_colwise("x_colwise", recipe.tokens, d.h, d.hb, d.c, d.p);
   list.add("dx_permuted", kBF16, {d.p, d.h});
   if (recipe.wgrad_operands.scale == ScaleOf::kColumn) {
-    const Dim tiles{"C/128", d.c.value / kScaleBlock};
+    const Dim tiles{"C/128", d.c.value / kScaledColumns};
     list.add(amax_name("dh1"), kF32, {d.p, d.ib});
     list.add(colwise_amax_name("dh1"), kBF16, {tiles, d.wgrad_h1});
     list.add(colwise_amax_name("act"), kBF16, {tiles, d.i});

@@ -8,7 +8,7 @@ namespace moejit::compiler {
 namespace {
 
 // Raised when the meaning of a field changes.
-constexpr int kSchema = 1;
+constexpr int kPlanSchema = 1;
 
 constexpr std::size_t kDigits = 32;
 
@@ -57,7 +57,7 @@ void add_collective(FieldHasher& hasher, const CollectivePlan& step) {
 // Returns the digest of a plan that was made for `description`, the text of a layer or operation.
 std::string digest_of(const Plan& plan, std::string_view kind, std::string_view description) {
   FieldHasher hasher;
-  hasher.add("schema", kSchema)
+  hasher.add("schema", kPlanSchema)
       .add("moejit", MOEJIT_VERSION)
       .add("target", to_string(plan.target))
       .add(kind, description)

@@ -13,13 +13,13 @@
 namespace moejit::compiler {
 namespace {
 
-constexpr std::size_t kMaxDepth = 4;  // of messages: reading takes memory for each level
+constexpr std::size_t kMaxMessageDepth = 4;  // of messages: reading takes memory for each level
 
 // Returns what `read` makes of the message; none if it is malformed or incomplete.
 template <typename Function>
 auto read_message(std::span<const std::byte> bytes, const Function& read)
     -> std::optional<decltype(read(CborValues{}))> {
-  const std::optional<CborValues> values = read_cbor(bytes, kMaxDepth);
+  const std::optional<CborValues> values = read_cbor(bytes, kMaxMessageDepth);
   if (!values) return std::nullopt;
   try {
     return read(*values);

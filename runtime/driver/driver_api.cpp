@@ -26,7 +26,7 @@ std::vector<std::string> candidates() {
   return {"libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"};
 }
 
-tl::unexpected<Error> missing(std::string message, std::string detail = {}) {
+tl::unexpected<Error> missing_driver(std::string message, std::string detail = {}) {
   return fail(Stage::kLoad, ErrorCode::kDriverMissing, std::move(message), kSimulatorHint,
               std::move(detail));
 }
@@ -44,7 +44,7 @@ Result<OpenLibrary> open_library() {
     tried += (tried.empty() ? "" : ", ") + path;
     if (const char* reason = ::dlerror()) reasons += fmt::format("{}\n", reason);
   }
-  return missing(fmt::format("no CUDA driver library found, tried {}", tried), reasons);
+  return missing_driver(fmt::format("no CUDA driver library found, tried {}", tried), reasons);
 }
 
 template <typename Function>
@@ -57,7 +57,7 @@ Result<void> resolve(const OpenLibrary& library, Function& function, const char*
                      int version) {
   function = function_of<Function>(library, symbol);
   if (function != nullptr) return {};
-  return missing(
+  return missing_driver(
       fmt::format("the CUDA driver library {} has no function {}, wanted one of CUDA "
                   "12.0 or later (the function came with {})",
                   library.path, symbol, cuda_version_text(version)));
@@ -81,7 +81,8 @@ Result<void> initialise(DriverApi& api) {
     return fail(Stage::kLoad, ErrorCode::kNoDevice,
                 fmt::format("the CUDA driver {} finds no GPU", api.library), kSimulatorHint);
   if (result == CUDA_ERROR_STUB_LIBRARY)
-    return missing(fmt::format("{} is the toolkit's stub, wanted the CUDA driver", api.library));
+    return missing_driver(
+        fmt::format("{} is the toolkit's stub, wanted the CUDA driver", api.library));
   if (result != CUDA_SUCCESS) {
     Error error = driver_error(api, Stage::kLoad, "cuInit", result);
     error.code = ErrorCode::kDriverMissing;

@@ -17,7 +17,7 @@ using Launch = std::function<Result<void>()>;
 constexpr double kMicrosecondsPerProbe = 4000.0;
 constexpr int64_t kMostProbes = ClockProbe::kMostSamples / 2;
 
-int64_t launches_for(double microseconds, double per_launch) {
+int64_t launches_in(double microseconds, double per_launch) {
   return std::max<int64_t>(1, std::llround(std::ceil(microseconds / std::max(per_launch, 0.01))));
 }
 
@@ -43,7 +43,7 @@ Result<double> warm_up(const Launch& launch, runtime::Device& device, double mic
     MOEJIT_TRY_ASSIGN(const double elapsed, time_launches(launch, next, device));
     total += elapsed;
     launches += next;
-    next = launches_for(microseconds - total, total / static_cast<double>(launches));
+    next = launches_in(microseconds - total, total / static_cast<double>(launches));
   }
   return total / static_cast<double>(launches);
 }
@@ -79,9 +79,9 @@ Result<HotRun> run_hot(const Launch& launch, runtime::Device& device, ClockProbe
   MOEJIT_TRY_ASSIGN(double per_launch, warm_up(launch, device, wanted / 2));
   // A first guess that is too short is followed by longer ones; the device stays hot.
   for (double aim = 1.05 * wanted;; aim *= 1.5) {
-    const int64_t count = launches_for(aim, per_launch);
+    const int64_t count = launches_in(aim, per_launch);
     const int64_t interval =
-        std::max(launches_for(kMicrosecondsPerProbe, per_launch), count / kMostProbes + 1);
+        std::max(launches_in(kMicrosecondsPerProbe, per_launch), count / kMostProbes + 1);
     MOEJIT_TRY_ASSIGN(HotRun run, time_hot(launch, count, device, probe, interval, monitor));
     if (run.seconds >= seconds) return run;
     per_launch = run.microseconds;

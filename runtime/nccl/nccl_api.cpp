@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kLibrary = "libnccl.so.2";
 constexpr int kOldest = 21800;
 
-tl::unexpected<Error> missing(std::string message, std::string detail = {}) {
+tl::unexpected<Error> missing_nccl(std::string message, std::string detail = {}) {
   return fail(Stage::kLoad, ErrorCode::kDriverMissing, std::move(message),
               "install NCCL 2.18 or later, or name the folder of its libnccl.so.2 in "
               "LD_LIBRARY_PATH: PyTorch brings one, in nvidia/nccl/lib",
@@ -29,8 +29,8 @@ Result<std::unique_ptr<NcclApi>> resolve(void* library) {
     function =
         reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, symbol));
     if (function != nullptr) return {};
-    return missing(fmt::format("{} has no function {}, wanted one of NCCL {} or later", kLibrary,
-                               symbol, version_text(kOldest)));
+    return missing_nccl(fmt::format("{} has no function {}, wanted one of NCCL {} or later",
+                                    kLibrary, symbol, version_text(kOldest)));
   };
 #define MOEJIT_NCCL_FUNCTION(member, symbol, parameters) MOEJIT_TRY(set(api->member, symbol));
 #include "runtime/nccl/nccl_functions.inc"
@@ -38,8 +38,8 @@ Result<std::unique_ptr<NcclApi>> resolve(void* library) {
   MOEJIT_TRY(set(api->get_error_string, "ncclGetErrorString"));
   MOEJIT_TRY(set(api->get_last_error, "ncclGetLastError"));
   if (api->get_version(&api->version) != kNcclSuccess || api->version < kOldest)
-    return missing(fmt::format("{} is NCCL {}, wanted {} or later", kLibrary,
-                               version_text(api->version), version_text(kOldest)));
+    return missing_nccl(fmt::format("{} is NCCL {}, wanted {} or later", kLibrary,
+                                    version_text(api->version), version_text(kOldest)));
   return api;
 }
 
@@ -54,7 +54,7 @@ Result<const NcclApi*> nccl_api() {
     void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       const char* const reason = ::dlerror();
-      return missing(fmt::format("no {} found", kLibrary), reason == nullptr ? "" : reason);
+      return missing_nccl(fmt::format("no {} found", kLibrary), reason == nullptr ? "" : reason);
     }
     MOEJIT_TRY_ASSIGN(auto api, resolve(library));
     resolved = api.release();

@@ -10,7 +10,7 @@
 namespace moejit::reference {
 namespace {
 
-constexpr int kBias = 127;
+constexpr int kE8m0Bias = 127;
 
 std::int64_t group_count(std::int64_t elements) { return (elements + kMxGroup - 1) / kMxGroup; }
 
@@ -31,7 +31,7 @@ std::uint8_t quantize_group(std::span<const std::uint16_t> values, const Group& 
     if (magnitude > amax) amax = magnitude;  // false for NaN: passed over
   }
   const std::uint8_t exponent = e8m0_from_amax(amax);
-  const float factor = std::ldexp(1.0F, kBias - exponent);
+  const float factor = std::ldexp(1.0F, kE8m0Bias - exponent);
   for (std::int64_t i = 0; i < group.count; ++i)
     q[group.at(i)] = encode_e4m3(float_from_bf16(values[group.at(i)]) * factor);
   return exponent;
@@ -59,14 +59,14 @@ std::int64_t scales_of_row(const MxMatrix& matrix) { return 4 * block_count(matr
 std::uint8_t e8m0_from_amax(float amax) {
   if (std::isinf(amax)) return 254;
   int exponent = 0;
-  for (double largest = std::ldexp(double{kE4m3Max}, -kBias); amax > largest; largest *= 2.0) {
+  for (double largest = std::ldexp(double{kE4m3Max}, -kE8m0Bias); amax > largest; largest *= 2.0) {
     if (exponent == 254) break;
     ++exponent;
   }
   return static_cast<std::uint8_t>(exponent);
 }
 
-float e8m0_value(std::uint8_t exponent) { return std::ldexp(1.0F, exponent - kBias); }
+float e8m0_value(std::uint8_t exponent) { return std::ldexp(1.0F, exponent - kE8m0Bias); }
 
 MxMatrix quantize_mx_rows(std::span<const std::uint16_t> values, std::int64_t rows,
                           std::int64_t cols) {

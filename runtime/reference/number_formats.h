@@ -25,6 +25,10 @@ inline float float_from_bf16(std::uint16_t bits) {
 
 // Rounds to nearest even; overflow gives Inf. A NaN stays a NaN of the same sign and is made quiet.
 std::uint16_t bf16_from_float(float value);
+// Rounds to a float first.
+inline std::uint16_t bf16_from_double(double value) {
+  return bf16_from_float(static_cast<float>(value));
+}
 std::vector<std::uint16_t> bf16_from_floats(std::span<const float> values);
 
 // `kE4m3` is the "fn" variant: no Inf, one NaN per sign (0x7F, 0xFF). `kE5m2` follows IEEE.

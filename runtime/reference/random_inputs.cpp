@@ -36,8 +36,6 @@ std::uint64_t mix(std::uint64_t value) {
 
 constexpr std::uint64_t kGoldenGamma = 0x9E3779B97F4A7C15U;
 
-std::uint16_t bf16_of(double value) { return bf16_from_float(static_cast<float>(value)); }
-
 // Returns one of 2^low ... 2^high, each equally likely.
 double random_power_of_two(const RandomStream& stream, std::uint64_t index, int low, int high) {
   return std::ldexp(1.0, low + static_cast<int>(stream.below(index, high - low + 1)));
@@ -93,7 +91,7 @@ std::vector<std::uint16_t> random_activations(std::int64_t tokens, std::int64_t 
       double value = values.normal(i) * token_size;
       if (channels.below(col, 64) == 0) value *= 16.0;
       if (outliers.below(i, 4096) == 0) value *= 64.0;
-      x[i] = bf16_of(value);
+      x[i] = bf16_from_double(value);
     }
   });
   return x;
@@ -107,7 +105,7 @@ std::vector<std::uint16_t> random_weights(std::int64_t experts, std::int64_t row
   parallel_for(experts * rows, [&](std::int64_t row) {
     const double size = 0x1p-6 * random_power_of_two(row_sizes, row, -1, 1);
     for (std::int64_t i = row * cols; i < (row + 1) * cols; ++i) {
-      weights[i] = bf16_of(values.normal(i) * size);
+      weights[i] = bf16_from_double(values.normal(i) * size);
     }
   });
   return weights;

@@ -11,8 +11,6 @@ namespace {
 constexpr std::uint16_t kOne = 0x3F80;
 constexpr std::uint16_t kMinusOne = 0xBF80;
 
-std::uint16_t bf16_of(double value) { return bf16_from_float(static_cast<float>(value)); }
-
 // Returns -1, 0 or 1.
 std::uint16_t random_sign_or_zero(const RandomStream& stream, std::uint64_t index) {
   constexpr std::uint16_t kChoices[] = {kMinusOne, 0, kOne};
@@ -24,7 +22,7 @@ std::vector<std::uint16_t> exact_x(std::int64_t tokens, std::int64_t hidden,
   std::vector<std::uint16_t> x(tokens * hidden);
   for (std::int64_t i = 0; i < tokens * hidden; ++i) {
     const bool is_gate_column = i % hidden == 0;
-    x[i] = bf16_of(is_gate_column ? 16.0 : static_cast<double>(stream.below(i, 5) - 2));
+    x[i] = bf16_from_double(is_gate_column ? 16.0 : static_cast<double>(stream.below(i, 5) - 2));
   }
   return x;
 }
@@ -37,7 +35,7 @@ std::vector<std::uint16_t> exact_w1(const LayerShape& shape, const RandomStream&
     std::uint16_t* const weights = &w1[row * shape.hidden];
     const bool is_gate = row % (2 * shape.intermediate) < shape.intermediate;
     if (is_gate) {
-      weights[0] = bf16_of(stream.below(row * kUpWeights, 2) == 0 ? 8.0 : 16.0);
+      weights[0] = bf16_from_double(stream.below(row * kUpWeights, 2) == 0 ? 8.0 : 16.0);
       continue;
     }
     for (std::int64_t j = 0; j < kUpWeights; ++j) {
@@ -53,7 +51,8 @@ std::vector<std::uint16_t> exact_w1(const LayerShape& shape, const RandomStream&
 void make_special(std::int64_t kind, std::uint16_t* block, std::int64_t count) {
   const auto fill = [&](std::uint16_t value) { std::fill_n(block, count, value); };
   const auto set_amax = [&](std::uint16_t amax) {
-    for (std::int64_t i = 0; i < count; ++i) block[i] = bf16_of(0.25 * static_cast<double>(i % 7));
+    for (std::int64_t i = 0; i < count; ++i)
+      block[i] = bf16_from_double(0.25 * static_cast<double>(i % 7));
     block[count / 2] = amax;
   };
   switch (kind) {

@@ -6,14 +6,11 @@
 #include <fmt/core.h>
 
 namespace moejit::runtime {
-namespace {
 
 const char* verb_of(sim::Access kind) {
   if (kind == sim::Access::kWrite || kind == sim::Access::kWarpWrite) return "writes";
   return kind == sim::Access::kAtomic ? "updates" : "reads";
 }
-
-}  // namespace
 
 // Checks an address in the shared memory of the thread's CTA and returns its offset in that of the
 // cluster.

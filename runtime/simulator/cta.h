@@ -22,6 +22,9 @@ struct RankCta;
 struct Trouble;
 struct WaitSummary;
 
+// Returns what an access does, for reports: "reads", "writes" or "updates".
+const char* verb_of(sim::Access kind);
+
 // The parts of a launch that all of its CTAs share.
 struct Launch {
   std::string_view kernel;

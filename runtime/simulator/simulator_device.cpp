@@ -17,7 +17,7 @@
 namespace moejit::runtime {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 // The CTAs of one launch, by clusters, in a random order, shared by several host threads. Of
 // several reports it keeps the one of the earliest CTA in that order, so that the number of host
@@ -120,14 +120,14 @@ class Simulator final : public Device {
   Result<void> synchronize(Stream /*stream*/) override { return {}; }
 
   Result<void*> record_mark(Stream /*stream*/) override {
-    return new Clock::time_point(Clock::now());
+    return new SteadyClock::time_point(SteadyClock::now());
   }
   Result<double> microseconds_between(void* first, void* second) override {
-    const auto elapsed =
-        *static_cast<Clock::time_point*>(second) - *static_cast<Clock::time_point*>(first);
+    const auto elapsed = *static_cast<SteadyClock::time_point*>(second) -
+                         *static_cast<SteadyClock::time_point*>(first);
     return std::chrono::duration<double, std::micro>(elapsed).count();
   }
-  void release_mark(void* mark) override { delete static_cast<Clock::time_point*>(mark); }
+  void release_mark(void* mark) override { delete static_cast<SteadyClock::time_point*>(mark); }
 
  private:
   static void copy(void* destination, const void* source, int64_t bytes) {

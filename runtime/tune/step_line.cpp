@@ -17,7 +17,7 @@ namespace {
 using compiler::read_choices;
 using compiler::to_json;
 
-constexpr IntRange kRounds{.lowest = 1, .highest = std::numeric_limits<int32_t>::max()};
+constexpr IntRange kStepRounds{.lowest = 1, .highest = std::numeric_limits<int32_t>::max()};
 
 Json two_times(double first_us, double last_us) {
   Json times = Json::array();
@@ -93,7 +93,7 @@ Result<Event> read_step_list(const JsonView& choices) {
 
 Result<Event> read_step_round(const JsonView& root, const JsonView& number) {
   StepRound round;
-  MOEJIT_TRY_ASSIGN(const int64_t round_number, number.read_int(kRounds));
+  MOEJIT_TRY_ASSIGN(const int64_t round_number, number.read_int(kStepRounds));
   round.round = static_cast<int32_t>(round_number);
   MOEJIT_TRY_ASSIGN(round.set, root.read_string_at("set"));
   MOEJIT_TRY_ASSIGN(const auto usual, read_two_times(root, "default_microseconds"));

@@ -13,11 +13,6 @@ namespace moejit::runtime {
 
 namespace {
 
-const char* verb_of(sim::Access kind) {
-  if (kind == sim::Access::kWrite) return "writes";
-  return kind == sim::Access::kAtomic ? "updates" : "reads";
-}
-
 // Describes the thread of another CTA that made an access.
 std::string describe_thread(const GroupState& group, const AccessRecord& record) {
   const CtaRun& run = group.runs[record.run];
