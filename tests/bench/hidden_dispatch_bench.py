@@ -9,9 +9,7 @@ Hidden is what both take less than the GEMM and then the dispatch, each alone an
 dispatch; of_own is a share of the dispatch on so many SMs alone, which is what it spares a caller who cannot use more.
 Hot are calls back to back, cool ones 10 ms apart, whose ranks meet in an all-reduce right before. Prints JSON.
 """
-import argparse
 import json
-import os
 import statistics
 import time
 
@@ -19,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
-from shared_expert_bench import SharedGemm, made
+from shared_expert_bench import SharedGemm, joined_rank, made, parser_of
 
 GEMM_NAMES = "nvjet", "cutlass", "xmma"  # cuBLASLt's
 
@@ -105,23 +103,14 @@ def measure(arguments, device):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in {"experts": 16, "hidden": 7168, "intermediate": 2048, "top_k": 8, "tokens": 4096,
-                        "calls": 20}.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
-    parser.add_argument("--sms", type=int, nargs="+", default=[0, 48, 32, 24], help="SMs of the exchange; 0: all")
+    parser = parser_of(__doc__, calls=20)
     parser.add_argument("--columns", type=int, nargs="+", default=[4096, 6144], dest="all_columns",
                         help="columns of the GEMM")
     arguments = parser.parse_args()
-    rank = int(os.environ["RANK"])
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
-    with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream(priority=-1)):
-        rows = measure(arguments, torch.device("cuda", rank))
-    if rank == 0:
-        print(json.dumps({"gpu": torch.cuda.get_device_name(), "tokens": arguments.tokens, "rows": rows}))
-    dist.barrier()
-    dist.destroy_process_group()
+    with joined_rank() as device:
+        rows = measure(arguments, device)
+        if device.index == 0:
+            print(json.dumps({"gpu": torch.cuda.get_device_name(), "tokens": arguments.tokens, "rows": rows}))
 
 
 if __name__ == "__main__":

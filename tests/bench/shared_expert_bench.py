@@ -9,6 +9,7 @@ experts alone, the GEMM alone, and both, which start at the same event. Gained i
 with all SMs and the GEMM behind them. Prints JSON and judges nothing.
 """
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -93,28 +94,40 @@ def measure(arguments, device):
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in {"experts": 16, "hidden": 7168, "intermediate": 2048, "top_k": 8, "tokens": 4096,
-                        "columns": 4096, "calls": 30, "rounds": 5}.items():
+def parser_of(description, **defaults):
+    """Returns a parser of numbers with these defaults, of the layer's sizes and of the SMs of the exchange."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sizes = {"experts": 16, "hidden": 7168, "intermediate": 2048, "top_k": 8, "tokens": 4096}
+    for name, value in {**sizes, **defaults}.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
-    parser.add_argument("--sms", type=int, nargs="+", default=[0, 48, 24], help="SMs of the exchange; 0: all")
-    arguments = parser.parse_args()
-    rank = int(os.environ["RANK"])
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
+    parser.add_argument("--sms", type=int, nargs="+", default=[0, 48, 32, 24], help="SMs of the exchange; 0: all")
+    return parser
+
+
+@contextlib.contextmanager
+def joined_rank():
+    """Joins the ranks that torchrun has started, and yields this one's device, with a stream of high priority."""
+    device = torch.device("cuda", int(os.environ["RANK"]))
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", device_id=device)
     with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream(priority=-1)):
-        times = measure(arguments, torch.device("cuda", rank))
-    told = {"rank": rank, "gpu": torch.cuda.get_device_name(), "tokens": arguments.tokens,
-            "us": {name: round(value, 1) for name, value in times.items()},
-            "gained_us": {sms: round(times["experts_0"] + times["gemm"] - times[f"both_{sms}"], 1)
-                          for sms in arguments.sms}}
-    every = [None] * dist.get_world_size()
-    dist.all_gather_object(every, told)
-    if rank == 0:
-        print(json.dumps(every))
+        yield device
     dist.barrier()
     dist.destroy_process_group()
+
+
+def main():
+    arguments = parser_of(__doc__, columns=4096, calls=30, rounds=5).parse_args()
+    with joined_rank() as device:
+        times = measure(arguments, device)
+        told = {"rank": device.index, "gpu": torch.cuda.get_device_name(), "tokens": arguments.tokens,
+                "us": {name: round(value, 1) for name, value in times.items()},
+                "gained_us": {sms: round(times["experts_0"] + times["gemm"] - times[f"both_{sms}"], 1)
+                              for sms in arguments.sms}}
+        every = [None] * dist.get_world_size()
+        dist.all_gather_object(every, told)
+        if device.index == 0:
+            print(json.dumps(every))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@
 
 namespace moejit::testing {
 
-// What is done with weight gradients.
+// Lists the ways in which weight gradients are stored.
 inline constexpr compiler::GradientOutput kGradientOutputs[] = {compiler::GradientOutput::kBf16,
                                                                 compiler::GradientOutput::kF32,
                                                                 compiler::GradientOutput::kF32Add};
