@@ -24,6 +24,7 @@
 #include "compiler/kernels/two_level_cast.h"
 #include "compiler/kernels/unpermute_dprobs.h"
 #include "compiler/kernels/update_scales.h"
+#include "compiler/kernels/weight_check.h"
 
 #include <string>
 #include <variant>
@@ -40,7 +41,7 @@ using KernelSpec =
                  GroupColumnsSpec, ExchangeChoicesSpec, DispatchRowsSpec, AwaitRowsSpec,
                  DispatchPermuteSpec, RouteDispatchPermuteSpec, CombineRowsSpec, TakeScalesSpec,
                  UpdateScalesSpec, TwoLevelCastSpec, CastTransposeSpec, PackChoicesSpec,
-                 TakeChoicesSpec, CompareTokensSpec, CombineArrivedSpec>;
+                 TakeChoicesSpec, CompareTokensSpec, CombineArrivedSpec, WeightCheckSpec>;
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

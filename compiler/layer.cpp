@@ -220,6 +220,7 @@ std::string to_json(const Layer& layer) {
   add("passes", json_list(layer.passes));
   if (has_backward(layer)) add("gradients", json_list(gradients_of(layer)));
   add("backward_halves", layer.backward_halves ? "true" : "false");
+  if (layer.weight_checks) add("weight_checks", "true");
   add("recompute", json_string(to_string(layer.recompute)));
   add("wgrad_dtype", json_string(to_string(layer.wgrad_dtype)));
   add("fuse_activation", layer.fuse_activation ? "true" : "false");

@@ -105,6 +105,7 @@ struct Layer {
   std::vector<Pass> passes = {Pass::kForward};
   std::vector<Gradient> gradients = {};  // computed by backward, ordered; empty: all there are
   bool backward_halves = false;          // whether backward may be called in two halves
+  bool weight_checks = false;            // whether update_weights() casts only what has changed
   Recompute recompute = Recompute::kNone;
   WgradDtype wgrad_dtype = WgradDtype::kF32;
   bool fuse_activation = true;  // whether the kernel of fc1 may contain the activation

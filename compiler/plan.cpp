@@ -69,6 +69,10 @@ bool is_optional(const TensorPlan& tensor, Phase phase) {
   return tensor.is_optional || (tensor.is_optional_in_backward && phase == Phase::kBackward);
 }
 
+bool begins_as_zeros(const TensorPlan& tensor) {
+  return tensor.role == TensorRole::kQuantized && tensor.dtype == DType::kU32;
+}
+
 const TensorPlan* find_tensor(const Plan& plan, std::string_view name) {
   for (const TensorPlan& tensor : plan.tensors)
     if (tensor.name == name) return &tensor;

@@ -26,7 +26,7 @@ namespace moejit::compiler {
 enum class TensorRole {
   kInput,       // the caller's, read by calls: x, topk_ids, topk_probs; dy
   kWeight,      // the caller's, read when weights change: w1, w2; b1, b2; skip_update
-  kQuantized,   // the caller's cache of quantized weights: w1_q, w1_scale_inv, ...
+  kQuantized,   // the caller's cache of quantized weights: w1_q, w1_scale_inv, weights_digest, ...
   kDispatched,  // the caller's, written by quantize on one rank and read by experts on another: x_q
   kOutput,      // the caller's, written by calls: y; dx, dprobs, dw1, dw2, db1, db2
   kState,       // the caller's, read and written from step to step: fc1_amax_history, fc1_scale
@@ -297,6 +297,10 @@ int64_t block_offset(const TensorPlan& tensor);
 
 // Returns whether a call of this phase may leave a tensor out.
 bool is_optional(const TensorPlan& tensor, Phase phase);
+
+// Returns whether callers fill a tensor with zeros before the first call: a digest that has seen
+// nothing.
+bool begins_as_zeros(const TensorPlan& tensor);
 
 // Returns a tensor of the plan by name, or null.
 const TensorPlan* find_tensor(const Plan& plan, std::string_view name);

@@ -42,7 +42,9 @@ class PreparedLayer {
   // Quantizes w1 and w2 [kWeight tensors of the plan] into the kQuantized tensors, all named in
   // `tensors`. Must be called once after each change of the weights, but not for checkpoints that
   // are quantized already. `skip_update` U32 [1] may be among the tensors: if its value on the
-  // device is not 0 when the kernels run, they leave the quantized weights as they are.
+  // device is not 0 when the kernels run, they leave the quantized weights as they are. Layers with
+  // weight_checks also leave them so if the weights are as `weights_digest` has seen them; zeros
+  // there have seen nothing.
   Result<void> update_weights(std::span<const TensorRef> tensors, Stream stream,
                               LaunchObserver* observer = nullptr);
 

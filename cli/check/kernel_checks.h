@@ -48,6 +48,8 @@ void check_kernel(const compiler::TakeScalesSpec& spec, const KernelTensors& ten
                   CheckList& list);
 void check_kernel(const compiler::UpdateScalesSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::WeightCheckSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 void check_kernel(const compiler::ExchangeChoicesSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 void check_kernel(const compiler::DispatchRowsSpec& spec, const KernelTensors& tensors,

@@ -47,6 +47,9 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const LayerPlan& plan
                                                             : nullptr;
     MOEJIT_TRY(session->tensors_.add(tensor.name, tensor.dtype,
                                      actual_shape(tensor, {.tokens = session->tokens_}), content));
+    if (begins_as_zeros(tensor))
+      MOEJIT_TRY(device.fill(const_cast<void*>(session->tensors_.ref(tensor.name).data),
+                             std::byte{0}, tensor.bytes, nullptr));
   }
   MOEJIT_TRY_ASSIGN(session->workspace_, DeviceMemory::allocate(device, sizes.workspace_bytes));
   MOEJIT_TRY_ASSIGN(session->saved_, DeviceMemory::allocate(device, sizes.saved_bytes));

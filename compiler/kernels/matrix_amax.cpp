@@ -38,15 +38,17 @@ constexpr std::array kMatrixAmaxPointers = {
     MOEJIT_POINTER(MatrixAmaxParams, skip, kRead),
 };
 
+constexpr std::array kMatrixAmaxNumbers = {MOEJIT_NUMBER(MatrixAmaxParams, matrices)};
+
 constexpr ParamRecord kMatrixAmaxRecord{
-    "matrix_amax", sizeof(MatrixAmaxParams), kMatrixAmaxPointers, {}, {}};
+    "matrix_amax", sizeof(MatrixAmaxParams), kMatrixAmaxPointers, {}, kMatrixAmaxNumbers};
 static_assert(is_complete(kMatrixAmaxRecord));
 
 }  // namespace
 
 template <>
 LaunchShape KernelKind<MatrixAmaxSpec>::shape(const MatrixAmaxSpec& spec) {
-  return {.threads = spec.threads, .shared_bytes = 4 * (spec.threads / 32)};
+  return {.threads = spec.threads, .shared_bytes = 2 * 4 * (spec.threads / 32)};
 }
 
 template <>
@@ -57,8 +59,8 @@ int64_t KernelKind<MatrixAmaxSpec>::busy(const MatrixAmaxSpec& spec, const CallB
 
 template <>
 std::vector<KernelNumber> KernelKind<MatrixAmaxSpec>::numbers(const MatrixAmaxSpec&,
-                                                              const CallBounds&) {
-  return {};
+                                                              const CallBounds& bounds) {
+  return {{.role = "matrices", .dim = {}, .value = bounds.groups}};
 }
 
 template <>

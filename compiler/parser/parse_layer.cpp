@@ -48,6 +48,7 @@ constexpr std::array kLayerKeys = std::to_array<std::string_view>({"name",
                                                                    "passes",
                                                                    "gradients",
                                                                    "backward_halves",
+                                                                   "weight_checks",
                                                                    "recompute",
                                                                    "wgrad_dtype",
                                                                    "fuse_activation",
@@ -268,6 +269,7 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.passes, read_passes(root));
   MOEJIT_TRY_ASSIGN(layer.gradients, read_gradients(root, layer));
   MOEJIT_TRY_ASSIGN(layer.backward_halves, read_backward_halves(root, layer));
+  MOEJIT_TRY_ASSIGN(layer.weight_checks, read_bool_at(root, "weight_checks", false));
   MOEJIT_TRY_ASSIGN(layer.recompute,
                     read_enum_at(root, "recompute", kRecomputes, Recompute::kNone));
   MOEJIT_TRY_ASSIGN(layer.wgrad_dtype,

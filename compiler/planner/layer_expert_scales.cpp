@@ -25,10 +25,10 @@ void LayerGraphBuilder::find_row_scales(std::string_view name, const Format& for
 
 void LayerGraphBuilder::find_weight_scales(std::string_view name, const QuantizeWeights& kind) {
   const MatrixAmax amax{.rows = kind.sections * kind.section_rows, .columns = kind.columns};
-  append(fmt::format("amax_{}", name), amax, {port("input", name), port("skip", "skip_update")},
+  append(fmt::format("amax_{}", name), amax, {port("input", name), skip_of_casts()},
          {port("output", amax_name(name))});
   append(fmt::format("scale_{}", name), expert_scales_of(recipe_.weights, pieces_of(amax)),
-         {port("amax", amax_name(name)), port("skip", "skip_update")},
+         {port("amax", amax_name(name)), skip_of_casts()},
          {port("scale", scale_name(name)), port("scale_inv", scales_name(name, recipe_.weights))});
 }
 
@@ -36,10 +36,9 @@ void LayerGraphBuilder::cast_weights(std::string_view name, QuantizeWeights kind
   if (!recipe_.has_history) find_weight_scales(name, kind);
   kind.has_expert_scale = true;
   kind.amax = recorded_columns(name);
-  Operation& operation =
-      append(fmt::format("quantize_{}", name), kind,
-             {port("input", name), port("skip", "skip_update"), expert_scales(name)},
-             {codes("output", name, recipe_.weights)});
+  Operation& operation = append(fmt::format("quantize_{}", name), kind,
+                                {port("input", name), skip_of_casts(), expert_scales(name)},
+                                {codes("output", name, recipe_.weights)});
   if (has_backward(layer_))
     operation.writes.push_back(optional(
         codes("output_colwise", fmt::format("{}_colwise", name), recipe_.weights_colwise)));
@@ -129,7 +128,7 @@ void LayerGraphBuilder::take_scales(std::string_view of_fc1, std::string_view of
   const bool is_of_weights = phase_ == Phase::kWeights;
   std::vector<Port> reads = {port("fc1_stored", state_names("fc1", state.pass).scale),
                              port("fc2_stored", state_names("fc2", state.pass).scale)};
-  if (is_of_weights) reads.push_back(port("skip", "skip_update"));
+  if (is_of_weights) reads.push_back(skip_of_casts());
   const auto taken = [](std::string role, std::string_view name) {
     return Port{.role = std::move(role),
                 .tensor = scale_name(name),

@@ -9,12 +9,23 @@ namespace moejit::compiler {
 
 void LayerGraphBuilder::quantize_weights() {
   phase_ = Phase::kWeights;
+  if (layer_.weight_checks) check_weights();
   if (recipe_.has_history) take_scales("w1", "w2");
   quantize_weights("w1", {.sections = w1_sections(layer_),
                           .section_rows = layer_.intermediate,
                           .columns = layer_.hidden,
                           .is_interleaved = is_interleaved()});
   quantize_weights("w2", {.section_rows = layer_.hidden, .columns = layer_.intermediate});
+}
+
+void LayerGraphBuilder::check_weights() {
+  append("check_weights", CheckWeights{weight_check_of(layer_)},
+         {port("w1", "w1"), port("w2", "w2"), port("skip", "skip_update")},
+         {port("digest", "weights_digest")});
+}
+
+Port LayerGraphBuilder::skip_of_casts() const {
+  return port("skip", layer_.weight_checks ? "weights_digest" : "skip_update");
 }
 
 void LayerGraphBuilder::quantize_weights(std::string_view name, QuantizeWeights kind) {
@@ -25,9 +36,9 @@ void LayerGraphBuilder::quantize_weights(std::string_view name, QuantizeWeights 
   kind.epsilon = recipe_.weights.epsilon;
   if (has_expert_scale(recipe_.weights)) return cast_weights(name, kind);
   if (has_row_scale(recipe_.weights)) return quantize_weight_rows(name, kind);
-  Operation& operation = append(fmt::format("quantize_{}", name), kind,
-                                {port("input", name), port("skip", "skip_update")},
-                                {port("output", name, recipe_.weights)});
+  Operation& operation =
+      append(fmt::format("quantize_{}", name), kind, {port("input", name), skip_of_casts()},
+             {port("output", name, recipe_.weights)});
   if (has_backward(layer_) && has_scales(recipe_.weights_colwise))
     operation.writes.push_back(
         optional(port("output_colwise", fmt::format("{}_colwise", name), recipe_.weights_colwise)));
@@ -35,7 +46,7 @@ void LayerGraphBuilder::quantize_weights(std::string_view name, QuantizeWeights 
 
 // Weights are cast as they lie, along either contraction, or in square blocks once for both.
 void LayerGraphBuilder::recover_weights(std::string_view name, const QuantizeWeights& kind) {
-  std::vector<Port> reads = {port("input", name), port("skip", "skip_update")};
+  std::vector<Port> reads = {port("input", name), skip_of_casts()};
   if (has_two_levels(recipe_.weights)) {
     find_weight_scales(name, kind);
     reads.push_back(expert_scales(name));

@@ -65,6 +65,9 @@ class LayerGraphBuilder {
   bool has_interleaved_h1() const { return is_interleaved() && !has_scales(recipe_.weights); }
   int32_t h1_columns() const { return w1_sections(layer_) * padded_intermediate(layer_); }
 
+  void check_weights();
+  // Returns the port of the word that makes casts of weights do nothing if it is not 0.
+  Port skip_of_casts() const;
   void quantize_weights();
   void quantize_weights(std::string_view name, QuantizeWeights kind);
   void recover_weights(std::string_view name, const QuantizeWeights& kind);

@@ -26,7 +26,7 @@ void LayerGraphBuilder::quantize_weight_rows(std::string_view name, const Quanti
                               .sections = kind.sections,
                               .section_rows = kind.section_rows,
                               .is_interleaved = kind.is_interleaved};
-  const std::vector<Port> reads = {port("input", name), port("skip", "skip_update")};
+  const std::vector<Port> reads = {port("input", name), skip_of_casts()};
   append(fmt::format("quantize_{}", name),
          QuantizeMatrixRows{.matrices = matrices, .format = recipe_.weights}, reads,
          {port("output", name, recipe_.weights)});

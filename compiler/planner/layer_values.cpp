@@ -53,6 +53,11 @@ DType topk_probs_dtype(const Layer& layer) {
   return layer.topk_probs_dtype == TopkProbsDtype::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
+WeightCheckSpec weight_check_of(const Layer& layer) {
+  return weight_check(layer.local_experts, w1_sections(layer) * layer.intermediate, layer.hidden,
+                      layer.intermediate);
+}
+
 int32_t wgrad_intermediate(const Layer& layer) {
   const bool sorts_rows =
       layer.gate_up_layout == GateUpLayout::kInterleaved && has_scales(layer.recipe.weights);
@@ -227,6 +232,9 @@ void add_callers(ValueList& list, const Layer& layer, const LayerDims& d) {
   Value& skip = list.add("skip_update", kU32, {Dim{"1", 1}});
   skip.role = kWeight;
   skip.is_optional = true;
+  if (layer.weight_checks)
+    list.add("weights_digest", kU32, kQuantized,
+             {Dim{"digest", digest_words(weight_check_of(layer))}});
   list.add_tiles("w1", layer.recipe.weights, {d.e, d.h1, d.h}, {d.e, d.h1b, d.hb});
   list.add_expert_scales("w1", layer.recipe.weights, {d.e, pieces(d.h1, d.h)}, kQuantized);
   list.add_tiles("w2", layer.recipe.weights, {d.e, d.h, d.i}, {d.e, d.hb, d.ib});

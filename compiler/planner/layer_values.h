@@ -48,6 +48,9 @@ int32_t state_columns(Pass pass);
 DType topk_ids_dtype(const Layer& layer);
 DType topk_probs_dtype(const Layer& layer);
 
+// Returns what looks whether a layer's weights have changed.
+WeightCheckSpec weight_check_of(const Layer& layer);
+
 // Returns the columns of gate or up in rows of dh1 that wgrad's operand is made of: wgrad sorts
 // rows of gate and up, which alternate in dw1, by whole tiles. Quantized rows have as many columns,
 // unless each has one scale.

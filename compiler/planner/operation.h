@@ -19,6 +19,7 @@
 #include "compiler/planner/operations/stored_scales.h"
 #include "compiler/planner/operations/transpose.h"
 #include "compiler/planner/operations/unpermute.h"
+#include "compiler/planner/operations/weight_check.h"
 #include "compiler/planner/operations/wgrad.h"
 
 #include <optional>
@@ -38,7 +39,7 @@ using OperationKind =
                  Transpose, QuantizeColumns, Wgrad, ActivationBackward, ActivationBackwardTranspose,
                  BiasGradient, BiasDprobs, MatrixAmax, ExpertScales, CastBlocks, TakeScales,
                  UpdateScales, RowAmax, ExchangeKernel, CastTranspose, PackChoices, TakeChoices,
-                 CompareTokens, CombineArrived, Collective>;
+                 CompareTokens, CombineArrived, CheckWeights, Collective>;
 
 // A tensor that an operation reads or writes, with its scales if it has any.
 struct Port {

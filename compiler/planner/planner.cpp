@@ -100,6 +100,16 @@ void fix_tokens(KernelPlan& kernel) {
     }
 }
 
+// Gives the casts of checked weights no more CTAs than an SM surely holds at once: most launches
+// end at once, and tens of thousands of CTAs would take 30 us to do nothing.
+void limit_ctas(KernelPlan& kernel) {
+  const bool walks = std::holds_alternative<TileChainSpec>(kernel.spec) ||
+                     std::holds_alternative<RowChainSpec>(kernel.spec) ||
+                     std::holds_alternative<MatrixAmaxSpec>(kernel.spec);
+  constexpr int32_t kThreadsPerSm = 768;
+  if (walks) kernel.launch.ctas_per_sm = std::max(kThreadsPerSm / kernel.launch.threads, 1);
+}
+
 // Adds a complete kernel for each operation, and the steps between them.
 void make_kernels(const Graph& graph, const Layer& layer, const Layer& of_experts,
                   const Target& target, const PlanOptions& options, Plan& plan) {
@@ -119,6 +129,7 @@ void make_kernels(const Graph& graph, const Layer& layer, const Layer& of_expert
     KernelPlan kernel =
         make_kernel(operation, {.bounds = bounds, .target = target, .options = options});
     complete_kernel(kernel, bounds);
+    if (layer.weight_checks && kernel.phase == Phase::kWeights) limit_ctas(kernel);
     explain_tuning(kernel, target, options.tuning);
     if (is_of_call) set_rank(kernel, options.rank, options.timeout_ms);
     const bool runs_in_passes =

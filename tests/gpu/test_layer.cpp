@@ -66,6 +66,7 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
           .passes = passes_of(options),
           .gradients = options.gradients,
           .backward_halves = options.backward_halves,
+          .weight_checks = options.weight_checks,
           .recompute = options.recompute,
           .wgrad_dtype = options.wgrad_dtype,
           .fuse_activation = options.fuse_activation,
@@ -125,6 +126,8 @@ Result<std::unique_ptr<TestLayer>> TestLayer::create(const LayerShape& shape,
   for (const TensorPlan& tensor : test->plan().tensors) {
     if (!is_callers(tensor.role)) continue;
     MOEJIT_TRY_ASSIGN(GuardedBuffer buffer, GuardedBuffer::allocate(device, tensor.bytes));
+    if (begins_as_zeros(tensor))
+      MOEJIT_TRY(device.fill(buffer.data(), std::byte{0}, tensor.bytes, nullptr));
     Tensor entry{
         .plan = &tensor, .buffer = std::move(buffer), .shape = {}, .is_given = !tensor.is_optional};
     for (const compiler::Dim& dim : tensor.shape) entry.shape.push_back(dim.value);

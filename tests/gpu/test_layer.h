@@ -75,6 +75,7 @@ class TestLayer {
     compiler::TopkProbsDtype topk_probs_dtype = compiler::TopkProbsDtype::kF32;
     std::vector<compiler::Gradient> gradients = {};  // empty: all
     bool backward_halves = false;
+    bool weight_checks = false;
     bool power_of_2_scales = false;
     int32_t margin = 0;  // this and the next two of recipes with a history
     int32_t amax_history_len = 1024;

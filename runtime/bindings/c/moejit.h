@@ -340,7 +340,9 @@ typedef struct moejit_call {
 // Quantizes w1 and w2 into the tensors with MOEJIT_ROLE_QUANTIZED, in place. Call it after each
 // change of the weights. It needs no workspace. The optional tensor "skip_update" U32 [1] is a word
 // of the caller's on the device: if it is not 0 when the kernels run, they leave the quantized
-// weights as they are.
+// weights as they are. Layers with weight_checks also leave weights as they are that have not
+// changed since the last call: "weights_digest", one of these tensors, tells; fill it with zeros
+// before the first call.
 MOEJIT_API moejit_error_code moejit_layer_update_weights(moejit_layer* layer,
                                                          const moejit_call* call);
 

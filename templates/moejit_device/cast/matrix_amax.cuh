@@ -2,7 +2,7 @@
 #pragma once
 
 // The largest magnitudes of matrices in bf16, of each in pieces of kPieceElements. A CTA takes a
-// piece with all its loads in flight.
+// piece with all its loads in flight, then the next one that is its own.
 //
 // Emitted kernels look like this:
 //
@@ -35,18 +35,30 @@ struct MatrixAmax {
   static constexpr int32_t kThreads = kThreads_;
   static constexpr int32_t kWarps = kThreads / 32;
   static constexpr int32_t kCtasPerSm = 1024 / kThreads;
-  static constexpr int32_t kSharedBytes = 4 * kWarps;
+  static constexpr int32_t kSharedBytes = 2 * 4 * kWarps;
   static constexpr int32_t kSegments = 4;  // of a thread, two accesses each
   static constexpr int64_t kPieceElements = int64_t{kThreads} * kSegments * 16;
   static constexpr int64_t kPieces = ceil_div(kElements, kPieceElements);
 
-  // A CTA for each piece of each matrix.
   MOEJIT_DEVICE static void run(const MatrixAmaxParams& params) {
     const auto skip = ptx::global(params.skip);
     if (skip && ptx::load(skip) != 0) return;
-    const int64_t matrix = ptx::cta_index() / kPieces;
-    const int64_t first = (ptx::cta_index() - matrix * kPieces) * kPieceElements;
-    const auto input = ptx::global(params.input) + matrix * kElements;
+    const int64_t pieces = params.matrices * kPieces;
+    // Two sets of slots take turns, as in the tile chain: one barrier a piece is enough.
+    int32_t turn = 0;
+    for (int64_t piece = ptx::cta_index(); piece < pieces; piece += ptx::cta_count()) {
+      const auto slots = ptx::shared<float>(0) + turn * kWarps;
+      const float amax = max_of_cta<kWarps>(slots, max_of_piece(params.input, piece));
+      if (ptx::thread_index() == 0) ptx::store(ptx::global(params.output) + piece, amax);
+      turn ^= 1;
+    }
+  }
+
+ private:
+  MOEJIT_DEVICE static float max_of_piece(const Bf16* matrices, int64_t piece) {
+    const int64_t matrix = piece / kPieces;
+    const int64_t first = (piece - matrix * kPieces) * kPieceElements;
+    const auto input = ptx::global(matrices) + matrix * kElements;
     Bf16Segment segment[kSegments];
 #pragma unroll
     for (int32_t i = 0; i < 2 * kSegments; ++i) {
@@ -55,8 +67,7 @@ struct MatrixAmax {
       run = Bytes16{};
       if (at < kElements) run = ptx::load_streaming(ptx::as<const Bytes16>(input + at));
     }
-    const float amax = max_of_cta<kWarps>(ptx::shared<float>(0), max_magnitude(segment));
-    if (ptx::thread_index() == 0) ptx::store(ptx::global(params.output) + ptx::cta_index(), amax);
+    return max_magnitude(segment);
   }
 };
 

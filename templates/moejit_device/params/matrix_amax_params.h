@@ -10,6 +10,7 @@ struct MatrixAmaxParams {
   const Bf16* input;  // [matrices, N]
   float* output;      // [matrices, M]: the largest magnitude of each piece; NaN counts as nothing
   const uint32_t* skip;  // [1] or null; where it is not 0, nothing is written
+  int64_t matrices;
 };
 
 }  // namespace moejit::device

@@ -65,6 +65,7 @@ TEST(LayerJson, ReadsBackToAnEqualRecord) {
                     .passes = {Pass::kForward, Pass::kBackward},
                     .gradients = {Gradient::kDx, Gradient::kDw2},
                     .backward_halves = true,
+                    .weight_checks = true,
                     .recompute = Recompute::kMoeExpert,
                     .wgrad_dtype = WgradDtype::kBf16,
                     .fuse_activation = false,

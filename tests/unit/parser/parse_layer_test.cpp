@@ -60,7 +60,7 @@ TEST(Parser, ReadsEveryField) {
     "topk_ids_dtype": "i64", "topk_probs_dtype": "bf16", "foreign_experts": "ignore",
     "block_size": 128, "scale_sharing_k": 2, "splits_alignment": 16, "max_tokens": 100,
     "max_permuted_rows": 320, "dispatch": "fp8", "dispatch_calls": true, "passes": ["backward", "forward"],
-    "gradients": ["db1", "dx"], "backward_halves": true, "recompute": "moe_expert",
+    "gradients": ["db1", "dx"], "backward_halves": true, "weight_checks": true, "recompute": "moe_expert",
     "wgrad_dtype": "bf16",
     "fuse_activation": false, "fuse_transpose": false, "fuse_activation_transpose": false})");
   const Layer expected{.name = "all",
@@ -83,6 +83,7 @@ TEST(Parser, ReadsEveryField) {
                        .passes = {Pass::kForward, Pass::kBackward},
                        .gradients = {Gradient::kDx, Gradient::kDb1},
                        .backward_halves = true,
+                       .weight_checks = true,
                        .recompute = Recompute::kMoeExpert,
                        .wgrad_dtype = WgradDtype::kBf16,
                        .fuse_activation = false,
@@ -221,6 +222,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     layer.recipe = recipe;
     layer.passes.push_back(Pass::kBackward);
     layer.expert_parallel.ranks = 2;
+    layer.weight_checks = true;
     const std::string text = to_json(layer);
     std::size_t position = 0;
     for (const std::string_view key : layer_keys()) {
@@ -231,7 +233,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     }
   }
   for (const std::string_view key : layer_keys()) EXPECT_TRUE(written.contains(key)) << key;
-  EXPECT_EQ(layer_keys().size(), 35u);
+  EXPECT_EQ(layer_keys().size(), 36u);
 }
 
 }  // namespace

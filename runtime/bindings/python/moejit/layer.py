@@ -120,7 +120,8 @@ class Layer(Planned):
     def update_weights(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
         """Quantizes w1 and w2 into the tensors of role "quantized". Call it after each change of the weights.
 
-        If the recipe has no such tensors, as bf16 has not, nothing happens.
+        If the recipe has no such tensors, as bf16 has not, nothing happens. Layers with "weight_checks" leave weights as
+        they are that have not changed; fill "weights_digest" with zeros before the first call.
 
         Args:
             tensors: "w1" BF16 [E, 2I, H], "w2" BF16 [E, H, I], the quantized tensors, and optionally "skip_update" U32
