@@ -9,7 +9,7 @@ import torch.nn.utils.parametrize
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from support import (BOUNDS, DEVICE, E, H, I, K, MAX_TOKENS, RECIPES, TOKENS, Inputs, Recorder, assert_same_bits,
-                     relative_error)
+                     kept_block, relative_error)
 from moejit import Layer
 from moejit.torch import Experts, ops
 from moejit.torch.devices import no_elements, target_of
@@ -272,7 +272,7 @@ class KeptWeights(unittest.TestCase):
             return self.module(self.inputs.x, self.inputs.ids, self.inputs.probs)
 
     def block(self):
-        return self.module._state.weights.blocks[0]
+        return kept_block(self.module._state)
 
     def test_calls_without_gradients_quantise_once(self):
         self.run_without_gradients()

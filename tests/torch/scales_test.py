@@ -9,7 +9,7 @@ import torch
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from scales_case import GRADIENTS, HISTORY, STATE, Rule, assert_same_state, make, state_of, step
-from support import DEVICE, E, H, I, K, MAX_TOKENS, Inputs, assert_same_bits, describe, text
+from support import DEVICE, E, H, I, K, MAX_TOKENS, Inputs, assert_same_bits, describe, kept_block, text
 from moejit.torch import Experts, experts, ops
 from moejit.torch.devices import target_of
 from moejit.torch.function import x_of_backward
@@ -80,7 +80,7 @@ class TransformerEnginesRule(unittest.TestCase):
     def check_codes(self, module, scales):
         """Checks the kept weights: codes, and scales that recover them."""
         layer = call_text(module.description, target_of(DEVICE), (), "f32", keeps_state=True)
-        parts = parts_of_block(module._state.weights.blocks[0], layer)
+        parts = parts_of_block(kept_block(module._state), layer)
         for name, linear, weight in (("w1", "fc1", module.gate_up_proj), ("w2", "fc2", module.down_proj)):
             scale = torch.from_numpy(scales[linear][1::3]).to(DEVICE)
             scaled = (weight.detach().float() * scale[:, None, None]).clamp(-448, 448)

@@ -10,7 +10,7 @@ import weakref
 import torch
 from torch.nn import functional as F
 
-from support import BOUNDS, DEVICE, E, H, I, K, RECIPES, Inputs, assert_same_bits, relative_error
+from support import BOUNDS, DEVICE, E, H, I, K, RECIPES, Inputs, Recorder, assert_same_bits, relative_error
 from moejit.torch import serving
 from moejit.torch.flashinfer import cutlass_fused_moe
 from moejit.torch.sglang import fused_experts
@@ -236,13 +236,33 @@ class Weights(Case):
         w1.mul_(-1)
         self.assert_near(self.run_on(inputs, w1), reference(inputs, silu_and_mul, w1=w1))
 
-    def test_changes_that_are_hidden_are_seen_after_forget(self):
+    def test_changes_that_are_hidden_are_seen(self):
+        inputs = Inputs()
+        w1, w2 = inputs.w1.detach().clone(), inputs.w2.detach().clone()
+        inputs.w2 = w2
+        for weight in (w1, w2):
+            self.run_on(inputs, w1)
+            weight.data.mul_(-1)
+            self.assert_near(self.run_on(inputs, w1), reference(inputs, silu_and_mul, w1=w1))
+
+    def test_calls_do_not_look_after_update_weights(self):
         inputs = Inputs()
         w1 = inputs.w1.detach().clone()
-        before = self.run_on(inputs, w1)
+        serving.update_weights(w1)
+        self.run_on(inputs, w1)
+        with Recorder() as recorder:
+            self.run_on(inputs, w1)
+        self.assertEqual([name for name, _ in recorder.calls], ["forward"])
         w1.data.mul_(-1)
-        assert_same_bits(self, [self.run_on(inputs, w1)], [before])
+        serving.update_weights(w1)
+        self.assert_near(self.run_on(inputs, w1), reference(inputs, silu_and_mul, w1=w1))
+
+    def test_forget_frees_what_is_kept(self):
+        inputs = Inputs()
+        w1 = inputs.w1.detach().clone()
+        self.run_on(inputs, w1)
         serving.forget(w1)
+        self.assertEqual(serving._states[w1].weights.kept, {})
         self.assert_near(self.run_on(inputs, w1), reference(inputs, silu_and_mul, w1=w1))
 
     def test_weights_of_inference_mode(self):

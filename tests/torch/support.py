@@ -165,3 +165,9 @@ def told(function):
     except RuntimeError as error:
         return str(error)
     return None
+
+
+def kept_block(state):
+    """The only block of row-wise quantized weights that a module's state keeps."""
+    block, _ = state.weights.blocks
+    return block

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <dlfcn.h>
 #include <string>
@@ -57,14 +58,18 @@ bool fills_blocks(DLDevice device) {
 }
 
 void clear(const Tensor& tensor, moejit_device* device) {
-  const int64_t bytes = tensor.element_count() * tensor.dl().dtype.bits / 8;
+  clear(tensor, device, 0, tensor.element_count() * tensor.dl().dtype.bits / 8);
+}
+
+void clear(const Tensor& tensor, moejit_device* device, int64_t first, int64_t bytes) {
   if (bytes == 0) return;
+  std::byte* const data = static_cast<std::byte*>(tensor.dl().data) + first;
   // torch would take longer, and on the CPU it sets many bytes with OpenMP, which after fork()
   // waits forever for its threads.
   if (tensor.device().device_type == kDLCPU)
-    std::memset(tensor.dl().data, 0, static_cast<std::size_t>(bytes));
+    std::memset(data, 0, static_cast<std::size_t>(bytes));
   else
-    check(moejit_device_fill(device, tensor.dl().data, 0, bytes, current_stream(tensor.device())));
+    check(moejit_device_fill(device, data, 0, bytes, current_stream(tensor.device())));
 }
 
 Tensor make_block(int64_t bytes, DLDevice device) {

@@ -65,8 +65,10 @@ void fill_blocks_of_gpus(bool fills);
 // Whether results on this device begin as zeros.
 bool fills_blocks(DLDevice device);
 
-// Sets every byte of a tensor on the device to 0, in order with the current stream.
+// Set every byte of a tensor on the device, or so many from a byte on, to 0, in order with the
+// current stream.
 void clear(const Tensor& tensor, moejit_device* device);
+void clear(const Tensor& tensor, moejit_device* device, int64_t first, int64_t bytes);
 
 // Returns the layer's output of this name for a call over so many tokens, uninitialized; a tensor
 // without elements if the plan has no such output.

@@ -18,8 +18,14 @@ void keep(ReadyLayer& ready, const moejit_tensor_info& info, std::size_t index) 
   if (info.role == MOEJIT_ROLE_OUTPUT) ready.outputs.push_back(planned(info, index));
   if (info.role == MOEJIT_ROLE_STATE) ready.state.push_back({info.name, info.used_by});
   if (info.role != MOEJIT_ROLE_QUANTIZED) return;
-  QuantizedBlock& block =
-      (info.used_by & MOEJIT_USED_BY_FORWARD) != 0 ? ready.quantized : ready.quantized_colwise;
+  const bool is_digest = info.used_by == MOEJIT_USED_BY_UPDATE_WEIGHTS;
+  QuantizedBlock& block = is_digest || (info.used_by & MOEJIT_USED_BY_FORWARD) != 0
+                              ? ready.quantized
+                              : ready.quantized_colwise;
+  if (is_digest) {
+    block.digest_offset = block.bytes;
+    block.digest_bytes = info.bytes;
+  }
   block.slices.push_back({planned(info, index), block.bytes, info.used_by});
   block.bytes += (info.bytes + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment;
 }

@@ -21,6 +21,9 @@ struct QuantizedSlice {
 struct QuantizedBlock {
   std::vector<QuantizedSlice> slices;
   int64_t bytes = 0;
+  // The digest by which update_weights sees changes, among the slices; 0 bytes: there is none.
+  int64_t digest_offset = 0;
+  int64_t digest_bytes = 0;
 };
 
 // A tensor that calls read and write from step to step.
@@ -34,8 +37,8 @@ struct ReadyLayer {
   moejit_layer* layer = nullptr;  // NULL for a layer of a group
   moejit_device* device = nullptr;
   moejit_layer_info info{};
-  // Row-wise weights, which forward reads, and column-wise ones, which only backward reads. They
-  // are two blocks so that the first can be freed before backward.
+  // Row-wise weights, which forward reads, with the digest, and column-wise ones, which only
+  // backward reads. They are two blocks so that the first can be freed before backward.
   QuantizedBlock quantized;
   QuantizedBlock quantized_colwise;
   std::vector<PlannedTensor> outputs;

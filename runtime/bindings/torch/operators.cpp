@@ -24,7 +24,15 @@ Quantizing quantizing_layer(std::string_view text, DLDevice device) {
   return {of_group.ready, &of_group};
 }
 
-// Quantizes the weights by a call to which a state has been added, if the layer has one.
+// Makes the next update_weights quantize, whatever the weights are.
+void clear_digest(const ReadyLayer& ready, const Tensor& quantized) {
+  const QuantizedBlock& block = ready.quantized;
+  if (quantized.element_count() == block.bytes)
+    clear(quantized, ready.device, block.digest_offset, block.digest_bytes);
+}
+
+// Quantizes the weights by a call to which a state has been added, if the layer has one. A layer
+// with weight_checks leaves weights alone that have not changed.
 void update_weights(Call& call, const ReadyLayer& ready, const Tensor& w1, const Tensor& w2,
                     Blocks blocks, const Tensor* skip_update = nullptr,
                     const ReadyGroupLayer* of_group = nullptr) {
@@ -45,6 +53,7 @@ void quantize(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count
   const auto& [ready, of_group] = quantizing_layer(in.text(), w1.device());
   Tensor quantized = make_block(ready.quantized.bytes, w1.device());
   Tensor colwise = make_block(ready.quantized_colwise.bytes, w1.device());
+  clear_digest(ready, quantized);
   Call call(ready, w1.device(), 0);
   add_state<State>(call, ready, in.tensors(), MOEJIT_USED_BY_UPDATE_WEIGHTS);
   update_weights(call, ready, w1, w2, {quantized, colwise}, nullptr, of_group);
@@ -59,10 +68,22 @@ void quantize_in_place(Value* stack, uint64_t /*argument_count*/, uint64_t /*res
       with_state<State>(std::array{"w1", "w2", "quantized", "quantized_colwise", "skip_update"}));
   const auto& tensors = in.tensors();
   const auto& [ready, of_group] = quantizing_layer(in.text(), tensors[0].device());
+  if (tensors[4].element_count() == 0) clear_digest(ready, tensors[2]);
   Call call(ready, tensors[0].device(), 0);
   add_state<State>(call, ready, tensors, MOEJIT_USED_BY_UPDATE_WEIGHTS);
   update_weights(call, ready, tensors[0], tensors[1], {tensors[2], tensors[3]}, &tensors[4],
                  of_group);
+}
+
+template <typename State>
+void renew(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
+  Arguments<4 + State::kNames.size()> in(
+      stack, with_state<State>(std::array{"w1", "w2", "quantized", "quantized_colwise"}));
+  const auto& tensors = in.tensors();
+  const auto& [ready, of_group] = quantizing_layer(in.text(), tensors[0].device());
+  Call call(ready, tensors[0].device(), 0);
+  add_state<State>(call, ready, tensors, MOEJIT_USED_BY_UPDATE_WEIGHTS);
+  update_weights(call, ready, tensors[0], tensors[1], {tensors[2], tensors[3]}, nullptr, of_group);
 }
 
 // The results of a forward call.
@@ -112,13 +133,20 @@ void forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*
   stack[2] = results.status.release();
 }
 
+template <bool kRenews>
 void infer(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) {
   Arguments<8> in(stack, {"x", "topk_ids", "topk_probs", "w1", "w2", "b1", "b2", "quantized"});
-  const ReadyLayer& ready = ready_layer(in.text(), in.tensors()[0].device());
+  const DLDevice device = in.tensors()[0].device();
+  const ReadyLayer& ready = ready_layer(in.text(), device);
   if (ready.info.saved_bytes > 0)
     fail(MOEJIT_ERROR_INVALID_VALUE,
          "argument layer: it has a backward pass, wanted a layer with forward alone",
          "call forward, whose result \"saved\" is for backward");
+  if constexpr (kRenews) {
+    const Tensor colwise = make_block(0, device);  // backward's, which this layer has not
+    Call call(ready, device, 0);
+    update_weights(call, ready, in.tensors()[3], in.tensors()[4], {in.tensors()[7], colwise});
+  }
   ForwardResults results = run_forward<NoState>(ready, in.tensors(), in.tensors()[7], false);
   stack[0] = results.y.release();
   stack[1] = results.status.release();
@@ -188,7 +216,7 @@ void backward_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_c
 
 }  // namespace
 
-const std::array<Operator, 12> kOperators = {{
+const std::array<Operator, 15> kOperators = {{
     {"quantize",
      "quantize(Tensor w1, Tensor w2, str layer) -> (Tensor quantized, Tensor quantized_colwise)",
      quantize<NoState>},
@@ -196,6 +224,10 @@ const std::array<Operator, 12> kOperators = {{
      "quantize_(Tensor w1, Tensor w2, Tensor(a!) quantized, Tensor(b!) quantized_colwise, "
      "Tensor skip_update, str layer) -> ()",
      quantize_in_place<NoState>},
+    {"renew_",
+     "renew_(Tensor w1, Tensor w2, Tensor(a!) quantized, Tensor(b!) quantized_colwise, str layer) "
+     "-> ()",
+     renew<NoState>},
     {"forward",
      "forward(Tensor x, Tensor topk_ids, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
      "Tensor b2, Tensor quantized, str layer) -> (Tensor y, Tensor saved, Tensor status)",
@@ -203,7 +235,11 @@ const std::array<Operator, 12> kOperators = {{
     {"infer",
      "infer(Tensor x, Tensor topk_ids, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
      "Tensor b2, Tensor quantized, str layer) -> (Tensor y, Tensor status)",
-     infer},
+     infer<false>},
+    {"renew_infer",
+     "renew_infer(Tensor x, Tensor topk_ids, Tensor topk_probs, Tensor w1, Tensor w2, Tensor b1, "
+     "Tensor b2, Tensor(a!) quantized, str layer) -> (Tensor y, Tensor status)",
+     infer<true>},
     {"quantize_forward",
      "quantize_forward(Tensor x, Tensor topk_ids, Tensor topk_probs, Tensor w1, Tensor w2, "
      "Tensor b1, Tensor b2, str layer) -> (Tensor y, Tensor saved, Tensor status, "
@@ -230,6 +266,11 @@ const std::array<Operator, 12> kOperators = {{
      "Tensor(b!) quantized_colwise, Tensor skip_update, Tensor(c!) fc1_amax_history, "
      "Tensor(d!) fc2_amax_history, Tensor fc1_scale, Tensor fc2_scale, str layer) -> ()",
      quantize_in_place<ForwardState>},
+    {"renew_.with_state",
+     "renew_.with_state(Tensor w1, Tensor w2, Tensor(a!) quantized, Tensor(b!) quantized_colwise, "
+     "Tensor(c!) fc1_amax_history, Tensor(d!) fc2_amax_history, Tensor fc1_scale, "
+     "Tensor fc2_scale, str layer) -> ()",
+     renew<ForwardState>},
     {"forward.with_state",
      "forward.with_state(Tensor x, Tensor topk_ids, Tensor topk_probs, Tensor w1, Tensor w2, "
      "Tensor b1, Tensor b2, Tensor quantized, Tensor(a!) fc1_amax_history, "

@@ -20,9 +20,10 @@ struct Operator {
 // The operators of a whole layer. `infer` is `forward` without the block "saved", for layers that
 // have no backward pass. `quantize_forward` is `quantize` and `forward` in one, since torch takes
 // as long for a call as the operator itself; its result "quantized" has no elements unless backward
-// reads that block. Overloads "with_state" take the state of recipes whose scales follow from the
-// steps before.
-extern const std::array<Operator, 12> kOperators;
+// reads that block. `renew_` is `quantize_` that leaves blocks alone whose weights have not
+// changed, for layers with "weight_checks"; `renew_infer` is it and `infer`. Overloads "with_state"
+// take the state of recipes whose scales follow from the steps before.
+extern const std::array<Operator, 15> kOperators;
 // The operator that moves such a state on by a step.
 extern const std::array<Operator, 1> kScalesOperators;
 // The operators of backward in two halves, for layers with "backward_halves". The weights half

@@ -55,13 +55,13 @@ class Plan:
 
     @functools.cached_property
     def quantized(self) -> Block:
-        """The row-wise quantized weights, which forward reads."""
-        return self._block(lambda tensor: "forward" in tensor.used_by)
+        """The row-wise quantized weights, which forward reads, with the digest, which only update_weights() reads."""
+        return self._block(lambda tensor: "forward" in tensor.used_by or tensor.used_by == {"update_weights"})
 
     @functools.cached_property
     def quantized_colwise(self) -> Block:
         """The column-wise quantized weights, which only backward reads."""
-        return self._block(lambda tensor: "forward" not in tensor.used_by)
+        return self._block(lambda tensor: "forward" not in tensor.used_by and tensor.used_by != {"update_weights"})
 
     @functools.cached_property
     def backward_reads_quantized(self) -> bool:

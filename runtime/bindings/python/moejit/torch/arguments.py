@@ -81,36 +81,34 @@ def wgrad_dtype(call: ExpertsCall, weight: torch.Tensor) -> str:
     return "f32" if gradient_dtype(weight) == torch.float32 else "bf16"
 
 
+def checks_weights(call: ExpertsCall, has_gradients: bool, is_first_microbatch: bool | None,
+                   skip_update: torch.Tensor | None) -> bool:
+    """Returns whether a call keeps quantized weights that it compares with the weights."""
+    if call.state is None or is_first_microbatch is not None or skip_update is not None or is_exporting():
+        return False
+    return not has_gradients if call.cache_weights is None else call.cache_weights
+
+
 def quantized_weights(call: ExpertsCall, weights: tuple, dense: tuple, layer: str, has_gradients: bool,
                is_first_microbatch: bool | None, skip_update: torch.Tensor | None,
                state: tuple[torch.Tensor, ...] = ()) -> Blocks:
-    """Returns the blocks of quantized weights; kept ones if they are known to be right."""
-    if call.state is None:
+    """Returns the blocks of quantized weights; kept ones if they are right, or can be made so."""
+    if call.state is None or is_exporting():
         return quantize(*dense, layer, state)
     kept = call.state.weights
-    if skip_update is not None:
+    if is_first_microbatch is not None or skip_update is not None:
+        return kept.of_step(dense, layer, is_first_microbatch, skip_update, state)
+    is_compiled = torch.compiler.is_compiling()
+    if checks_weights(call, has_gradients, None, None) and not (is_compiled and has_gradients):
+        return kept.in_graph(dense, layer, state) if is_compiled else kept.current(weights[:2], dense, layer, state)
+    if has_gradients and not is_compiled:
         kept.forget()
-        return kept.renew(dense, layer, skip_update, state)
-    if is_first_microbatch is not None:
-        kept.forget()
-        is_kept = not is_first_microbatch and kept.fits(dense[0], layer)
-        return kept.blocks if is_kept else kept.renew(dense, layer, state=state)
-    if torch.compiler.is_compiling():
-        # A graph cannot see the versions of weights.
-        is_kept = not has_gradients and call.cache_weights is not False and kept.fits(dense[0], layer)
-        return kept.blocks if is_kept else quantize(*dense, layer, state)
-    keeps = call.cache_weights
-    if keeps is None:
-        keeps = not has_gradients and not _may_change_unseen()
-    if keeps:
-        return kept.current(weights[:2], dense, layer, state)
-    kept.forget()
     return quantize(*dense, layer, state)
 
 
-def _may_change_unseen() -> bool:
-    """Returns whether weights may change without a new version, as when FSDP gathers them into the same memory."""
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+def is_exporting() -> bool:
+    """Returns whether torch.export traces the call. In torch.compile, Dynamo replaces is_exporting() by True."""
+    return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
 
 
 def may_be_repeated(call: ExpertsCall, given: tuple) -> bool:

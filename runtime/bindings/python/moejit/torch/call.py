@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from moejit.torch import ops, scales
-from moejit.torch.arguments import (ID_DTYPES, PROB_DTYPES, as_rows, biases_of, cast_to_bf16, gradient_dtype,
-                                    may_be_repeated, quantized_weights, routing_of, wgrad_dtype)
+from moejit.torch.arguments import (ID_DTYPES, PROB_DTYPES, as_rows, biases_of, cast_to_bf16, checks_weights,
+                                    gradient_dtype, is_exporting, may_be_repeated, quantized_weights, routing_of,
+                                    wgrad_dtype)
 from moejit.torch.devices import no_elements, target_of, tell_of_simulator
 from moejit.torch.function import ExpertsFunction, MainGradFunction
 from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
@@ -22,7 +23,7 @@ from moejit.torch.halves import DelayedGradients, call_with_delayed_gradients
 from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, call_text
 from moejit.torch.main_grads import take_main_grads
 from moejit.torch.repeat import Inference, Training
-from moejit.torch.weights import QuantizedWeights, made_of, quantize
+from moejit.torch.weights import QuantizedWeights, quantize
 
 
 @dataclasses.dataclass(eq=False)
@@ -49,18 +50,18 @@ class ExpertsCall:
         return {**self.__dict__, "layers": {}, "inference": None, "training": None}
 
     def layer(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor, gradients: tuple[str, ...],
-              wgrad: str, has_halves: bool) -> str:
+              wgrad: str, has_halves: bool, has_checks: bool) -> str:
         """Returns the text of the layer that a call with these tensors runs."""
         if torch.compiler.is_compiling():
-            return call_text(self.description, target_of(x.device), gradients, wgrad,
-                             ID_DTYPES[topk_ids.dtype], PROB_DTYPES[topk_probs.dtype], has_halves, self.keeps_state)
-        key = (x.device, topk_ids.dtype, topk_probs.dtype, gradients, wgrad, has_halves)
+            return call_text(self.description, target_of(x.device), gradients, wgrad, ID_DTYPES[topk_ids.dtype],
+                             PROB_DTYPES[topk_probs.dtype], has_halves, self.keeps_state, has_checks)
+        key = (x.device, topk_ids.dtype, topk_probs.dtype, gradients, wgrad, has_halves, has_checks)
         layer = self.layers.get(key)
         if layer is None:
             tell_of_simulator(x.device, 5)
             layer = self.layers[key] = call_text(self.description, target_of(x.device), gradients, wgrad,
                                                  ID_DTYPES[topk_ids.dtype], PROB_DTYPES[topk_probs.dtype], has_halves,
-                                                 self.keeps_state)
+                                                 self.keeps_state, has_checks)
         return layer
 
 
@@ -103,16 +104,17 @@ class State:
         """Quantizes the weights for calls without gradients. Casts float32 first, as autocast does."""
         layer = usual_layer(call, gate_up_proj.device, ())
         cast = (weight.detach().to(torch.bfloat16) for weight in (gate_up_proj, down_proj))
-        self.weights.renew(dense(*cast, call.is_transposed), layer, state=state[:4])
-        self.weights.made_of = made_of(gate_up_proj, down_proj)
+        self.weights.keep((gate_up_proj, down_proj), dense(*cast, call.is_transposed), layer, state[:4])
 
 
 def usual_layer(call: ExpertsCall, device: torch.device, gradients: tuple[str, ...]) -> str:
     """Returns the text of a layer of the module for calls that take no tokens."""
+    has_checks = checks_weights(call, bool(gradients), None, None)
     if call.group is None:
-        return call_text(call.description, target_of(device), gradients, "f32", keeps_state=call.keeps_state)
+        return call_text(call.description, target_of(device), gradients, "f32", keeps_state=call.keeps_state,
+                         has_checks=has_checks)
     return group_call_text(call.group.number, call.description, str(device), call.timeout_ms, gradients, "f32", "i64",
-                           "f32")
+                           "f32", has_checks)
 
 
 def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
@@ -156,7 +158,7 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
     else:
         y, status = _with_gradients(call, (x, topk_ids, topk_probs), parameters, cast, gradients, is_first_microbatch,
                                     skip_update, is_sharded, state)
-    if call.state is not None and not _is_exporting():
+    if call.state is not None and not is_exporting():
         call.state.keep_status(status)
     return y if hidden_states.dim() == 2 else y.view(hidden_states.shape)
 
@@ -165,14 +167,16 @@ def _without_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast:
                        is_first_microbatch: bool | None,
                        skip_update: torch.Tensor | None,
                        state: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-    layer = call.layer(*given, (), "f32", False)
+    layer = call.layer(*given, (), "f32", False, checks_weights(call, False, is_first_microbatch, skip_update))
     w1, w2 = dense(*cast[:2], call.is_transposed)
     quantized, _ = quantized_weights(call, parameters, (w1, w2), layer, False, is_first_microbatch, skip_update,
                                      state[:4])
     b1, b2 = biases_of(given[0], cast)
     y, _, status = scales.forward((*given, w1, w2, b1, b2, quantized), state, layer)
-    if may_be_repeated(call, given) and call.state.weights.made_of is not None:
-        call.inference = Inference(given, no_elements(given[0].device), call.state, call.cache_weights is True, layer)
+    if may_be_repeated(call, given):
+        kept = call.state.weights.find(given[0].device, layer)
+        if kept is not None and kept.made_of is not None:
+            call.inference = Inference(given, no_elements(given[0].device), call.state, kept, layer)
     return y, status
 
 
@@ -180,7 +184,8 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Se
                     is_first_microbatch: bool | None, skip_update: torch.Tensor | None,
                     is_sharded: bool, state: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     has_halves = call.delayed is not None and _has_halves(gradients, is_sharded)
-    layer = call.layer(*given, gradients, wgrad_dtype(call, parameters[0]), has_halves)
+    has_checks = not is_sharded and checks_weights(call, True, is_first_microbatch, skip_update)
+    layer = call.layer(*given, gradients, wgrad_dtype(call, parameters[0]), has_halves, has_checks)
     dtypes = tuple(torch.float32 if weight is None else gradient_dtype(weight) for weight in cast)
     b1, b2 = biases_of(given[0], cast)
     keeps_none = is_sharded and is_first_microbatch is None and skip_update is None and not call.fuse_wgrad_accumulation
@@ -220,11 +225,6 @@ def _state_arguments(call: ExpertsCall, parameters: tuple, dtypes: tuple[torch.d
     if call.fuse_wgrad_accumulation:
         main, dummies, overwrites = take_main_grads(parameters, like)
     return scales.Options(dtypes, dummies, overwrites, call.updates_scales, quantizes_again), layer, *state, *main
-
-
-def _is_exporting() -> bool:
-    """Returns whether torch.export traces the call. In torch.compile, Dynamo replaces is_exporting() by True."""
-    return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
 
 
 def _with_gathered(call: ExpertsCall, tensors: tuple, has_gradients: bool, dtypes: tuple[torch.dtype, ...],

@@ -90,8 +90,8 @@ class Experts(torch.nn.Module):
             their shape, as Megatron and Transformer Engine do.
         delay_wgrad_compute: Whether backward leaves the gradients of weights and biases to backward_dw(), as Megatron
             and Transformer Engine do for pipeline schedules.
-        cache_weights: Whether quantized weights are kept between calls and renewed when a weight's memory or version
-            changes. None: calls without gradients keep them, unless torch.distributed is initialized.
+        cache_weights: Whether quantized weights are kept between calls, which look whether they are still right. None:
+            calls without gradients keep them. docs/weights.md says what is seen.
         process_group: Ranks that share the experts, a GPU each: each has E = num_experts / R of them, in the order of
             ranks, and its own tokens. All ranks make the same calls, each with a T of its own, and the same backward
             passes. docs/expert-parallelism.md says more.
@@ -325,9 +325,10 @@ class Experts(torch.nn.Module):
                 parameter.skip_backward_post_hook = True
 
     def update_weights(self) -> None:
-        """Quantizes the weights now and keeps them for calls without gradients, including compiled and captured ones.
+        """Quantizes the weights now, and promises that they change only before the next call of this.
 
-        Call it after each change of the weights that a compiled or captured call must see.
+        Calls without gradients then do not look for changes. Call it after each change of the weights; an eager call
+        with gradients takes the promise back.
         """
         self._state.keep_weights(self._call, self.gate_up_proj, self.down_proj, self._scaling_state())
 

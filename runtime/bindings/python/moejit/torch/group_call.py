@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from moejit.torch import group_ops
-from moejit.torch.arguments import (ID_DTYPES, PROB_DTYPES, biases_of, gradient_dtype, may_be_repeated,
-                                    quantized_weights, wgrad_dtype)
+from moejit.torch.arguments import (ID_DTYPES, PROB_DTYPES, biases_of, checks_weights, gradient_dtype,
+                                    may_be_repeated, quantized_weights, wgrad_dtype)
 from moejit.torch.devices import no_elements, tell_of_simulator
 from moejit.torch.gathered import GatheredWeight
 from moejit.torch.group_function import GroupFunction, GroupMainGradFunction
@@ -41,7 +41,8 @@ def call_on_group(call: ExpertsCall, given: tuple, parameters: tuple, cast: Sequ
         raise RuntimeError("moejit: unsupported: torch.export of experts with process_group, whose group belongs to "
                            "this process\nhint: export the layer of one rank, or use torch.compile")
     gradients = _gradients(given[0], given[2], cast) if torch.is_grad_enabled() else ()
-    layer = text_of(call, given, gradients, wgrad_dtype(call, parameters[0]) if gradients else "f32")
+    has_checks = checks_weights(call, bool(gradients), is_first_microbatch, skip_update)
+    layer = text_of(call, given, gradients, wgrad_dtype(call, parameters[0]) if gradients else "f32", has_checks)
     order = call.group.order
     w1, w2 = cast[:2]
     quantized, colwise = quantized_weights(call, parameters, (w1, w2), layer, bool(gradients), is_first_microbatch,
@@ -50,9 +51,9 @@ def call_on_group(call: ExpertsCall, given: tuple, parameters: tuple, cast: Sequ
     if not gradients and state:
         return group_ops.group_forward_with_state(*given, w1, w2, b1, b2, quantized, order, *state[:4], layer)[0]
     if not gradients:
-        if may_be_repeated(call, given) and call.state.weights.made_of is not None:
-            call.inference = GroupInference(given, no_elements(given[0].device), call.state,
-                                            call.cache_weights is True, order, layer)
+        kept = call.state.weights.find(given[0].device, layer) if may_be_repeated(call, given) else None
+        if kept is not None and kept.made_of is not None:
+            call.inference = GroupInference(given, no_elements(given[0].device), call.state, kept, order, layer)
         return group_ops.group_forward(*given, w1, w2, b1, b2, quantized, order, layer)[0]
     tensors = (*given, w1, w2, b1, b2, quantized, colwise)
     dtypes = tuple(torch.float32 if weight is None else gradient_dtype(weight) for weight in cast)
@@ -82,12 +83,12 @@ def _gradients(x: torch.Tensor, topk_probs: torch.Tensor, cast: Sequence) -> tup
     return ("dx", "dprobs", *of_weights) if of_weights or x.requires_grad or topk_probs.requires_grad else ()
 
 
-def text_of(call: ExpertsCall, given: tuple, gradients: tuple[str, ...], wgrad: str) -> str:
+def text_of(call: ExpertsCall, given: tuple, gradients: tuple[str, ...], wgrad: str, has_checks: bool) -> str:
     """Returns the text of the layer of a call. The first call of its kind opens it, together with the other ranks."""
     x, topk_ids, topk_probs = given
-    key = (x.device, topk_ids.dtype, topk_probs.dtype, gradients, wgrad)
+    key = (x.device, topk_ids.dtype, topk_probs.dtype, gradients, wgrad, has_checks)
     arguments = (call.group.number, call.description, str(x.device), call.timeout_ms, gradients, wgrad,
-                 ID_DTYPES[topk_ids.dtype], PROB_DTYPES[topk_probs.dtype])
+                 ID_DTYPES[topk_ids.dtype], PROB_DTYPES[topk_probs.dtype], has_checks)
     if torch.compiler.is_compiling():
         return group_call_text(*arguments)
     layer = call.layers.get(key)

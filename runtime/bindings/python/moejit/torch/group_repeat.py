@@ -12,24 +12,30 @@ from moejit.torch.repeat import Inference, Training
 
 if TYPE_CHECKING:
     from moejit.torch.call import State
+    from moejit.torch.weights import KeptBlocks
 
 
 class GroupInference(Inference):
     """A record of a group's call without gradients whose quantized weights are kept.
 
     Args:
-        given, none, state, always_keeps, layer: As for Inference.
+        given, none, state, kept, layer: As for Inference.
         order: The group's tensor for the order of calls.
     """
     __slots__ = ("order",)
 
-    def __init__(self, given: tuple, none: torch.Tensor, state: State, always_keeps: bool, order: torch.Tensor,
+    def __init__(self, given: tuple, none: torch.Tensor, state: State, kept: KeptBlocks, order: torch.Tensor,
                  layer: str) -> None:
-        super().__init__(given, none, state, always_keeps, layer)
+        super().__init__(given, none, state, kept, layer)
         self.order = order
 
     def infer(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Returns y of what the operators of inference take, without the layer and the order."""
+        return _forward(*tensors, self.order, self.layer)[0]
+
+    def renew_infer(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Does so when changed weights have been quantized again."""
+        _renew(tensors[3], tensors[4], *self.kept.blocks, self.layer)
         return _forward(*tensors, self.order, self.layer)[0]
 
 
@@ -74,3 +80,4 @@ class _GroupTrainingFunction(torch.autograd.Function):
 
 GroupTraining.apply = staticmethod(super(torch.autograd.Function, _GroupTrainingFunction).apply)
 _forward = group_ops.group_forward._op
+_renew = ops.renew_._op

@@ -231,7 +231,7 @@ def layers_of(process_group: dist.ProcessGroup) -> ProcessGroupLayers:
 
 @torch.compiler.assume_constant_result
 def group_call_text(number: int, description: str, device: str, timeout_ms: int, gradients: tuple[str, ...],
-                    wgrad_dtype: str, topk_ids_dtype: str, topk_probs_dtype: str) -> str:
+                    wgrad_dtype: str, topk_ids_dtype: str, topk_probs_dtype: str, has_checks: bool = False) -> str:
     """Returns the text of a group's layer for one call, as layers.call_text() does for one rank.
 
     Args:
@@ -239,7 +239,7 @@ def group_call_text(number: int, description: str, device: str, timeout_ms: int,
         description: A layer description with "expert_parallel", as JSON.
         device: The name of the tensors' device.
         timeout_ms: How long a call waits for another rank.
-        gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype: As for call_text().
+        gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype, has_checks: As for call_text().
     """
-    fields = call_fields(description, gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype)
+    fields = call_fields(description, gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype, has_checks=has_checks)
     return _by_number[number].layer_text(fields, torch.device(device), timeout_ms)

@@ -78,7 +78,7 @@ def plan_of(layer: str) -> _plan.Plan:
 
 
 def call_fields(description: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
-                topk_probs_dtype: str, has_halves: bool = False) -> dict[str, Any]:
+                topk_probs_dtype: str, has_halves: bool = False, has_checks: bool = False) -> dict[str, Any]:
     """Returns a layer description for one call, as a dict. The arguments are those of call_text()."""
     try:
         fields = json.loads(description)
@@ -90,6 +90,8 @@ def call_fields(description: str, gradients: tuple[str, ...], wgrad_dtype: str, 
                            "hint: give it as a dict, or as JSON")
     fields.update(topk_ids_dtype=topk_ids_dtype, topk_probs_dtype=topk_probs_dtype)
     fields.update(passes=["forward", "backward"] if gradients else ["forward"], backward_halves=has_halves)
+    if has_checks:
+        fields.update(weight_checks=True)
     if gradients:
         fields.update(wgrad_dtype=wgrad_dtype, gradients=gradients)
     return fields
@@ -97,9 +99,9 @@ def call_fields(description: str, gradients: tuple[str, ...], wgrad_dtype: str, 
 
 @functools.lru_cache(maxsize=None)
 def _call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
-               topk_probs_dtype: str, has_halves: bool, keeps_state: bool) -> str:
-    text = layer_text(call_fields(description, gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype, has_halves),
-                      target)
+               topk_probs_dtype: str, has_halves: bool, keeps_state: bool, has_checks: bool) -> str:
+    text = layer_text(call_fields(description, gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype, has_halves,
+                                  has_checks), target)
     if not keeps_state:
         _refuse_state(plan_of(text))
     return text
@@ -116,7 +118,7 @@ def _refuse_state(planned: _plan.Plan) -> None:
 @torch.compiler.assume_constant_result
 def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_dtype: str,
               topk_ids_dtype: str = "i64", topk_probs_dtype: str = "f32", has_halves: bool = False,
-              keeps_state: bool = False) -> str:
+              keeps_state: bool = False, has_checks: bool = False) -> str:
     """Returns the text of a layer for one call.
 
     Args:
@@ -128,12 +130,13 @@ def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_d
         topk_probs_dtype: "f32" or "bf16".
         has_halves: Whether backward is called in two halves; then there are gradients.
         keeps_state: Whether the caller keeps the state of recipes that have one.
+        has_checks: Whether quantized weights are kept, and compared with the weights.
 
     Raises:
         moejit.Error: As layer_text(); "unsupported": the recipe has a state and the caller keeps none.
     """
     return _call_text(description, target, gradients, wgrad_dtype, topk_ids_dtype, topk_probs_dtype, has_halves,
-                      keeps_state)
+                      keeps_state, has_checks)
 
 
 @torch.compiler.assume_constant_result

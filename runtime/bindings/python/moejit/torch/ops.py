@@ -105,6 +105,10 @@ def _quantize_in_place(w1, w2, quantized, quantized_colwise, skip_update, layer)
     check(plan_of(layer), 0, "update_weights", w1=w1, w2=w2, quantized=quantized, quantized_colwise=quantized_colwise)
 
 
+def _renew_in_place(w1, w2, quantized, quantized_colwise, layer):
+    _quantize_in_place(w1, w2, quantized, quantized_colwise, None, layer)
+
+
 def _forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer):
     planned = plan_of(layer)
     tokens = x.shape[0]
@@ -191,13 +195,15 @@ def _operation(in0, in1, in2, in3, in4, in5, in6, in7, operation):
 
 
 library = _load()
-for _name, _fake in (("quantize", _quantize), ("quantize_", _quantize_in_place), ("forward", _forward),
-                     ("infer", _infer), ("quantize_forward", _quantize_forward),
+for _name, _fake in (("quantize", _quantize), ("quantize_", _quantize_in_place), ("renew_", _renew_in_place),
+                     ("forward", _forward), ("infer", _infer), ("renew_infer", _infer),
+                     ("quantize_forward", _quantize_forward),
                      ("backward", _backward), ("backward_add", _backward_add), ("backward_data", _backward_data),
                      ("backward_weights", _backward_weights), ("backward_weights_add", _backward_weights_add),
                      ("update_scales", _update_scales),
                      *((f"{name}.with_state", with_state(fake, FORWARD_STATE)) for name, fake in
-                       (("quantize", _quantize), ("quantize_", _quantize_in_place), ("forward", _forward))),
+                       (("quantize", _quantize), ("quantize_", _quantize_in_place), ("renew_", _renew_in_place),
+                        ("forward", _forward))),
                      *((f"{name}.with_state", with_state(fake, GRADIENT_STATE)) for name, fake in
                        (("backward", _backward), ("backward_add", _backward_add), ("backward_data", _backward_data))),
                      *((f"operation.outputs{count}", _operation) for count in _OUTPUTS)):
@@ -208,6 +214,8 @@ quantize = torch.ops.moejit.quantize.default
 quantize_ = torch.ops.moejit.quantize_.default
 forward = torch.ops.moejit.forward.default
 infer = torch.ops.moejit.infer.default
+renew_ = torch.ops.moejit.renew_.default
+renew_infer = torch.ops.moejit.renew_infer.default
 quantize_forward = torch.ops.moejit.quantize_forward.default
 backward = torch.ops.moejit.backward.default
 backward_add = torch.ops.moejit.backward_add.default
@@ -216,6 +224,7 @@ backward_weights = torch.ops.moejit.backward_weights.default
 backward_weights_add = torch.ops.moejit.backward_weights_add.default
 quantize_with_state = torch.ops.moejit.quantize.with_state
 quantize_with_state_ = torch.ops.moejit.quantize_.with_state
+renew_with_state_ = torch.ops.moejit.renew_.with_state
 forward_with_state = torch.ops.moejit.forward.with_state
 backward_with_state = torch.ops.moejit.backward.with_state
 backward_add_with_state = torch.ops.moejit.backward_add.with_state

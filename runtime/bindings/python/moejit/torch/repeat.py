@@ -14,10 +14,11 @@ import torch
 
 from moejit.torch import ops
 from moejit.torch.function import gradients, pack, rows_of, unpack
-from moejit.torch.layers import block_keys, plan_of, read_by_backward
+from moejit.torch.layers import plan_of, read_by_backward
 
 if TYPE_CHECKING:
     from moejit.torch.call import State
+    from moejit.torch.weights import KeptBlocks
 
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 _is_autocast_enabled = torch.is_autocast_enabled
@@ -25,7 +26,9 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack
 _are_transforms_active = torch._C._are_functorch_transforms_active
 _unwrap_if_dead = torch._C._functorch.unwrap_if_dead
 _HAS_GRAD_DTYPE = hasattr(torch.Tensor, "grad_dtype")  # from torch 2.11 on
-_CAN_BE_DISTRIBUTED = torch.distributed.is_available()
+# Of builds without CUDA torch has neither.
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+_is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
 
 
 class _Inputs:
@@ -54,37 +57,47 @@ class Inference:
         given: x, topk_ids and topk_probs of the earlier call.
         none: A tensor without elements on their device.
         state: The module's state.
-        always_keeps: Whether weights are kept even if torch.distributed is initialized.
+        kept: The quantized weights.
         layer: The text of the layer.
     """
-    __slots__ = ("always_keeps", "inputs", "keys", "layer", "none", "state")
+    __slots__ = ("index", "inputs", "is_quantized", "kept", "layer", "none", "state")
 
-    def __init__(self, given: tuple, none: torch.Tensor, state: State, always_keeps: bool, layer: str) -> None:
+    def __init__(self, given: tuple, none: torch.Tensor, state: State, kept: KeptBlocks, layer: str) -> None:
         self.inputs = _Inputs(*given)
         self.none = none
         self.state = state
-        self.always_keeps = always_keeps
-        self.keys = block_keys(layer)
+        self.kept = kept
+        self.is_quantized = kept.blocks[0].numel() > 0
+        self.index = self.inputs.device.index if self.inputs.device_type == "cuda" else None
         self.layer = layer
 
     def run(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor, w1: torch.Tensor,
             w2: torch.Tensor, b1: torch.Tensor | None, b2: torch.Tensor | None) -> torch.Tensor | None:
-        """Returns y, or None if this call differs from the earlier one or the weights have changed. Needs no_grad()."""
-        if (not self.inputs.are_like(x, topk_ids, topk_probs)
-                or not self.always_keeps and _CAN_BE_DISTRIBUTED and torch.distributed.is_initialized()):
-            return None
-        kept = self.state.weights
-        if (kept.made_of is None or type(w1) is not _Parameter and type(w1) is not _Tensor
-                or kept.made_of != (w1.data_ptr(), w1._version, w2.data_ptr(), w2._version)
-                or kept.keys != self.keys or kept.blocks[0].device != self.inputs.device
+        """Returns y, or None if this call differs from the earlier one or PyTorch tells of other weights.
+
+        Changes that PyTorch does not tell of are looked for on the device, unless they are promised away. Needs
+        no_grad().
+        """
+        kept = self.kept
+        if (not self.inputs.are_like(x, topk_ids, topk_probs) or type(w1) is not _Parameter and type(w1) is not _Tensor
+                or kept.blocks is None or not kept.is_made_of(w1, w2)
                 or not w1.is_contiguous() or not w2.is_contiguous()):
             return None
-        return self.infer(x, topk_ids, topk_probs, w1, w2, self.none if b1 is None else b1,
-                          self.none if b2 is None else b2, kept.blocks[0])
+        # Another stream has to wait for this one, and the memory has to stay for a graph.
+        if self.index is not None and (_raw_stream(self.index) != kept.stream or _is_capturing()):
+            return None
+        run = self.infer if kept.is_promised or not self.is_quantized else self.renew_infer
+        return run(x, topk_ids, topk_probs, w1, w2, self.none if b1 is None else b1, self.none if b2 is None else b2,
+                   kept.blocks[0])
 
     def infer(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Returns y of what the operators of inference take, without the layer."""
         y, self.state.status = _infer(*tensors, self.layer)
+        return y
+
+    def renew_infer(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Does so when changed weights have been quantized again."""
+        y, self.state.status = _renew_infer(*tensors, self.layer)
         return y
 
 
@@ -183,3 +196,4 @@ class _TrainingFunction(torch.autograd.Function):
 # Function.apply() looks for transforms of torch.func first, which takes as long as the rest. Training.run() has.
 Training.apply = staticmethod(super(torch.autograd.Function, _TrainingFunction).apply)
 _infer = ops.infer._op
+_renew_infer = ops.renew_infer._op

@@ -37,13 +37,32 @@ def refuse_unless(function: str, wanted: dict[str, tuple[object, object]], hint:
             refuse(function, argument, got, str(value), hint)
 
 
-def forget(w1: torch.Tensor) -> None:
-    """Makes the next call quantize weights again that were changed unseen, for example by `parameter.data.copy_()`.
+def update_weights(w1: torch.Tensor) -> None:
+    """Promises that weights change only before the next call of this: calls then do not look whether they have changed.
+
+    The next call of each kind quantizes; make it before you capture a graph. Without this function calls are right, too.
 
     Args:
         w1: The tensor that calls get as the first weights.
     """
-    _states.pop(w1, None)
+    _state_of(w1).weights.promise()
+
+
+def forget(w1: torch.Tensor) -> None:
+    """Frees the quantized weights, unless a captured graph may use them. The next call makes new ones.
+
+    Args:
+        w1: The tensor that calls get as the first weights.
+    """
+    if w1 in _states:
+        _states[w1].weights.forget()
+
+
+def _state_of(w1: torch.Tensor) -> State:
+    state = _states.get(w1)
+    if state is None:
+        state = _states[w1] = State()
+    return state
 
 
 def max_tokens_of(tokens: int) -> int:
@@ -90,16 +109,12 @@ def run(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, w1: torch.Tenso
                            "hint: give zeros for the one that is missing")
     description = _description(json.dumps(activation), layout, recipe, w1.shape[0], ids.shape[-1], x.shape[-1],
                                w2.shape[-1], b1 is not None, max_tokens_of(x.shape[0]))
-    state = _states.get(w1)
-    if state is None:
-        state = _states[w1] = State()
+    state = _state_of(w1)
     call = state.calls.get(description)
     if call is None:
         call = state.calls[description] = ExpertsCall(description=description, state=state, cache_weights=True)
-    # Tensors made in inference mode have no version, so their quantized weights stay until forget().
-    is_first_microbatch = False if w1.is_inference() or w2.is_inference() else None
     with torch.no_grad():
-        return call_experts(call, x, ids, probs, w1, w2, b1, b2, is_first_microbatch=is_first_microbatch)
+        return call_experts(call, x, ids, probs, w1, w2, b1, b2)
 
 
 def local_ids(ids: torch.Tensor, first: int, experts: int) -> torch.Tensor:

@@ -10,12 +10,12 @@ from moejit.torch.gathered import is_sharded
 
 
 def update_weights(model: torch.nn.Module) -> None:
-    """Quantizes the weights of all experts of a model now and keeps them for calls without gradients.
+    """Quantizes the weights of all experts of a model now, and promises that they change only before the next call of this.
 
-    Otherwise a compiled or captured call cannot know that weights are unchanged, and quantizes them each time. Call
-    this before a model is compiled or captured, and after each change of its weights that these calls must see: an
-    optimizer's step, load_state_dict(), another model in its place. The kept weights stay in the same memory, so
-    nothing is compiled or captured again. Compiled calls do not see other changes of weights.
+    Calls without gradients then do not look whether weights have changed, which takes some microseconds otherwise. Call
+    this before a model is compiled or captured, and after each change of its weights: an optimizer's step,
+    load_state_dict(), another model in its place. The kept weights stay in the same memory, so nothing is compiled or
+    captured again. An eager call with gradients takes the promise back. docs/weights.md has the rules.
 
     Args:
         model: A model with moejit.torch.Experts, with modules that moejit.torch.convert() changed, or with an

@@ -1,6 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantized weights that a module keeps between calls."""
+"""Quantized weights that a module keeps between calls, and how calls learn that the weights have changed.
+
+What PyTorch tells is looked at on the host: another tensor, another address, another version. Everything else, such as
+fused optimizers, writes through `.data`, collectives and replayed graphs, a kernel sees: it compares the weights with a
+digest beside the quantized ones, and the casts behind it end at once if nothing differs. docs/weights.md has the rules.
+"""
 from __future__ import annotations
+
+import sys
+import weakref
 
 import torch
 
@@ -27,22 +35,84 @@ def quantize(w1: torch.Tensor, w2: torch.Tensor, layer: str, state: tuple[torch.
     return ops.quantize(w1.detach(), w2.detach(), layer)
 
 
-def made_of(w1: torch.Tensor, w2: torch.Tensor) -> tuple[int, int, int, int]:
-    """Returns a value that changes when a weight is replaced or written to."""
-    return w1.data_ptr(), w1._version, w2.data_ptr(), w2._version
+def _quantize_into(blocks: Blocks, dense: Blocks, layer: str, state: tuple[torch.Tensor, ...],
+                   skip_update: torch.Tensor | None = None) -> None:
+    if blocks[0].numel() == 0:
+        return
+    w1, w2 = (weight.detach() for weight in dense)
+    skip = w1.new_empty(0, dtype=torch.int32) if skip_update is None else skip_update
+    if state:
+        ops.quantize_with_state_(w1, w2, *blocks, skip, *state, layer)
+    else:
+        ops.quantize_(w1, w2, *blocks, skip, layer)
+
+
+def _renew(blocks: Blocks, dense: Blocks, layer: str, state: tuple[torch.Tensor, ...]) -> None:
+    """Quantizes again if the device finds that the weights have changed. The host does not wait for the answer."""
+    if blocks[0].numel() == 0:
+        return
+    w1, w2 = (weight.detach() for weight in dense)
+    if state:
+        ops.renew_with_state_(w1, w2, *blocks, *state, layer)
+    else:
+        ops.renew_(w1, w2, *blocks, layer)
+
+
+def _version(weight: torch.Tensor) -> int:
+    """Returns a number that grows with writes that PyTorch counts. Tensors of inference mode count none."""
+    return -1 if weight.is_inference() else weight._version
+
+
+class KeptBlocks:
+    """The blocks of one layout on one device.
+
+    Attributes:
+        blocks: As of quantize(); None: they are freed, and no call may use this any more.
+        made_of: Weak references to both weights, with their addresses and versions; None: unknown.
+        is_promised: Whether weights change only before an update_weights(), so that calls need not look.
+        is_pinned: Whether graphs may use the memory, which then stays.
+        stream: The raw stream of the last eager call; 0 on the CPU.
+    """
+    __slots__ = ("blocks", "is_pinned", "is_promised", "last_stream", "made_of", "stream")
+
+    def __init__(self, blocks: Blocks) -> None:
+        self.blocks: Blocks | None = blocks
+        self.made_of: tuple | None = None
+        self.is_promised = False
+        self.is_pinned = False
+        self.last_stream: torch.cuda.Stream | None = None
+        self.stream = 0
+
+    def is_made_of(self, w1: torch.Tensor, w2: torch.Tensor) -> bool:
+        """Returns whether the weights are as they were, as far as PyTorch tells."""
+        made = self.made_of
+        return (made is not None and made[0]() is w1 and made[1]() is w2
+                and made[2:] == (w1.data_ptr(), _version(w1), w2.data_ptr(), _version(w2)))
+
+    def note(self, w1: torch.Tensor, w2: torch.Tensor) -> None:
+        """Notes of which weights the blocks are made now."""
+        self.made_of = (weakref.ref(w1), weakref.ref(w2), w1.data_ptr(), _version(w1), w2.data_ptr(), _version(w2))
+
+    def wait_for_last(self) -> None:
+        """Makes this stream wait for calls on the last one, which may still renew the blocks."""
+        if not self.blocks[0].is_cuda:
+            return
+        stream = torch.cuda.current_stream(self.blocks[0].device)
+        if self.last_stream is not None and self.last_stream != stream:
+            stream.wait_stream(self.last_stream)
+        self.last_stream = stream
+        self.stream = stream.cuda_stream
 
 
 class QuantizedWeights:
-    """The blocks of quantized weights of one module, with the versions of weights that they were made from.
+    """The quantized weights of one module: blocks for each device and layout that its calls need.
 
-    They are no buffers: state dicts, `module.to()` and copies of the module ignore them. They are made again when the
-    weights change.
+    They are no buffers: state dicts, `module.to()` and copies of the module ignore them.
     """
 
     def __init__(self) -> None:
-        self.blocks: Blocks | None = None
-        self.keys: tuple[str, str] | None = None
-        self.made_of: tuple | None = None
+        self.kept: dict[tuple, KeptBlocks] = {}
+        self.promises = False  # whether blocks that are made from now on are promised
 
     def __deepcopy__(self, memo: dict) -> QuantizedWeights:
         return QuantizedWeights()
@@ -50,55 +120,132 @@ class QuantizedWeights:
     def __reduce__(self) -> tuple:
         return QuantizedWeights, ()
 
+    @property
+    def blocks(self) -> tuple[torch.Tensor, ...]:
+        """Everything that is kept, for whoever counts memory."""
+        return tuple(block for kept in self.kept.values() for block in kept.blocks)
+
+    def find(self, device: torch.device, layer: str) -> KeptBlocks | None:
+        """Returns the blocks of the layout and device that a call of this layer needs; None: there are none."""
+        return self.kept.get((*block_keys(layer), device.type, device.index))
+
     def forget(self) -> None:
-        """Makes the next inference call quantize again. The memory stays, since graphs may use it."""
-        self.made_of = None
+        """Frees what no graph uses, and makes the next inference call quantize again. Calls with gradients do so."""
+        if not self.kept:
+            return
+        self.promises = False
+        kept, self.kept = self.kept, {key: each for key, each in self.kept.items() if each.is_pinned}
+        for each in kept.values():
+            each.made_of = None
+            each.is_promised = False
+            if not each.is_pinned:
+                each.blocks = None
 
-    def fits(self, w1: torch.Tensor, layer: str) -> bool:
-        """Returns whether the blocks have the layout and device that a call of this layer needs."""
-        return self.blocks is not None and self.blocks[0].device == w1.device and self.keys == block_keys(layer)
+    def promise(self) -> None:
+        """Makes the next call quantize again, and later ones not look, until the next promise()."""
+        self.promises = True
+        for each in self.kept.values():
+            each.made_of = None
 
-    def current(self, weights: tuple[torch.Tensor, torch.Tensor], dense: tuple[torch.Tensor, torch.Tensor],
-                layer: str, state: tuple[torch.Tensor, ...] = ()) -> Blocks:
-        """Returns the blocks; makes them again if a weight was replaced or changed in place.
+    def current(self, weights: tuple[torch.Tensor, torch.Tensor], dense: Blocks, layer: str,
+                state: tuple[torch.Tensor, ...] = ()) -> Blocks:
+        """Returns blocks of the weights as they are when the kernels run.
 
-        While a CUDA graph is captured, new blocks belong to the graph, and nothing new is kept.
+        Blocks that are made while a CUDA graph is captured belong to the graph. Calls below an autograd.Function, such
+        as those of a reentrant checkpoint, are training, and keep nothing.
 
         Args:
-            weights: The parameters, whose memory and versions are compared.
+            weights: The parameters.
             dense: The same weights as the layer takes them: w1 [E, 2I, H] and w2 [E, H, I], bf16.
             layer: The text of the layer.
             state: As for quantize().
         """
-        now = made_of(*weights)
-        if self.made_of != now or not self.fits(dense[0], layer):
-            if dense[0].is_cuda and torch.cuda.is_current_stream_capturing():
+        kept = self.find(dense[0].device, layer)
+        is_captured = dense[0].is_cuda and torch.cuda.is_current_stream_capturing()
+        if kept is None:
+            if is_captured or _is_below_function() or hasattr(weights[0], "ds_id"):  # ZeRO-3 frees the weights
+                return quantize(*dense, layer, state)
+            kept = self._add(dense, layer, state)
+        elif is_captured:
+            if not kept.is_made_of(*weights):
                 return quantize(*dense, layer, state)  # replays of the graph fill these; none has run yet
-            self.renew(dense, layer, state=state)
-            self.made_of = now
-        return self.blocks
+            kept.is_pinned = True
+            if not kept.is_promised:
+                _renew(kept.blocks, dense, layer, state)
+            return kept.blocks
+        else:
+            kept.wait_for_last()
+            if kept.is_made_of(*weights):
+                if not kept.is_promised:
+                    _renew(kept.blocks, dense, layer, state)
+                return kept.blocks
+            _quantize_into(kept.blocks, dense, layer, state)
+        kept.is_promised = self.promises
+        kept.note(*weights)
+        return kept.blocks
 
-    def renew(self, dense: tuple[torch.Tensor, torch.Tensor], layer: str,
-              skip_update: torch.Tensor | None = None, state: tuple[torch.Tensor, ...] = ()) -> Blocks:
-        """Quantizes into the existing blocks, or into new ones, and returns them.
+    def in_graph(self, dense: Blocks, layer: str, state: tuple[torch.Tensor, ...] = ()) -> Blocks:
+        """Returns the same for a call that torch.compile traces, whose graph cannot ask for versions."""
+        kept = self.find(dense[0].device, layer)
+        if kept is None:
+            return quantize(*dense, layer, state)
+        if not kept.is_promised:
+            _renew(kept.blocks, dense, layer, state)
+        return kept.blocks
+
+    def of_step(self, dense: Blocks, layer: str, is_first_microbatch: bool | None, skip_update: torch.Tensor | None,
+                state: tuple[torch.Tensor, ...] = ()) -> Blocks:
+        """Returns blocks that the caller has renewed once a step.
 
         Args:
             dense: w1 [E, 2I, H] and w2 [E, H, I], bf16.
             layer: The text of the layer.
+            is_first_microbatch: False: they are as the step's first call left them, if there was one.
             skip_update: [1] int32 on the weights' device: if it is not 0 when the kernels run, they do not change the
                 blocks.
             state: As for quantize().
         """
-        w1, w2 = (weight.detach() for weight in dense)
-        if self.fits(w1, layer):
-            quantized, quantized_colwise = self.blocks
-            if quantized.numel() > 0:
-                skip = w1.new_empty(0, dtype=torch.int32) if skip_update is None else skip_update
-                if state:
-                    ops.quantize_with_state_(w1, w2, quantized, quantized_colwise, skip, *state, layer)
-                else:
-                    ops.quantize_(w1, w2, quantized, quantized_colwise, skip, layer)
+        kept = self.find(dense[0].device, layer)
+        if kept is None:
+            kept = self._add(dense, layer, state)
+        elif skip_update is not None or is_first_microbatch:
+            _quantize_into(kept.blocks, dense, layer, state, skip_update)
+        kept.made_of = None
+        kept.is_pinned = True
+        return kept.blocks
+
+    def keep(self, weights: tuple[torch.Tensor, torch.Tensor], dense: Blocks, layer: str,
+             state: tuple[torch.Tensor, ...] = ()) -> None:
+        """Quantizes now, into the same memory as before, and promises that weights stay until the next call of this."""
+        self.promise()
+        kept = self.find(dense[0].device, layer)
+        is_captured = dense[0].is_cuda and torch.cuda.is_current_stream_capturing()
+        if kept is None:
+            kept = self._add(dense, layer, state)
         else:
-            self.blocks = quantize(w1, w2, layer, state)
-            self.keys = block_keys(layer)
-        return self.blocks
+            if not is_captured:
+                kept.wait_for_last()
+            _quantize_into(kept.blocks, dense, layer, state)
+        kept.is_promised = kept.is_pinned = True
+        if not is_captured:
+            kept.note(*weights)
+
+    def _add(self, dense: Blocks, layer: str, state: tuple[torch.Tensor, ...]) -> KeptBlocks:
+        with torch.inference_mode(False):  # calls outside of that mode write to the blocks, too
+            kept = KeptBlocks(quantize(*dense, layer, state))
+        device = dense[0].device
+        self.kept[(*block_keys(layer), device.type, device.index)] = kept
+        if not (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+            kept.wait_for_last()
+        return kept
+
+
+def _is_below_function() -> bool:
+    """Returns whether an autograd.Function runs this call in its forward."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if (frame.f_code.co_varnames[:1] == ("ctx",)
+                and isinstance(frame.f_locals.get("ctx"), torch.autograd.function.FunctionCtx)):
+            return True
+        frame = frame.f_back
+    return False
