@@ -11,7 +11,7 @@
 // of 32 bits is always seen, any other one but for a chance of 2^-32 a thread.
 //
 // The CTA that arrives last says what all have found, so casts that read one word need no launch
-// that clears it before.
+// that clears it before. CTAs and findings are counted in one word: nobody has to wait for a fence.
 //
 // Emitted kernels look like this:
 //
@@ -38,7 +38,6 @@
 #include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/bytes.cuh"
 #include "moejit_device/ptx/memory.cuh"
-#include "moejit_device/ptx/system_memory.cuh"
 #include "moejit_device/ptx/warp.cuh"
 
 namespace moejit::device {
@@ -54,7 +53,8 @@ struct WeightCheck {
 
   static constexpr int32_t kThreads = kThreads_;
   static constexpr int32_t kCtasPerSm = 4;
-  static constexpr int32_t kSharedBytes = 0;
+  static constexpr int32_t kWarps = kThreads / 32;
+  static constexpr int32_t kSharedBytes = 4 * kWarps;
 
   MOEJIT_DEVICE static void run(const WeightCheckParams& params) {
     const auto digest = ptx::global(params.digest);
@@ -69,9 +69,10 @@ struct WeightCheck {
     const uint32_t now = word_of(params, thread);
     if (now != before) ptx::store(own, now);
     const uint32_t changed = ptx::ballot(now != before);
-    if (changed != 0 && ptx::lane_index() == 0) ptx::atomic_or(digest + kDigestFound, 1u);
+    const auto found = ptx::shared<uint32_t>(0);
+    if (ptx::lane_index() == 0) ptx::store(found + ptx::warp_index(), changed);
     ptx::sync_cta();
-    if (ptx::thread_index() == 0) arrive(digest);
+    if (ptx::thread_index() == 0) arrive(digest, found);
   }
 
  private:
@@ -134,13 +135,17 @@ struct WeightCheck {
     return word == 0 ? 1 : word;
   }
 
-  MOEJIT_DEVICE static void arrive(ptx::GlobalPtr<uint32_t> digest) {
-    const auto last = static_cast<uint32_t>(ptx::cta_count()) - 1;
-    if (ptx::fetch_add_ordered(digest + kDigestArrived, 1u) != last) return;
-    const uint32_t found = ptx::load(digest + kDigestFound);
-    ptx::store(digest + kDigestUnchanged, found == 0 ? 1u : 0u);
+  // The lower half of the counter has CTAs, the upper one those that found a difference.
+  MOEJIT_DEVICE static void arrive(ptx::GlobalPtr<uint32_t> digest,
+                                   ptx::SharedPtr<uint32_t> found) {
+    uint32_t changed = 0;
+#pragma unroll
+    for (int32_t w = 0; w < kWarps; ++w) changed |= ptx::load(found + w);
+    const uint32_t own = changed != 0 ? 0x10001u : 1u;
+    const uint32_t all = ptx::fetch_add(digest + kDigestArrived, own) + own;
+    if ((all & 0xffffu) != static_cast<uint32_t>(ptx::cta_count())) return;
+    ptx::store(digest + kDigestUnchanged, all >> 16 == 0 ? 1u : 0u);
     ptx::store(digest + kDigestArrived, 0u);
-    ptx::store(digest + kDigestFound, 0u);
   }
 };
 

@@ -5,11 +5,10 @@
 
 namespace moejit::device {
 
-// The first words of `digest`: what the casts behind the check read, and two counters that are 0
+// The first words of `digest`: what the casts behind the check read, and a counter that is 0
 // between launches.
 inline constexpr int32_t kDigestUnchanged = 0;  // 1: the weights are as before; 0: cast them
-inline constexpr int32_t kDigestArrived = 1;    // CTAs that have looked
-inline constexpr int32_t kDigestFound = 2;      // warps that found a difference
+inline constexpr int32_t kDigestArrived = 1;    // CTAs that have looked, and those that found
 inline constexpr int32_t kDigestHeader = 4;
 
 // Two weights, and words that tell whether they have changed. Data is 16-byte aligned.

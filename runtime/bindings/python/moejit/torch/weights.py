@@ -8,9 +8,9 @@ digest beside the quantized ones, and the casts behind it end at once if nothing
 from __future__ import annotations
 
 import sys
-import weakref
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from moejit.torch import ops
 from moejit.torch.layers import block_keys
@@ -58,9 +58,13 @@ def _renew(blocks: Blocks, dense: Blocks, layer: str, state: tuple[torch.Tensor,
         ops.renew_(w1, w2, *blocks, layer)
 
 
-def _version(weight: torch.Tensor) -> int:
-    """Returns a number that grows with writes that PyTorch counts. Tensors of inference mode count none."""
-    return -1 if weight.is_inference() else weight._version
+def _identity(weight: torch.Tensor) -> tuple:
+    """Returns what changes when a weight becomes another tensor, or is written to in a way that PyTorch counts.
+
+    Tensors of inference mode count no writes.
+    """
+    return (id(weight), weight.untyped_storage()._cdata, weight.data_ptr(),
+            -1 if weight.is_inference() else weight._version)
 
 
 class KeptBlocks:
@@ -68,7 +72,8 @@ class KeptBlocks:
 
     Attributes:
         blocks: As of quantize(); None: they are freed, and no call may use this any more.
-        made_of: Weak references to both weights, with their addresses and versions; None: unknown.
+        made_of: The identities of both weights, None: unknown; and weak references to their storages, so that no other
+            one gets their place. Weak references to the tensors would keep torch.utils.swap_tensors() from swapping.
         is_promised: Whether weights change only before an update_weights(), so that calls need not look.
         is_pinned: Whether graphs may use the memory, which then stays.
         stream: The raw stream of the last eager call; 0 on the CPU.
@@ -86,12 +91,12 @@ class KeptBlocks:
     def is_made_of(self, w1: torch.Tensor, w2: torch.Tensor) -> bool:
         """Returns whether the weights are as they were, as far as PyTorch tells."""
         made = self.made_of
-        return (made is not None and made[0]() is w1 and made[1]() is w2
-                and made[2:] == (w1.data_ptr(), _version(w1), w2.data_ptr(), _version(w2)))
+        return made is not None and made[0] == _identity(w1) and made[1] == _identity(w2)
 
     def note(self, w1: torch.Tensor, w2: torch.Tensor) -> None:
         """Notes of which weights the blocks are made now."""
-        self.made_of = (weakref.ref(w1), weakref.ref(w2), w1.data_ptr(), _version(w1), w2.data_ptr(), _version(w2))
+        self.made_of = (_identity(w1), _identity(w2), StorageWeakRef(w1.untyped_storage()),
+                        StorageWeakRef(w2.untyped_storage()))
 
     def wait_for_last(self) -> None:
         """Makes this stream wait for calls on the last one, which may still renew the blocks."""
