@@ -121,7 +121,9 @@ class Families(unittest.TestCase):
         model = make_checkpoints.make_model("qwen3_moe", EXPERTS, HIDDEN, INTERMEDIATE).float().to(DEVICE)
         model.set_experts_implementation("moejit")
         inputs = make_checkpoints.make_inputs(TOKENS, EXPERTS, HIDDEN)
-        with self.assertRaisesRegex(RuntimeError, "dtype is float32, wanted BF16"):
+        with self.assertRaisesRegex(
+                RuntimeError, r"model\.layers\.1\.mlp\.experts\.gate_up_proj is float32; moejit computes in bfloat16\nhint: "
+                r"load or make the model with dtype=torch\.bfloat16, .*\(Trainer: bf16=True\)"):
             run(make_checkpoints.experts_of(model), {key: tensor.float() for key, tensor in inputs.items()})
 
 
