@@ -96,6 +96,7 @@ def _descriptions(name: str, module: torch.nn.Module, tokens: int) -> Iterator[t
                                "kernels are made in the first call, and kept in the cache folder")
         yield module.description, module._call.delayed is not None
         return
+    hf.refuse_quantized(module)
     fields, max_tokens, _ = hf.options_of(module)
     top_k = top_k_of(module)
     if top_k is None:

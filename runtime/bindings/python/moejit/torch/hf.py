@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -74,7 +74,7 @@ def register(name: str, fields: str, max_tokens: int | None, cache_weights: bool
         from transformers.integrations.finegrained_fp8 import ALL_FP8_EXPERTS_FUNCTIONS
     except ImportError:
         return
-    ALL_FP8_EXPERTS_FUNCTIONS.register(name, _refuse_quantized)
+    ALL_FP8_EXPERTS_FUNCTIONS.register(name, refuse_quantized)
 
 
 def is_ours(name: str | None) -> bool:
@@ -96,8 +96,7 @@ def options_of(module: torch.nn.Module) -> tuple[str, int | None, bool | None] |
 def keep_weights(module: torch.nn.Module) -> None:
     """Quantizes the weights of a module that options_of() knows, and keeps them in its state."""
     fields, max_tokens, cache_weights = options_of(module)
-    if quantization_of(module) is not None:
-        _refuse_quantized(module)
+    refuse_quantized(module)
     if cache_weights is False:
         return
     w1 = first_weights(module)
@@ -107,8 +106,10 @@ def keep_weights(module: torch.nn.Module) -> None:
     state.keep_weights(call, w1, module.down_proj)
 
 
-def _refuse_quantized(module: torch.nn.Module, *_: object, **__: object) -> NoReturn:
-    raise quantized_error(user_name(module), module, module.config)
+def refuse_quantized(module: torch.nn.Module, *_: object, **__: object) -> None:
+    """Raises an error if a module's weights are quantized; also an implementation, for modules whose weights are."""
+    if quantization_of(module) is not None:
+        raise quantized_error(user_name(module), module, module.config)
 
 
 def _experts(fields: str, max_tokens: int | None, cache_weights: bool | None, module: torch.nn.Module,
@@ -120,8 +121,7 @@ def _experts(fields: str, max_tokens: int | None, cache_weights: bool | None, mo
     try:
         return _run(fields, max_tokens, cache_weights, module, hidden_states, top_k_index, top_k_weights)
     except RuntimeError as error:
-        if quantization_of(module) is not None:
-            _refuse_quantized(module)
+        refuse_quantized(module)
         better = told_better(error, user_name(module), hidden_states, _parameters(module))
         if better is error:
             raise

@@ -55,8 +55,10 @@ def quantized_error(name: str, module: torch.nn.Module, config: Any) -> RuntimeE
     if hasattr(own, "dequantize"):
         hint = (f"load it with from_pretrained(..., dtype=torch.bfloat16, quantization_config=transformers."
                 f"{type(own).__name__}(dequantize=True)), which multiplies the scales in; model.bfloat16() would drop them")
-    return RuntimeError(f"moejit: unsupported: {name} is {type(module).__name__}, whose {quantization_of(module)}; moejit "
-                        f"takes bfloat16 weights and quantizes them itself\nhint: {hint}")
+    kind = type(module).__name__
+    what = name if name == kind else f"{name} ({kind})"
+    return RuntimeError(f"moejit: unsupported: {what}: its {quantization_of(module)}; moejit takes bfloat16 weights and "
+                        f"quantizes them itself\nhint: {hint}")
 
 
 def check_module(name: str, module: torch.nn.Module, fields: str, max_tokens: int | None, config: Any) -> None:
