@@ -107,7 +107,11 @@ Result<DescribedPlan> plan_description(const Description& description,
 
 Result<Description> read_layer_or_operation(const std::string& path) {
   MOEJIT_TRY_ASSIGN(const InputText input, read_description(path, compiler::kMaxDescriptionBytes));
-  return parse_description(input);
+  auto description = parse_description(input);
+  const size_t first = input.text.find_first_not_of(" \t\r\n");
+  if (!description && first != std::string::npos && input.text[first] == '[')
+    description.error().hint = "of the commands that take a description, build alone takes a list";
+  return description;
 }
 
 Result<compiler::Layer> read_layer(const std::string& path) {
