@@ -24,7 +24,14 @@ Error name_options(Error error) {
 }
 
 Result<compiler::Recipe> recipe_of(const LayerCommand& command) {
-  if (const auto recipe = compiler::find_recipe(command.recipe)) return *recipe;
+  const auto recipe = compiler::find_recipe(command.recipe);
+  if (recipe && recipe->has_history && !command.made_for.empty())
+    return fail(Stage::kCommand, ErrorCode::kUnsupported,
+                fmt::format("--recipe {} has a state from step to step, which models of "
+                            "transformers do not keep",
+                            command.recipe),
+                "fp8_current has scales of the step itself");
+  if (recipe) return *recipe;
   std::vector<std::string_view> names;
   for (const compiler::Recipe& known : compiler::kRecipes) names.push_back(to_string(known));
   return fail(Stage::kCommand, ErrorCode::kUsage,

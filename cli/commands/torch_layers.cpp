@@ -75,11 +75,6 @@ Result<void> add_calls(Fields fields, std::vector<Layer>& layers) {
 }  // namespace
 
 Result<std::vector<Layer>> layers_for_torch(const Layer& base, int64_t tokens) {
-  if (base.recipe.has_history)
-    return fail(Stage::kCommand, ErrorCode::kUnsupported,
-                "recipe fp8_delayed has a state from step to step, which models of transformers do "
-                "not keep",
-                "fp8_current has scales of the step itself");
   Fields fields = common_fields(base);
   std::vector<Layer> layers;
   for (int64_t size = kFewestMaxTokens;; size *= 2) {
