@@ -46,9 +46,13 @@ std::vector<std::vector<std::string>> trained_weights(bool has_biases) {
   return lists;
 }
 
-Result<void> add(const Fields& fields, std::vector<Layer>& layers) {
-  MOEJIT_TRY_ASSIGN(Layer layer, compiler::parse_layer(fields.dump(), "layer"));
-  layers.push_back(std::move(layer));
+// Adds the layers of calls that keep quantized weights and of those that do not.
+Result<void> add(Fields fields, std::vector<Layer>& layers) {
+  for (const bool keeps : {false, true}) {
+    fields["weight_checks"] = keeps;
+    MOEJIT_TRY_ASSIGN(Layer layer, compiler::parse_layer(fields.dump(), "layer"));
+    layers.push_back(std::move(layer));
+  }
   return {};
 }
 

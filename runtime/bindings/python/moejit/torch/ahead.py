@@ -114,7 +114,6 @@ def _descriptions(name: str, module: torch.nn.Module, tokens: int) -> Iterator[t
 def _calls(description: str, has_halves: bool) -> Iterator[dict[str, Any]]:
     """Yields the layers that calls make of a description. moejit layer --for torch has the same list."""
     of_weights = _OF_WEIGHTS + (_OF_BIASES if json.loads(description).get("biases") else ())
-    for probs in PROB_DTYPES.values():
-        for weights, inputs in itertools.product(of_weights, _OF_INPUTS):
-            for wgrad in ("f32", "bf16") if weights else ("f32",):
-                yield call_fields(description, inputs + weights, wgrad, "i64", probs, has_halves and bool(weights))
+    for probs, weights, inputs in itertools.product(PROB_DTYPES.values(), of_weights, _OF_INPUTS):
+        for wgrad, has_checks in itertools.product(("f32", "bf16") if weights else ("f32",), (False, True)):
+            yield call_fields(description, inputs + weights, wgrad, "i64", probs, has_halves and bool(weights), has_checks)
