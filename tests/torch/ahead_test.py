@@ -174,10 +174,13 @@ class Lists(unittest.TestCase):
         """A model and its configuration give the same layers."""
         built = list(moejit.torch.ahead._layers_of_calls(model, TOKENS))
         listed = list_layers(model.config, recipe)
-        names = sorted(set().union(*built))  # fields that say what they say when they are absent are as absent ones
-        told = [{json.dumps({name: layer.get(name) or None for name in names}) for layer in layers}
-                for layers in (built, listed)]
-        self.assertEqual(*told)
+        names = sorted(set().union(*built))
+
+        def told(layer):  # the tool tells fields that are false, and the dtype of gradients that there are none of
+            return json.dumps({name: layer.get(name) or None for name in names
+                               if name != "wgrad_dtype" or layer.get("gradients")})
+
+        self.assertEqual(set(map(told, built)), set(map(told, listed)))
         self.assertEqual(len(built), len(listed))
 
     def test_a_model_and_its_configuration_in_every_recipe(self):
