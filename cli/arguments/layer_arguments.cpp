@@ -9,12 +9,19 @@ void add_layer(CLI::App& app, Action& action) {
   const auto command = add_command<LayerCommand>(
       app, action, "layer", "Check a layer description, or make one from a model's config.json",
       "  moejit layer layer.json\n"
-      "  moejit layer --from-hf config.json --expert-parallel 8 --output layer.json\n",
+      "  moejit layer --from-hf config.json --expert-parallel 8 --output layer.json\n"
+      "  moejit layer --from-hf config.json --for torch --max-tokens 4096 --output layers.json\n",
       run_layer);
   CLI::App* sub = app.get_subcommand("layer");
   sub->add_option("LAYER", command->file, "Description to check; printed with all fields");
   sub->add_option("--from-hf", command->from_hugging_face,
                   "config.json of a model on Hugging Face, or the model's folder");
+  sub->add_option("--for", command->made_for,
+                  "torch: list all layers that the model asks for with moejit.torch, for moejit "
+                  "build")
+      ->check(CLI::IsMember({"torch"}));
+  sub->add_option("--recipe", command->recipe, "Number formats of a model's layer")
+      ->capture_default_str();
   sub->add_option("--expert-parallel,--ep", command->expert_parallel,
                   "Ranks that share the experts")
       ->capture_default_str();

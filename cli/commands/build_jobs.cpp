@@ -62,6 +62,22 @@ Result<void> add_variants(const std::string& file, const Layer& layer,
   return {};
 }
 
+Result<void> add_plan(const std::string& path, const DescribedPlan& plan, BuildVariants variants,
+                      const compiler::Tuning* tuning, JobsByText& by_text) {
+  MOEJIT_TRY(add_jobs(path, name_of(plan), base_of(plan), by_text));
+  const auto* const layer = std::get_if<compiler::LayerPlan>(&plan);
+  if (layer == nullptr) return {};  // an operation has no variants
+  if (variants == BuildVariants::kWithIntermediates) {
+    MOEJIT_TRY_ASSIGN(const compiler::LayerPlan kept,
+                      compiler::plan_layer(layer->layer, layer->target,
+                                           {.keep_intermediates = true, .tuning = tuning}));
+    MOEJIT_TRY(add_jobs(path, layer->layer.name, kept, by_text));
+  }
+  if (variants == BuildVariants::kAll)
+    MOEJIT_TRY(add_variants(path, layer->layer, layer->target, tuning, by_text));
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<BuildJob>> collect_build_jobs(const std::vector<std::string>& layers,
@@ -69,19 +85,10 @@ Result<std::vector<BuildJob>> collect_build_jobs(const std::vector<std::string>&
                                                  const compiler::Tuning* tuning) {
   JobsByText by_text;
   for (const std::string& path : layers) {
-    MOEJIT_TRY_ASSIGN(const DescribedPlan plan,
-                      read_described_plan(path, target, {.tuning = tuning}));
-    MOEJIT_TRY(add_jobs(path, name_of(plan), base_of(plan), by_text));
-    const auto* const layer = std::get_if<compiler::LayerPlan>(&plan);
-    if (layer == nullptr) continue;  // an operation has no variants
-    if (variants == BuildVariants::kWithIntermediates) {
-      MOEJIT_TRY_ASSIGN(const compiler::LayerPlan kept,
-                        compiler::plan_layer(layer->layer, layer->target,
-                                             {.keep_intermediates = true, .tuning = tuning}));
-      MOEJIT_TRY(add_jobs(path, layer->layer.name, kept, by_text));
-    }
-    if (variants == BuildVariants::kAll)
-      MOEJIT_TRY(add_variants(path, layer->layer, layer->target, tuning, by_text));
+    MOEJIT_TRY_ASSIGN(const std::vector<DescribedPlan> plans,
+                      read_described_plans(path, target, {.tuning = tuning}));
+    for (const DescribedPlan& plan : plans)
+      MOEJIT_TRY(add_plan(path, plan, variants, tuning, by_text));
   }
   std::vector<BuildJob> jobs;
   for (auto& [text, job] : by_text) jobs.push_back(std::move(job));

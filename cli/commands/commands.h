@@ -18,6 +18,8 @@ namespace moejit::cli {
 struct LayerCommand {
   std::string file;               // a description to check, or
   std::string from_hugging_face;  // a model's config.json
+  std::string recipe = "fp8_flow";
+  std::string made_for;  // "torch": a list of the layers that moejit.torch asks for; empty: one
   int32_t expert_parallel = 1;
   int64_t max_tokens = 8192;
   std::string output;  // empty: print

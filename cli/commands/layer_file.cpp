@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 #include <vector>
 
@@ -14,6 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kMaxListBytes = compiler::kMaxConfigurationBytes;  // of many descriptions
+constexpr int kMaxListDepth = 16;
 constexpr const char* kConfigurationName = "config.json";  // in the folder of a downloaded model
 
 bool is_folder(const fs::path& path) {
@@ -49,7 +52,7 @@ Result<InputText> read_input_text(const std::string& path, int64_t max_bytes) {
 
 namespace {
 
-Result<InputText> read_description(const std::string& path) {
+Result<InputText> read_description(const std::string& path, int64_t max_bytes) {
   if (is_folder(path)) {
     const bool is_model = is_file(fs::path(path) / kConfigurationName);
     return fail(Stage::kFile, ErrorCode::kFileNotFound,
@@ -59,19 +62,56 @@ Result<InputText> read_description(const std::string& path) {
                                        shell_word(path))
                          : std::string());
   }
-  return read_input_text(path, compiler::kMaxDescriptionBytes);
+  return read_input_text(path, max_bytes);
 }
 
-}  // namespace
-
-Result<Description> read_layer_or_operation(const std::string& path) {
-  MOEJIT_TRY_ASSIGN(const InputText input, read_description(path));
+Result<Description> parse_description(const InputText& input) {
   if (compiler::describes_operation(input.text)) {
     MOEJIT_TRY_ASSIGN(auto operation, compiler::parse_operation(input.text, input.name));
     return operation;
   }
   MOEJIT_TRY_ASSIGN(compiler::Layer layer, compiler::parse_layer(input.text, input.name));
   return layer;
+}
+
+// Returns the elements of a JSON list of descriptions, or the text itself if it is none.
+std::vector<InputText> elements_of(const InputText& input) {
+  using Json = nlohmann::ordered_json;
+  bool is_deep = false;
+  const auto is_wanted = [&](int depth, Json::parse_event_t /*event*/, Json& /*parsed*/) {
+    is_deep = is_deep || depth > kMaxListDepth;
+    return !is_deep;
+  };
+  const Json list = Json::parse(input.text, is_wanted, false);
+  if (is_deep || !list.is_array() || list.empty()) return {input};
+  std::vector<InputText> elements;
+  for (const auto& element : list)
+    elements.push_back({element.dump(), fmt::format("{}[{}]", input.name, elements.size())});
+  return elements;
+}
+
+Result<DescribedPlan> plan_description(const Description& description,
+                                       const compiler::Target& target,
+                                       const compiler::PlanOptions& options) {
+  if (const auto* const operation = std::get_if<compiler::OperationDescription>(&description)) {
+    MOEJIT_TRY_ASSIGN(compiler::OperationPlan plan,
+                      compiler::plan_operation(*operation, target, options));
+    return plan;
+  }
+  MOEJIT_TRY_ASSIGN(compiler::LayerPlan plan,
+                    compiler::plan_layer(std::get<compiler::Layer>(description), target, options));
+  return plan;
+}
+
+}  // namespace
+
+Result<Description> read_layer_or_operation(const std::string& path) {
+  MOEJIT_TRY_ASSIGN(const InputText input, read_description(path, compiler::kMaxDescriptionBytes));
+  auto description = parse_description(input);
+  const size_t first = input.text.find_first_not_of(" \t\r\n");
+  if (!description && first != std::string::npos && input.text[first] == '[')
+    description.error().hint = "of the commands that take a description, build alone takes a list";
+  return description;
 }
 
 Result<compiler::Layer> read_layer(const std::string& path) {
@@ -113,14 +153,21 @@ Result<DescribedPlan> read_described_plan(const std::string& path, const std::st
                                           const compiler::PlanOptions& options) {
   MOEJIT_TRY_ASSIGN(const compiler::Target parsed, compiler::parse_target(target));
   MOEJIT_TRY_ASSIGN(const Description description, read_layer_or_operation(path));
-  if (const auto* const operation = std::get_if<compiler::OperationDescription>(&description)) {
-    MOEJIT_TRY_ASSIGN(compiler::OperationPlan plan,
-                      compiler::plan_operation(*operation, parsed, options));
-    return plan;
+  return plan_description(description, parsed, options);
+}
+
+Result<std::vector<DescribedPlan>> read_described_plans(const std::string& path,
+                                                        const std::string& target,
+                                                        const compiler::PlanOptions& options) {
+  MOEJIT_TRY_ASSIGN(const compiler::Target parsed, compiler::parse_target(target));
+  MOEJIT_TRY_ASSIGN(const InputText input, read_description(path, kMaxListBytes));
+  std::vector<DescribedPlan> plans;
+  for (const InputText& element : elements_of(input)) {
+    MOEJIT_TRY_ASSIGN(const Description description, parse_description(element));
+    MOEJIT_TRY_ASSIGN(DescribedPlan plan, plan_description(description, parsed, options));
+    plans.push_back(std::move(plan));
   }
-  MOEJIT_TRY_ASSIGN(compiler::LayerPlan plan,
-                    compiler::plan_layer(std::get<compiler::Layer>(description), parsed, options));
-  return plan;
+  return plans;
 }
 
 }  // namespace moejit::cli

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 namespace moejit::cli {
 
@@ -46,5 +47,11 @@ std::string name_of(const DescribedPlan& plan);
 // are for layers. Errors: of the file, and all of parse_layer() or parse_operation().
 Result<DescribedPlan> read_described_plan(const std::string& path, const std::string& target,
                                           const compiler::PlanOptions& options = {});
+
+// Does the same for a file with one description or a JSON list of them, as moejit layer --for torch
+// writes it. Errors tell an element of a list by its number: FILE[3].
+Result<std::vector<DescribedPlan>> read_described_plans(const std::string& path,
+                                                        const std::string& target,
+                                                        const compiler::PlanOptions& options);
 
 }  // namespace moejit::cli

@@ -120,6 +120,34 @@ class Descriptions(tool.ToolTest):
         done = self.succeed("layer", "--from-hf", self.folder)
         self.assertEqual(json.loads(done.stdout)["hidden"], 4096)
 
+    def test_layers_for_torch_are_those_of_its_calls(self):
+        config = self.write("config.json", {
+            "model_type": "gpt_oss", "hidden_size": 128, "intermediate_size": 64, "num_local_experts": 8,
+            "num_experts_per_tok": 2, "hidden_act": "silu", "swiglu_limit": 7.0})
+        self.succeed("layer", "--from-hf", config, "--for", "torch", "--max-tokens", "257", "--recipe", "mxfp8",
+                     "--ep", "4", "--output", "layers.json")
+        layers = json.loads((self.folder / "layers.json").read_text())
+        self.assertEqual({layer["max_tokens"] for layer in layers}, {256, 512})
+        for name, wanted in (("recipe", "mxfp8"), ("experts", 2), ("local_experts", 2), ("foreign_experts", "ignore"),
+                             ("dispatch", "none"), ("topk_ids_dtype", "i64"), ("splits_alignment", 64)):
+            self.assertEqual({layer[name] for layer in layers}, {wanted}, name)
+        calls = {(layer["topk_probs_dtype"], layer["wgrad_dtype"], tuple(layer.get("gradients", ())),
+                  layer.get("weight_checks", False)) for layer in layers}
+        self.assertEqual(len(calls), len(layers) / 2, "each size has the same calls, each once")
+        for call in (("f32", "f32", ()), ("bf16", "bf16", ("dx", "dprobs", "dw1", "dw2", "db1", "db2")),
+                     ("bf16", "f32", ("dx", "dprobs")), ("f32", "bf16", ("dw2",))):
+            self.assertLess({(*call, False), (*call, True)}, calls)
+
+    def test_build_takes_a_list(self):
+        layer = json.loads(TINY.read_text())
+        operation = {"operation": "quantize", "max_tokens": 64, "columns": 256}
+        one = self.succeed_json("build", TINY, "--target", "sim")
+        listed = self.write("layers.json", [layer, {**layer, "name": "again"}, operation])
+        both = self.succeed_json("build", listed, "--target", "sim")
+        entries = [{kernel["entry"] for kernel in report["kernels"]} for report in (one, both)]
+        self.assertEqual(len(entries[1] - entries[0]), 1, "the operation's")
+        self.assertLess(entries[0], entries[1])
+
     def test_plan_is_a_table_or_json(self):
         self.assertIn("gemm_fc1", self.succeed("plan", TINY).stdout)
         self.assertGreater(len(self.succeed("plan", TINY, "--explain").stdout),

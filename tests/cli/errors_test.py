@@ -40,6 +40,15 @@ class CommandLineErrors(Refusal):
         self.refuse(["run", TINY, "--tokens", "4", "--input", "in"], USAGE, "--input")
         self.refuse(["plan", TINY, "--target"], USAGE, "--target")
 
+    def test_lists_of_descriptions(self):
+        layer = json.loads(TINY.read_text())
+        wrong = self.write("wrong.json", [layer, {**layer, "hidden": 250}])
+        self.refuse(["build", wrong, "--target", "sim"], USAGE, "wrong.json[1]:1: $.hidden: got 250")
+        self.refuse(["build", self.write("empty.json", [])], USAGE, "empty.json:1: $: got an array")
+        self.refuse(["build", self.write("deep.json", "[" * 100000)], USAGE, "deep.json:1:")
+        self.refuse(["build", self.write("numbers.json", [1])], USAGE, "numbers.json[0]:1: $: got 1")
+        self.refuse(["plan", self.write("layers.json", [layer])], USAGE, "got an array", "build alone takes a list")
+
     def test_groups(self):
         group = TINY.parent / "tiny-ep2.json"
         self.refuse(["run", TINY, "--ranks", "2"], USAGE, "--ranks is 2", "expert_parallel")
@@ -146,6 +155,12 @@ class LayerErrors(Refusal):
         for command in (["layer"], ["plan"], ["build", "--no-cache"], ["run", "--target", "sim"]):
             self.refuse([*command, config], USAGE, "moejit layer --from-hf", "config.json")
         self.refuse(["layer", "--from-hf", TINY], USAGE, "looks like a layer description already")
+        self.refuse(["layer", "--from-hf", config, "--for", "jax"], USAGE, "--for", "torch")
+        self.refuse(["layer", "--from-hf", config, "--recipe", "fp9"], USAGE, '--recipe is "fp9", wanted one of', "fp8_flow")
+        self.refuse(["layer", TINY, "--for", "torch"], USAGE, "wants a model's configuration", "--from-hf config.json")
+        model = tool.ROOT / "tests/fixtures/hugging_face/mixtral"
+        self.refuse(["layer", "--from-hf", model, "--for", "torch", "--recipe", "fp8_delayed"], USAGE, "has a state",
+                    "fp8_current")
         self.refuse(["plan", self.folder], FILE, "is a folder", f"--from-hf {self.folder}")
         config.unlink()
         self.refuse(["layer", "--from-hf", self.folder], FILE, "is a folder without config.json")

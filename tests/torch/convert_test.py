@@ -62,14 +62,15 @@ class Convert(unittest.TestCase):
         told = explain(model).splitlines()
         self.assertEqual(len(told), 2)
         for line, name, recipe in zip(told, NAMES, ("bf16", "fp8_flow")):
-            self.assertEqual(line, f"{name}: Qwen3MoeExperts, 8 experts, hidden 64, intermediate 32, recipe {recipe}")
+            self.assertEqual(line, f"{name}: Qwen3MoeExperts, 8 experts, hidden 64, intermediate 32, runs on "
+                             f"moejit, recipe {recipe}")
         mixed = step(model)[0]
         self.assertGreater(relative_error(mixed, step(converted("bf16"))[0]), 0)
         self.assertGreater(relative_error(mixed, step(converted("fp8_flow"))[0]), 0)
 
     def test_modules_that_are_not_chosen_run_as_before(self):
         model = converted(filter_fn=lambda module, name: name == NAMES[1])
-        self.assertEqual(explain(model).splitlines()[0], f"{NAMES[0]}: Qwen3MoeExperts, not converted, runs as eager")
+        self.assertEqual(explain(model).splitlines()[0], f"{NAMES[0]}: Qwen3MoeExperts, not on moejit: runs as eager")
         x = torch.randn(4, HIDDEN).to(torch.bfloat16).to(DEVICE)
         routing = torch.tensor([[0, 1]] * 4, device=DEVICE), torch.full((4, 2), 0.5, device=DEVICE)
         with torch.no_grad():
@@ -77,8 +78,15 @@ class Convert(unittest.TestCase):
             self.assertFalse(torch.equal(experts(model, 1)(x, *routing), experts(make(), 1)(x, *routing)))
 
     def test_a_plan_is_explained(self):
-        told = explain(converted(), plans=True)
+        model = converted()
+        self.assertIn("\nno plans yet: ", explain(model, plans=True))
+        step(model)
+        told = explain(model, plans=True)
         self.assertEqual(told.count("\nlayer "), 1, "both modules are the same layer")
+        self.assertIn(f"T <= {MAX_TOKENS} ", told)
+        with torch.no_grad():
+            model(TOKENS.to(DEVICE))
+        self.assertEqual(explain(model, plans=True).count("\nlayer "), 2, "evaluation has another one")
         self.assertEqual(explain(torch.nn.Linear(4, 4)), "no module runs on moejit\n")
         self.assertIn("fp8_flow", explain(Experts(4, 64, 32, 2, max_tokens=16)))
 
@@ -113,7 +121,7 @@ class Convert(unittest.TestCase):
         model.set_experts_implementation("batched_mm")
         told = explain(model)
         self.assertIn(f"{NAMES[0]}: Qwen3MoeExperts, 8 experts", told)
-        self.assertIn(f"{NAMES[1]}: Qwen3MoeExperts, not converted, runs as batched_mm", told)
+        self.assertIn(f"{NAMES[1]}: Qwen3MoeExperts, not on moejit: runs as batched_mm", told)
 
     def test_whole_models_compile_to_one_graph(self):
         model = converted()
@@ -151,14 +159,14 @@ class Refusals(unittest.TestCase):
         self.refuse(model, f"moejit: module {NAMES[1]}: unsupported: Qwen3MoeExperts has a norm behind each expert")
 
     def test_a_recipe_that_the_target_cannot_run(self):
-        self.refuse(make(), f"moejit: module {NAMES[0]}: ", "nvfp4", "hint: ", recipe="nvfp4", splits_alignment=8)
+        self.refuse(make(), "moejit: convert(): ", "nvfp4", "hint: ", recipe="nvfp4", splits_alignment=8)
 
     def test_a_recipe_with_a_state(self):
-        self.refuse(make(), f"moejit: module {NAMES[0]}: ", "fp8_delayed", "state", "fp8_current", recipe="fp8_delayed")
+        self.refuse(make(), "moejit: convert(): ", "fp8_delayed", "state", "fp8_current", recipe="fp8_delayed")
 
     def test_a_dtype_that_no_recipe_takes(self):
         model = make().half()
-        self.refuse(model, f"{NAMES[0]}: its parameters are torch.float16, wanted bfloat16")
+        self.refuse(model, f"{NAMES[0]}.down_proj is float16; moejit computes in bfloat16\nhint: ")
 
     def test_models_without_experts(self):
         self.refuse(torch.nn.Sequential(torch.nn.Linear(4, 4)), "Sequential has no experts to convert")
@@ -182,8 +190,8 @@ class Copies(unittest.TestCase):
         step(model)
         assert_same_bits(self, step(other), want)
         convert(other, recipe=None)
-        self.assertIn("not converted", explain(other))
-        self.assertNotIn("not converted", explain(model))
+        self.assertIn("not on moejit", explain(other))
+        self.assertNotIn("not on moejit", explain(model))
 
     def test_whole_models_are_read_in_other_processes(self):
         model = converted()
@@ -269,7 +277,7 @@ class Parameters(unittest.TestCase):
         model = converted("bf16")
         want = step(model)
         model.half()
-        with self.assertRaisesRegex(RuntimeError, "dtype"):
+        with self.assertRaisesRegex(RuntimeError, rf"{NAMES[0]}\.gate_up_proj is float16; "):
             model(TOKENS.to(DEVICE))
         model = converted("bf16").float()
         with torch.autocast(DEVICE.type, torch.bfloat16):

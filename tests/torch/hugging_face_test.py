@@ -121,8 +121,34 @@ class Families(unittest.TestCase):
         model = make_checkpoints.make_model("qwen3_moe", EXPERTS, HIDDEN, INTERMEDIATE).float().to(DEVICE)
         model.set_experts_implementation("moejit")
         inputs = make_checkpoints.make_inputs(TOKENS, EXPERTS, HIDDEN)
-        with self.assertRaisesRegex(RuntimeError, "dtype is float32, wanted BF16"):
+        with self.assertRaisesRegex(
+                RuntimeError, r"model\.layers\.1\.mlp\.experts\.gate_up_proj is float32; moejit computes in bfloat16\nhint: "
+                r"load or make the model with dtype=torch\.bfloat16, .*\(Trainer: bf16=True\)"):
             run(make_checkpoints.experts_of(model), {key: tensor.float() for key, tensor in inputs.items()})
+
+
+class Registration(unittest.TestCase):
+
+    def test_options_are_checked_when_they_are_given(self):
+        for options, words in (
+                ({"recipe": "fp8"}, r'\$\.recipe: got "fp8", wanted one of "bf16", "fp8_flow"'),
+                ({"recipe": "fp8_delayed"}, r'"fp8_delayed" has a state [^$]*\nhint: use "fp8_current"'),
+                ({"recompute": "all"}, r'\$\.recompute: got "all", wanted one of "none", "moe_expert"'),
+                ({"max_tokens": 0}, r"\$\.max_tokens: got 0, wanted 1 to"),
+                ({"max_tokens": 1.5}, r"\$\.max_tokens: got 1.5, wanted 1 to"),
+                ({"splits_alignment": 0}, r"\$\.splits_alignment: got 0, wanted 1 to"),
+                ({"recipe": "nvfp4", "splits_alignment": 8}, r'splits_alignment "8" does not run'),
+                ({"cache_weights": "yes"}, r"cache_weights: got 'yes', wanted True, False or None"),
+                ({"name": ""}, r"name: got '', wanted a name"), ({"name": "eager"}, r"name: got 'eager', wanted a name"),
+                ({"name": "grouped_mm"}, r"name: got 'grouped_mm', wanted a name that transformers does not use")):
+            with self.subTest(**options):
+                self.assertRaisesRegex(RuntimeError, r"^moejit: (invalid_value: )?register_hf\(\): [^$]*" + words,
+                                       register_hf, **{"name": "refused", **options})
+        self.assertNotIn("refused", transformers.integrations.moe.ALL_EXPERTS_FUNCTIONS)
+
+    def test_a_name_may_be_registered_again(self):
+        for recipe in RECIPES:
+            register_hf("again", recipe)
 
 
 def bound_of_loss(recipe, fall):

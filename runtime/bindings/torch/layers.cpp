@@ -63,7 +63,7 @@ ReadyLayer prepare_layer(std::string_view text, const Place& place) {
   read_plan(ready);
   check_is_current(read, moejit_version(), ready.info.plan_digest);
   const moejit_error_code code = moejit_layer_prepare(created, place.engine, place.device);
-  check(code, hint_of_preparing(code));
+  check(code, hint_of_preparing(code, read.json, ready.info.max_tokens));
   owner.release();
   return ready;
 }

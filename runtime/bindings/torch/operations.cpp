@@ -40,7 +40,7 @@ ReadyOperation prepare_operation(std::string_view text, const Place& place) {
   check_is_current(read, moejit_version(), read_plan(ready));
   const moejit_error_code code =
       moejit_operation_prepare(ready.operation, place.engine, place.device);
-  check(code, hint_of_preparing(code));
+  check(code, hint_of_preparing(code, read.json));
   owner.release();
   return ready;
 }

@@ -50,11 +50,16 @@ std::string check_text(const PlanText& text, std::string_view argument,
   return info.target;
 }
 
-std::string hint_of_preparing(int32_t code) {
-  return code == MOEJIT_ERROR_STREAM_CAPTURE
-             ? "call it once with tensors of these dtypes before the capture: the first call "
-               "loads the kernels"
-             : "";
+std::string hint_of_preparing(int32_t code, std::string_view json, int64_t max_tokens) {
+  if (code == MOEJIT_ERROR_STREAM_CAPTURE)
+    return "call it once with tensors of these dtypes before the capture: the first call loads the "
+           "kernels";
+  if (code != MOEJIT_ERROR_CACHE_MISS) return "";
+  std::string hint = "LAYER is a file with the last line of this message";
+  if (max_tokens > 0)
+    hint += "; moejit.torch.build(model, tokens=" + std::to_string(max_tokens) +
+            ", target=..., pack=\"kernels.moejitpack\") makes all kernels of a model";
+  return hint + "\n" + std::string(json);
 }
 
 }  // namespace moejit::torch

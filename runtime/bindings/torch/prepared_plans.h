@@ -38,8 +38,10 @@ Place shared_place(int32_t device_key);
 std::string check_text(const PlanText& text, std::string_view argument,
                        const moejit_device* device);
 
-// Returns what to do where a first call comes in a capture; empty for other codes.
-std::string hint_of_preparing(int32_t code);
+// Returns what to do where a first call comes in a capture, or where a frozen cache lacks a kernel:
+// then with the description, `json`, in a line of its own. Empty for other codes. `max_tokens` is 0
+// for operations.
+std::string hint_of_preparing(int32_t code, std::string_view json, int64_t max_tokens = 0);
 
 // What operators have prepared of one kind, by device and text. It is never destroyed: graphs of
 // torch may hold kernels, and threads may use it at the end of the process.

@@ -6,6 +6,7 @@ _require_torch()
 
 from moejit.torch._operation import operation_text
 from moejit.torch.activation import activation
+from moejit.torch.ahead import build
 from moejit.torch.convert import convert, explain
 from moejit.torch.experts import Experts, experts
 from moejit.torch.grouped_gemm import grouped_gemm
@@ -15,6 +16,6 @@ from moejit.torch.operations import operation
 from moejit.torch.permute import Routing, permute_pad, route, unpermute
 from moejit.torch.update import update_scales, update_weights
 
-__all__ = ["Experts", "Routing", "activation", "convert", "experts", "explain", "grouped_gemm", "layer_text",
+__all__ = ["Experts", "Routing", "activation", "build", "convert", "experts", "explain", "grouped_gemm", "layer_text",
            "operation", "operation_text", "permute_pad", "register_hf", "route", "unpermute",
            "update_scales", "update_weights"]

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from typing import Callable
 
 import torch
 
 from moejit.layer import Layer
-from moejit.torch import hf
+from moejit.torch import hf, texts
+from moejit.torch.checks import check_options
 from moejit.torch.devices import target_of
-from moejit.torch.experts import Experts, splits_alignment_of
-from moejit.torch.layers import call_text
+from moejit.torch.experts import Experts
+from moejit.torch.hf_layers import describe_before_calls
+from moejit.torch.hf_models import (check_module, forget_name, looks_like_experts, quantization_of,
+                                    takes_implementations, without_experts)
 
-_FLAGS = ("has_gate", "has_bias", "is_transposed", "is_concatenated")
-_ROUTING_KEYS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts",
-                 "num_selected_experts", "experts_per_token")
 _PREFIX = "moejit:"
 _TOKENS_OF_PLANS = 4096
 
@@ -50,20 +51,21 @@ def convert(model: torch.nn.Module, recipe: str | None = "fp8_flow", *,
         >>> moejit.torch.convert(model, "fp8_flow", filter_fn=lambda module, name: "layers.0." not in name)
     """
     chosen = {name: module for name, module in model.named_modules()
-              if _is_convertible(module) and (filter_fn is None or filter_fn(module, name))}
+              if takes_implementations(module) and (filter_fn is None or filter_fn(module, name))}
     if recipe is None:
         for module in chosen.values():
             _revert(module)
+            forget_name(module)
         return model
     if not chosen:
-        raise RuntimeError(f"moejit: unsupported: {type(model).__name__} has no experts to convert{_but(model)}\nhint: "
-                           "modules are converted whose class has transformers' @use_experts_implementation, and which "
-                           "filter_fn chooses")
-    fields = {"recipe": recipe, "recompute": recompute,
-              "splits_alignment": splits_alignment or splits_alignment_of(recipe)}
+        raise RuntimeError(f"moejit: unsupported: {type(model).__name__} has no experts to convert"
+                           f"{without_experts(model)}\nhint: modules are converted whose class has transformers' "
+                           "@use_experts_implementation, and which filter_fn chooses")
+    fields = hf.fields_of(recipe, recompute, splits_alignment)
+    check_options("convert()", fields, max_tokens, cache_weights)
     implementation = _name(json.dumps(fields), max_tokens, cache_weights)
     for name, module in chosen.items():
-        _check(name, module, json.dumps(fields), max_tokens)
+        check_module(name, module, json.dumps(fields), max_tokens, getattr(model, "config", module.config))
     _register(implementation)
     for module in chosen.values():
         _revert(module)
@@ -77,26 +79,56 @@ def explain(model: torch.nn.Module, plans: bool = False) -> str:
     """Returns text that says which modules of a model run on moejit, and how.
 
     Args:
-        model: A model with converted modules or with moejit.torch.Experts.
-        plans: Whether to add the plan of each different layer, with the reasons for its choices.
+        model: A model with moejit.torch.Experts, with converted modules, or with an implementation of register_hf() set.
+        plans: Whether to add the plan of each different layer that calls have had so far, with the reasons for its
+            choices. moejit.torch.Experts have one from the start.
     """
-    lines, layers = [], {}
+    lines, layers, has_experts = [], {}, False
     for name, module in model.named_modules():
-        found = description_of(module)
-        if found is None:
-            if _is_convertible(module):
-                lines.append(f"{name or '(model)'}: {type(module).__name__}, not converted, runs as "
-                             f"{module.config._experts_implementation or 'eager'}")
+        options = None if isinstance(module, Experts) else hf.options_of(module)
+        quantized = quantization_of(module) if takes_implementations(module) or looks_like_experts(module) else None
+        if isinstance(module, Experts):
+            layers.setdefault((module.description, target_of(module.down_proj.device)), module.explain)
+            lines.append(_line(name, module, module.description))
+        elif quantized is not None:
+            lines.append(f"{name or '(model)'}: {type(module).__name__}, not on moejit: its {quantized}")
+        elif options is not None:
+            description = describe_before_calls(module, options[0], options[1] or _TOKENS_OF_PLANS)
+            lines.append(_line(name, module, description))
+            layers.update(_plans_of_calls(module))
+        elif takes_implementations(module):
+            implementation = module.config._experts_implementation or "eager"
+            lines.append(f"{name or '(model)'}: {type(module).__name__}, not on moejit: runs as {implementation}")
+        else:
             continue
-        fields = json.loads(found[0])
-        experts = fields.get("local_experts", fields["experts"])
-        lines.append(f"{name or '(model)'}: {type(module).__name__}, {experts} experts, hidden {fields['hidden']}, "
-                     f"intermediate {fields['intermediate']}, recipe {fields['recipe']}")
-        layers.setdefault((found[0], target_of(module.down_proj.device)), module)
+        has_experts = True
+    if not has_experts:
+        return "no module runs on moejit\n"
     if plans:
-        lines += [module.explain() if isinstance(module, Experts) else Layer(description, target).explain()
-                  for (description, target), module in layers.items()]
-    return "\n".join(lines) + "\n" if lines else "no module runs on moejit\n"
+        lines += [explain_plan() for explain_plan in layers.values()]
+        if not layers:
+            lines.append("no plans yet: the first call of each size and kind plans its layer")
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, module: torch.nn.Module, description: str) -> str:
+    fields = json.loads(description)
+    experts = fields.get("local_experts", fields["experts"])
+    return (f"{name or '(model)'}: {type(module).__name__}, {experts} experts, hidden {fields['hidden']}, intermediate "
+            f"{fields['intermediate']}, runs on moejit, recipe {fields['recipe']}")
+
+
+def _plans_of_calls(module: torch.nn.Module) -> dict[str, Callable[[], str]]:
+    """Returns functions that explain the layers that a module's calls have had, by the layers' texts."""
+    state = module.__dict__.get("_moejit_state")
+    return {} if state is None else {text: functools.partial(_explain_text, text)
+                                     for call in state.calls.values() for text in call.layers.values()}
+
+
+def _explain_text(text: str) -> str:
+    layer = texts.read(text, "layer")
+    with Layer(layer.json, layer.target) as planned:
+        return planned.explain()
 
 
 def description_of(module: torch.nn.Module) -> tuple[str, bool] | None:
@@ -111,7 +143,7 @@ def description_of(module: torch.nn.Module) -> tuple[str, bool] | None:
     if original is None:
         return None
     fields, max_tokens, _ = json.loads(original.implementation[len(_PREFIX):])
-    return _description(module, fields, max_tokens), bool(module.is_transposed)
+    return describe_before_calls(module, fields, max_tokens or _TOKENS_OF_PLANS), bool(module.is_transposed)
 
 
 class _Original:
@@ -133,46 +165,13 @@ def _restore(config, implementation: str) -> _Original:
     return _Original(config, implementation)
 
 
-def _is_convertible(module: torch.nn.Module) -> bool:
-    return all(hasattr(module, flag) for flag in _FLAGS) and hasattr(module, "config") and hasattr(module, "down_proj")
-
-
-def _but(model: torch.nn.Module) -> str:
-    """Returns text for the error that names modules which look like experts but cannot be converted."""
-    like = [name for name, module in model.named_modules()
-            if not _is_convertible(module) and {"gate_up_proj", "down_proj"} <= set(module._parameters)]
-    return f"; {', '.join(like)} has such parameters, but a class that takes no implementation" if like else ""
-
-
 def _name(fields: str, max_tokens: int | None, cache_weights: bool | None) -> str:
     """Returns the name of an implementation, which contains all of its options."""
     return _PREFIX + json.dumps([fields, max_tokens, cache_weights])
 
 
 def _register(name: str) -> None:
-    from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
-    ALL_EXPERTS_FUNCTIONS.register(name, hf.implementation(*json.loads(name[len(_PREFIX):])))
-
-
-def _description(module: torch.nn.Module, fields: str, max_tokens: int | None) -> str:
-    w1 = module.gate_up_proj if module.has_gate else module.up_proj
-    given = (getattr(module.config, key, None) for key in _ROUTING_KEYS)
-    top_k = next((value for value in given if isinstance(value, int)), 1)
-    return hf.make_call(module, fields, max_tokens or _TOKENS_OF_PLANS, top_k, w1, None, None).description
-
-
-def _check(name: str, module: torch.nn.Module, fields: str, max_tokens: int | None) -> None:
-    """Raises an error if the layer of a module cannot be planned for the module's device."""
-    parameter = module.down_proj
-    if parameter.dtype not in (torch.bfloat16, torch.float32):
-        raise RuntimeError(f"moejit: unsupported: {name}: its parameters are {parameter.dtype}, wanted bfloat16, or "
-                           "float32 under autocast\nhint: call model.bfloat16() first")
-    try:
-        description = _description(module, fields, max_tokens)
-        for gradients in ((), ("dx", "dprobs", "dw1", "dw2")):
-            call_text(description, target_of(parameter.device), gradients, "bf16")
-    except RuntimeError as error:
-        raise RuntimeError(f"moejit: module {name}: {str(error).removeprefix('moejit: ')}") from error
+    hf.register(name, *json.loads(name[len(_PREFIX):]))
 
 
 def _revert(module: torch.nn.Module) -> None:

@@ -11,11 +11,15 @@ from moejit.group_layer import GroupLayer
 from moejit.layer import Layer
 from moejit.torch import _plan, scales
 from moejit.torch.call import ExpertsCall, State, call_experts, usual_layer
+from moejit.torch.checks import check_cache_weights, check_dtypes, name_of, told_better, user_name
 from moejit.torch.devices import target_of
 from moejit.torch.gathered import is_sharded
 from moejit.torch.groups import ProcessGroupLayers, layers_of, plan_of_rank
 from moejit.torch.halves import DelayedGradients
 from moejit.torch.layers import FORWARD_STATE, GRADIENT_STATE, GRADIENTS, as_json
+
+
+PARAMETERS = ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias")
 
 
 def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
@@ -42,8 +46,17 @@ def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weight
             which tensor, what was got and what was wanted.
     """
     call = ExpertsCall(description=layer if isinstance(layer, str) else as_json(layer))
-    return call_experts(call, hidden_states, top_k_index, top_k_weights, gate_up_proj, down_proj, gate_up_proj_bias,
-                        down_proj_bias)
+    tensors = gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias
+    if torch.compiler.is_compiling():
+        check_dtypes("", hidden_states, dict(zip(PARAMETERS, tensors)))
+        return call_experts(call, hidden_states, top_k_index, top_k_weights, *tensors)
+    try:
+        return call_experts(call, hidden_states, top_k_index, top_k_weights, *tensors)
+    except RuntimeError as error:
+        better = told_better(error, "", hidden_states, dict(zip(PARAMETERS, tensors)))
+        if better is error:
+            raise
+        raise better from error
 
 
 # The module keeps the work that backward leaves; a graph could not.
@@ -128,12 +141,16 @@ class Experts(torch.nn.Module):
                  splits_alignment: int | None = None, device: torch.device | str | None = None,
                  dtype: torch.dtype = torch.bfloat16) -> None:
         super().__init__()
+        check_cache_weights("Experts()", cache_weights)
+        if dtype not in (torch.bfloat16, torch.float32):
+            raise RuntimeError(f"moejit: invalid_value: Experts(): dtype: got {name_of(dtype)}, wanted bfloat16, or float32 "
+                               "for calls under autocast")
         group = None if process_group is None else layers_of(process_group)
         fields = {
             "experts": num_experts, "top_k": top_k, "hidden": hidden_size, "intermediate": intermediate_size,
             "recipe": recipe, "activation": activation, "biases": bias, "gate_up_layout": gate_up_layout,
             "recompute": recompute, "max_tokens": max_tokens, "passes": ["forward", "backward"],
-            "splits_alignment": splits_alignment or splits_alignment_of(recipe)}
+            "splits_alignment": splits_alignment_of(recipe) if splits_alignment is None else splits_alignment}
         of_recipe = {"margin": margin, "amax_history_len": amax_history_len, "amax_compute_algo": amax_compute_algo,
                      "gradient_format": gradient_format}
         fields.update((name, value) for name, value in of_recipe.items() if value is not None)
@@ -212,14 +229,27 @@ class Experts(torch.nn.Module):
         Raises:
             RuntimeError: A tensor's dtype, shape or device is wrong.
         """
-        if is_first_microbatch is None and skip_update is None and not torch.compiler.is_compiling():
-            record = self._call.training if torch.is_grad_enabled() else self._call.inference
-            own = self._parameters  # from where modules keep them: each attribute access would take 0.5 us
-            if record is not None and len(own) == 4 and not is_sharded(self):
-                y = record.run(hidden_states, top_k_index, top_k_weights, own["gate_up_proj"], own["down_proj"],
-                               own["gate_up_proj_bias"], own["down_proj_bias"])
-                if y is not None:
-                    return y
+        if torch.compiler.is_compiling():
+            check_dtypes(user_name(self), hidden_states, self._parameters)
+            return self._run(hidden_states, top_k_index, top_k_weights, is_first_microbatch, skip_update)
+        try:
+            if is_first_microbatch is None and skip_update is None:
+                record = self._call.training if torch.is_grad_enabled() else self._call.inference
+                own = self._parameters  # from where modules keep them: each attribute access would take 0.5 us
+                if record is not None and len(own) == 4 and not is_sharded(self):
+                    y = record.run(hidden_states, top_k_index, top_k_weights, own["gate_up_proj"], own["down_proj"],
+                                   own["gate_up_proj_bias"], own["down_proj_bias"])
+                    if y is not None:
+                        return y
+            return self._run(hidden_states, top_k_index, top_k_weights, is_first_microbatch, skip_update)
+        except RuntimeError as error:
+            better = told_better(error, user_name(self), hidden_states, self._parameters)
+            if better is error:
+                raise
+            raise better from error
+
+    def _run(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
+             is_first_microbatch: bool | None, skip_update: torch.Tensor | None) -> torch.Tensor:
         run = call_experts if self._call.delayed is None else _call_of_delayed()
         return run(self._call, hidden_states, top_k_index, top_k_weights, *self._weights(),
                    is_first_microbatch=is_first_microbatch, skip_update=skip_update, is_sharded=is_sharded(self),
