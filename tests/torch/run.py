@@ -14,7 +14,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The longest first, so that none is left alone at the end.
-FIRST = ("compile_test.py", "fsdp_test.py", "hugging_face_test.py")
+FIRST = ("staleness_test.py", "staleness_doors_test.py", "compile_test.py", "fsdp_test.py", "hugging_face_test.py")
 
 
 def environment(build, torch_folder, scratch):

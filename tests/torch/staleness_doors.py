@@ -15,7 +15,7 @@ vllm_signatures.install()
 import staleness_kinds
 from staleness_calls import compiled, eager, frozen, inference_mode, step
 from staleness_case import RECIPES, E, Kind, float32
-from staleness_kinds import ALL, MEMORY, SHARDED
+from staleness_kinds import ALL, COPIED, MEMORY, SHARDED
 from support import DEVICE, H, I, K, MAX_TOKENS
 from moejit.torch import convert, register_hf
 from moejit.torch.flashinfer import cutlass_fused_moe
@@ -141,7 +141,8 @@ KINDS = (
          BIASED),
     Kind("transposed and kept", make_converted, (step,), (step, eager), ALL,
          {"module": GptOssExperts, "cache_weights": True}, BIASED),
-    Kind("registered", lambda recipe: (Model(recipe), "model.model.layers.0.mlp.experts"), (frozen,), (frozen,), ALL),
+    Kind("registered", lambda recipe: (Model(recipe), "model.model.layers.0.mlp.experts"), (frozen,), (frozen,),
+         COPIED),
     Kind("registered, in training", lambda recipe: (Model(recipe), "model.model.layers.0.mlp.experts"), (eager, step),
          (eager, step), ALL))
 

@@ -126,7 +126,7 @@ class LowRank(torch.nn.Module):
         super().__init__()
         experts, rows, columns = weight.shape
         options = {"dtype": weight.dtype, "device": weight.device}
-        self.down = torch.nn.Parameter(torch.randn(experts, 4, columns, **options) / 2)
+        self.down = torch.nn.Parameter(torch.randn(experts, 4, columns, **options) / 8)
         self.up = torch.nn.Parameter(torch.zeros(experts, rows, 4, **options))
 
     def forward(self, weight):
