@@ -58,6 +58,17 @@ class SimulatedRuns(tool.ToolTest):
         no_gpu = self.run_tool("run", TINY, "--input", "absent", MOEJIT_CUDA_DRIVER="/nonexistent")
         self.assertRegex(no_gpu.stderr, r"^moejit: target sim, the simulator, since there is no GPU: no CUDA driver")
 
+    def test_modes_of_a_preloaded_library_change_nothing(self):
+        source = self.write("modes.c", "#include <fenv.h>\n__attribute__((constructor)) void choose(void)"
+                                       "{ fesetround(FE_UPWARD); }\n")
+        library = self.folder / "modes.so"
+        built = subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-lm"], stderr=subprocess.PIPE, text=True,
+                               check=False)
+        self.assertEqual(built.returncode, 0, built.stderr)
+        layer = self.layer(activation={"expression": "0.1 * 0.7 / 3 * gate * up"})
+        plans = [self.succeed_json("plan", layer, LD_PRELOAD=preloaded) for preloaded in ("", str(library))]
+        self.assertEqual(*plans)
+
     def test_all_ranks_of_a_group_agree_with_one_rank(self):
         group = TINY.parent / "tiny-ep2.json"
         report = self.succeed_json("run", group, "--ranks", "2", "--target", "sim", "--tokens", "5",

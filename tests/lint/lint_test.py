@@ -79,6 +79,14 @@ class Text(unittest.TestCase):
         self.assertEqual(len(self.findings("runtime/a.cpp", 'fmt::print("x");\n')), 1)
         self.assertEqual(self.findings("cli/a.cpp", 'fmt::print("x");\n'), [])
 
+    def test_refuses_what_follows_a_locale(self):
+        for line in ('value = std::strtod(text, &end);', 'std::stod(text);', 'std::toupper(c);', 'setlocale(LC_ALL, "");',
+                     'snprintf(text, 9, "%g", x);'):
+            self.assertEqual(len(self.findings("compiler/a.cpp", line + "\n")), 1, line)
+        for line in ("std::from_chars(first, last, value);", "strtoul(text, &end, 10);", "uselocale(plain());",
+                     "is_digit(c);", "tokens.isspace(c);", "std::to_string(count);"):
+            self.assertEqual(self.findings("compiler/a.cpp", line + "\n"), [], line)
+
     def test_refuses_shells(self):
         for line in ('std::system(text);', 'popen("c++", "r");', '::execvp(file, words);',
                      'run({"sh", "-c", x}, "bash -c");'):
