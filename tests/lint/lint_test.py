@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 import check_includes
+import check_names
 import check_performance
 import check_text
 
@@ -59,6 +60,28 @@ class Includes(unittest.TestCase):
     def test_refuse_shared_code_between_the_reference_and_what_it_judges(self):
         name = "runtime/reference/gemm.cpp"
         self.assertEqual(len(self.findings(name, '#include "compiler/plan.h"')), 1)
+
+
+class Names(unittest.TestCase):
+    def findings(self, *texts):
+        return check_names.findings_of({f"{number}.h": text for number, text in enumerate(texts)})
+
+    def test_refuse_two_types_of_one_name_in_one_namespace(self):
+        one = "namespace moejit::runtime {\nstruct State {\n  int a;\n};\n}\n"
+        for other in (one, "namespace moejit { namespace runtime { enum class State : int { kA }; } }",
+                      "namespace moejit::runtime { template <typename T> class State final : Base<T> {}; }"):
+            self.assertEqual(len(self.findings(one, other)), 1, other)
+
+    def test_let_all_others_pass(self):
+        one = "namespace moejit::runtime {\nstruct State {\n  int a;\n};\n}\n"
+        for other in ("namespace moejit::cache { struct State {}; }", "namespace moejit::runtime { struct State; }",
+                      "namespace moejit::runtime { namespace { struct State {}; } }",
+                      "namespace moejit::runtime { struct Other { struct State {}; }; }",
+                      "namespace moejit::runtime { struct State::Impl {}; }",
+                      "namespace moejit::runtime { template <> struct State<int> {}; }",
+                      "// namespace moejit::runtime { struct State {}; }",
+                      'namespace moejit::runtime { auto a = R"(} { struct State {)"; char b = \'{\'; }'):
+            self.assertEqual(self.findings(one, other), [], other)
 
 
 class Text(unittest.TestCase):
