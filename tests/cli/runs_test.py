@@ -329,6 +329,12 @@ class Checkpoints(tool.ToolTest):
         self.assertEqual(out["w2_q"][2], b"".join(codes[2::3]))
         self.assertEqual(out["w1_scale_inv"][2],
                          b"".join(s for i, s in enumerate(scales) if i % 3 != 2))
+        for name, (dtype, shape, content) in shard.items():  # as DeepSeek-V4 has them: exponents of two
+            if dtype == "F32":
+                shard[name] = "F8_E8M0", shape, bytes(stream.randrange(110, 120) for _ in range(len(content) // 4))
+        _, out = self.run_shards([shard], prefix)
+        first = shard[f"{prefix}.experts.0.gate_proj.weight_scale_inv"][2]
+        self.assertEqual(out["w1_scale_inv"][2][:4 * len(first)], struct.pack("<2f", *(2.0 ** (e - 127) for e in first)))
 
 
 if __name__ == "__main__":
