@@ -176,6 +176,17 @@ class Performance(unittest.TestCase):
                 (folder / "a.json").write_text(json.dumps(result))
             return check_performance.generate_performance.page(folder)
 
+    def test_wants_the_layers_of_its_commands(self):
+        with tempfile.TemporaryDirectory() as name:
+            root = pathlib.Path(name)
+            (root / "docs/performance/layers").mkdir(parents=True)
+            (root / "docs/performance.md").write_text("$ moejit bench docs/other.json --json\nmoejit bench LAYER\n")
+            (root / "docs/performance/a.json").write_text(json.dumps(self.result("dsv3")))
+            self.assertEqual(len(check_performance.layer_findings(root)), 2)
+            for layer in ("docs/other.json", "docs/performance/layers/dsv3.json"):
+                (root / layer).write_text("{}")
+            self.assertEqual(check_performance.layer_findings(root), [])
+
     def test_has_a_table_per_result(self):
         page = self.page(self.GEMM, self.ROUTE, power_limit_watts=700.0, driver="580.1")
         self.assertIn("## dsv3, 4096 tokens\n\nNVIDIA H200, 132 SMs, 700 W, driver 580.1, 2026-11-21.", page)
