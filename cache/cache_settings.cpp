@@ -3,7 +3,6 @@
 
 #include "compiler/support/env.h"
 
-#include <cctype>
 #include <charconv>
 #include <fmt/core.h>
 
@@ -36,8 +35,9 @@ std::optional<std::int64_t> parse_limit(std::string_view text) {
   const auto [rest, error] = std::from_chars(text.data(), end, number);
   if (error != std::errc() || number <= 0) return std::nullopt;
   std::string unit;
+  // toupper() follows the host's locale, and a Turkish one has no I for "i".
   for (const char* c = rest; c != end; ++c)
-    if (*c != ' ') unit += static_cast<char>(std::toupper(static_cast<unsigned char>(*c)));
+    if (*c != ' ') unit += *c >= 'a' && *c <= 'z' ? static_cast<char>(*c - 'a' + 'A') : *c;
   if (unit.empty()) return number;
   constexpr std::string_view kPrefixes = "KMGT";
   const std::size_t power = kPrefixes.find(unit[0]);

@@ -4,6 +4,7 @@
 #include "compiler/plan.h"
 
 #include <cstdint>
+#include <optional>
 
 namespace moejit::compiler {
 
@@ -13,6 +14,8 @@ struct CallRows {
   int64_t routed = 0;         // sum of counts
   int64_t padded = 0;         // offs[E]
   int64_t routed_tokens = 0;  // tokens among the T that have a row
+  // Experts that have a row. A plan does not know them, and counts as many as the rows can reach.
+  std::optional<int64_t> routed_experts;
 };
 
 // Least traffic and arithmetic of a kernel: each input is read once, each output is written once;

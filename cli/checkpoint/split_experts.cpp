@@ -2,10 +2,12 @@
 #include "cli/checkpoint/split_experts.h"
 
 #include "compiler/support/json_document.h"
+#include "runtime/reference/microscaling.h"
 #include "runtime/reference/number_formats.h"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fmt/core.h>
 
 namespace moejit::cli {
@@ -190,27 +192,60 @@ class SplitLoader {
     MOEJIT_TRY_ASSIGN(const ShardEntry found, shards_.find(name));
     const SafetensorsEntry& entry = *found.entry;
     const DType dtype = part.destination->dtype;
-    // Some families store scales in bf16, which F32 holds exactly.
-    const bool is_widened = dtype == DType::kF32 && entry.dtype == DType::kBF16;
-    if ((entry.dtype != dtype && !is_widened) || entry.shape != part.shape)
+    const bool is_scale = dtype == DType::kF32;
+    const bool fits = entry.dtype == dtype || (is_scale && is_narrow_scale(entry));
+    if (!fits || entry.shape != part.shape)
       return fail(Stage::kFile, ErrorCode::kTensorMismatch,
                   fmt::format("{}: tensor {} is {} {}, wanted {}", found.file->path(),
                               quote_for_message(name, 200), entry.dtype_name,
                               shape_text(entry.shape), type_text(dtype, part.shape)),
-                  entry.dtype != dtype
-                      ? "all experts of a layer must have one dtype"
-                      : "hidden and intermediate of the layer description give the shape");
+                  is_scale ? "FP8 weights are read with a scale for each 128x128 block, in F32, "
+                             "BF16 or F8_E8M0; save others in bfloat16"
+                  : fits   ? "hidden and intermediate of the layer description give the shape"
+                           : "all experts of a layer must have one dtype");
     const auto place =
         std::span(part.destination->bytes)
             .subspan(static_cast<size_t>(part.byte_offset),
                      static_cast<size_t>(element_count(part.shape) * compiler::size_bytes(dtype)));
-    if (!is_widened) return found.file->read_into(entry, place);
-    MOEJIT_TRY_ASSIGN(const HostTensor narrow, found.file->read(entry));
-    std::vector<float> wide;
-    for (const uint16_t bits : elements<uint16_t>(narrow))
-      wide.push_back(reference::float_from_bf16(bits));
-    std::ranges::copy(std::as_bytes(std::span(wide)), place.begin());
+    if (!is_scale) return found.file->read_into(entry, place);
+    MOEJIT_TRY_ASSIGN(const std::vector<float> scales, read_scales(found));
+    std::ranges::copy(std::as_bytes(std::span(scales)), place.begin());
     return {};
+  }
+
+  // Some families store scales in types that F32 holds exactly.
+  static bool is_narrow_scale(const SafetensorsEntry& entry) {
+    return entry.dtype == DType::kBF16 || entry.dtype_name == "F8_E8M0";
+  }
+
+  static Result<std::vector<float>> read_scales(const ShardEntry& found) {
+    const SafetensorsEntry& entry = *found.entry;
+    std::vector<float> scales(static_cast<size_t>(element_count(entry.shape)));
+    if (entry.dtype == DType::kF32) {
+      MOEJIT_TRY(found.file->read_into(entry, std::as_writable_bytes(std::span(scales))));
+    } else if (entry.dtype == DType::kBF16) {
+      std::vector<uint16_t> bits(scales.size());
+      MOEJIT_TRY(found.file->read_into(entry, std::as_writable_bytes(std::span(bits))));
+      std::ranges::transform(bits, scales.begin(), reference::float_from_bf16);
+    } else {
+      std::vector<uint8_t> codes(scales.size());
+      MOEJIT_TRY(found.file->read_into(entry, std::as_writable_bytes(std::span(codes))));
+      constexpr uint8_t kNan = 255;
+      std::ranges::transform(codes, scales.begin(), [](uint8_t code) {
+        return code == kNan ? std::nanf("") : reference::e8m0_value(code);
+      });
+    }
+    const auto bad =
+        std::ranges::find_if_not(scales, [](float scale) { return std::isfinite(scale); });
+    if (bad == scales.end()) return scales;
+    const auto columns = entry.shape.empty() ? 1 : entry.shape.back();
+    const auto block = bad - scales.begin();
+    return fail(Stage::kFile, ErrorCode::kInvalidFile,
+                fmt::format("{}: tensor {} has the scale {} for the block [{}, {}], wanted a "
+                            "finite number",
+                            found.file->path(), quote_for_message(entry.name, 200), *bad,
+                            block / columns, block % columns),
+                "is the file damaged, or did a conversion divide by 0?");
   }
 
   const compiler::Layer& layer_;

@@ -62,10 +62,12 @@ Result<GemmResult> bench_case(const GemmCase& gemm, const BenchCommand& command,
                               GpuMonitor* monitor) {
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<GemmSession> session,
                     GemmSession::create(gemm, engine, device, command.seed));
-  GemmResult result{
-      .gemm = gemm,
-      .kernel = session->kernel(),
-      .rows = {.routed = session->groups().real_rows(), .padded = session->groups().rows()}};
+  GemmResult result{.gemm = gemm,
+                    .kernel = session->kernel(),
+                    .rows = {.routed = session->groups().real_rows(),
+                             .padded = session->groups().rows(),
+                             .routed_experts = std::ranges::count_if(
+                                 session->groups().counts, [](int32_t rows) { return rows > 0; })}};
   MOEJIT_TRY(session->launch());
   MOEJIT_TRY_ASSIGN(const testing::Comparison check, check_gemm(*session, command.seed));
   if (!check.is_equal())

@@ -48,11 +48,12 @@ struct Routing {
 Routing count_rows(const Layer& layer, const HostTensor& topk_ids) {
   const int64_t tokens = topk_ids.shape.front();
   Routing routing{std::vector<int64_t>(static_cast<size_t>(layer.local_experts)),
-                  {.tokens = tokens, .routed_tokens = tokens}};
+                  {.tokens = tokens, .routed_tokens = tokens, .routed_experts = 0}};
   for (const int64_t id : expert_ids(topk_ids))
     if (id >= 0 && id < layer.local_experts) ++routing.counts[static_cast<size_t>(id)];
   for (const int64_t count : routing.counts) {
     routing.rows.routed += count;
+    if (count > 0) ++*routing.rows.routed_experts;
     routing.rows.padded += round_up(count, layer.splits_alignment);
   }
   return routing;

@@ -19,7 +19,8 @@ compiler::CallRows count_call_rows(const compiler::Layer& layer, const TensorMap
   return {.tokens = tokens,
           .routed = route.routed_rows(),
           .padded = route.rows(),
-          .routed_tokens = route.routed_tokens(layer.top_k)};
+          .routed_tokens = route.routed_tokens(layer.top_k),
+          .routed_experts = route.routed_experts()};
 }
 
 }  // namespace moejit::cli

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fmt/core.h>
 
 namespace moejit::cli {
@@ -116,6 +117,12 @@ Result<void> check_shared_scales(const compiler::Layer& layer, std::string_view 
   const std::span<const float> values = elements<float>(scales);
   for (size_t i = 0; i < values.size(); ++i) {
     const int64_t block = static_cast<int64_t>(i) % blocks;
+    if (!std::isfinite(values[i]))
+      return fail(
+          Stage::kFile, ErrorCode::kInvalidFile,
+          fmt::format("tensor {}: block {} of row {} has the scale {}, wanted a finite number",
+                      name, block, static_cast<int64_t>(i) / blocks, values[i]),
+          "is the file damaged, or did a conversion divide by 0?");
     const auto before = static_cast<size_t>(block % layer.scale_sharing_k);
     if (values[i] == values[i - before]) continue;
     return fail(

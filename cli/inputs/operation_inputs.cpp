@@ -169,6 +169,7 @@ compiler::CallRows count_rows(const OperationPlan& plan, const OperationCall& ca
   rows.routed = route.counts.empty()
                     ? std::ranges::count_if(route.row_map, [](int32_t row) { return row >= 0; })
                     : route.routed_rows();
+  if (!route.counts.empty()) rows.routed_experts = route.routed_experts();
   if (!route.row_map.empty()) rows.routed_tokens = route.routed_tokens(plan.bounds.top_k);
   return rows;
 }

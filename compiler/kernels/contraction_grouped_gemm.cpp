@@ -163,16 +163,20 @@ int64_t scale_count(const ContractionGroupedGemmSpec& spec, int64_t columns) {
 
 }  // namespace
 
-// Counts operands and their scales once, and D once, or twice if it is added to.
+// Counts operands and their scales once, and D once, or twice where something is added to it: an
+// expert without columns adds nothing.
 template <>
 Work KernelKind<ContractionGroupedGemmSpec>::work(const ContractionGroupedGemmSpec& spec,
                                                   const CallBounds&, const CallRows& rows) {
   const int64_t elements = int64_t{spec.sections} * result_rows(spec) * spec.n;
   const int64_t element_bytes = spec.output == GradientOutput::kBf16 ? 2 : 4;
-  const int64_t passes = spec.output == GradientOutput::kF32Add ? 2 : 1;
+  const bool adds = spec.output == GradientOutput::kF32Add;
+  const int64_t experts =
+      adds ? rows.routed_experts.value_or(std::min<int64_t>(spec.local_experts, rows.routed))
+           : spec.local_experts;
   return {.min_bytes = rows.routed * (spec.rows + spec.n) * size_bytes(operands_of(spec)) +
                        4 * scale_count(spec, rows.routed) +
-                       spec.local_experts * elements * element_bytes * passes,
+                       experts * elements * element_bytes * (adds ? 2 : 1),
           .multiply_adds = rows.routed * elements};
 }
 

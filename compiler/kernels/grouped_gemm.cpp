@@ -233,8 +233,9 @@ Work KernelKind<GroupedGemmSpec>::work(const GroupedGemmSpec& spec, const CallBo
   const int64_t k = spec.k;
   const int64_t element = size_bytes(spec.operands);
   const GemmScaleCounts scales = scale_counts(spec);
-  // A few rows cannot reach all experts.
-  const int64_t experts = std::min<int64_t>(spec.local_experts, rows.routed);
+  // Nobody reads the weights of an expert without rows.
+  const int64_t experts =
+      rows.routed_experts.value_or(std::min<int64_t>(spec.local_experts, rows.routed));
   const int64_t weights = experts * (n * k * element + 4 * scales.of_group);
   Work total{.min_bytes = rows.routed * (k * element + 4 * scales.of_row) + weights,
              .multiply_adds = rows.routed * n * k};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fmt/core.h>
 #include <iterator>
+#include <locale.h>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -41,6 +42,24 @@ class TrackedIterator {
  private:
   const char* position_;
   Progress* progress_;
+};
+
+// Has the calling thread read numbers with a point until it is destroyed. The library reads them by
+// strtod(), which follows the host's locale, and would hand us "7,5" of a German one.
+class NumbersWithPoint {
+ public:
+  NumbersWithPoint() noexcept : chosen_(uselocale(plain())) {}
+  ~NumbersWithPoint() { uselocale(chosen_); }
+  NumbersWithPoint(const NumbersWithPoint&) = delete;
+  NumbersWithPoint& operator=(const NumbersWithPoint&) = delete;
+
+ private:
+  static locale_t plain() noexcept {
+    static const locale_t locale = newlocale(LC_ALL_MASK, "C", locale_t{});
+    return locale;
+  }
+
+  locale_t chosen_;
 };
 
 std::string place(std::string_view text, std::size_t offset) {
@@ -277,6 +296,7 @@ Result<JsonDocument> parse_json(std::string_view text, const JsonOptions& option
   TreeBuilder builder(text, options, progress);
   const TrackedIterator first(text.data(), &progress);
   const TrackedIterator last(text.data() + text.size(), &progress);
+  const NumbersWithPoint numbers;
   if (!nlohmann::json::sax_parse(first, last, &builder))
     return tl::make_unexpected(std::move(builder.error));
   return JsonDocument{std::string(options.source_name), options.stage, std::move(builder.root)};

@@ -76,8 +76,13 @@ Result<void> bind_one(const TensorPlan& plan, const TensorRef& tensor, std::size
   if (tensor.data == nullptr && bytes > 0)
     return tensor_mismatch(plan, fmt::format("its address is null, wanted {} bytes", bytes));
   if (!is_aligned(tensor.data, kTensorAlignment))
-    return tensor_mismatch(plan, fmt::format("its address {} is not a multiple of {}",
-                                             fmt::ptr(tensor.data), kTensorAlignment));
+    return tensor_mismatch(
+        plan,
+        fmt::format("its address {} is not a multiple of {}", fmt::ptr(tensor.data),
+                    kTensorAlignment),
+        fmt::format("kernels move {} bytes at a time: begin each tensor of a larger buffer at a "
+                    "multiple of as many, or give a copy",
+                    kTensorAlignment));
   bound.address[slot] = tensor.data;
   bound.bytes[slot] = bytes;
   bound.is_bound[slot] = true;

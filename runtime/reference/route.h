@@ -30,6 +30,10 @@ struct Route {
   std::int64_t routed_rows() const {
     return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   }
+  // Returns the number of experts with at least one row.
+  std::int64_t routed_experts() const {
+    return std::count_if(counts.begin(), counts.end(), [](std::int32_t rows) { return rows > 0; });
+  }
   // Returns the number of tokens with at least one row.
   std::int64_t routed_tokens(std::int64_t top_k) const {
     std::int64_t tokens = 0;

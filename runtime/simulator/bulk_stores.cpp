@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simulator/cta.h"
-#include "runtime/simulator/group/group_state.h"
+#include "runtime/simulator/group/ranks_state.h"
 
 #include <cstring>
 #include <fmt/core.h>

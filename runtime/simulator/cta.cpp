@@ -2,7 +2,7 @@
 #include "runtime/simulator/cta.h"
 
 #include "runtime/simulator/calls.h"
-#include "runtime/simulator/group/group_state.h"
+#include "runtime/simulator/group/ranks_state.h"
 #include "runtime/simulator/site_format.h"
 
 #include <algorithm>

@@ -17,7 +17,7 @@
 
 namespace moejit::runtime {
 
-struct GroupState;
+struct RanksState;
 struct RankCta;
 struct Trouble;
 struct WaitSummary;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "compiler/support/floating_point.h"
 #include "runtime/device.h"
 #include "runtime/simulator/cta_pool.h"
 #include "runtime/simulator/kernel_image.h"
@@ -161,6 +162,8 @@ Result<void> Simulator::launch(const LaunchRequest& request, Stream /*stream*/) 
 Result<void> Simulator::run(const Launch& launch) {
   CtaQueue queue(launch);
   const auto work = [&](std::unique_ptr<Cta> cta) {
+    const DefaultFloatingPoint
+        modes;  // kernels compute on the host's threads, which may have others
     queue.run(*cta);
     ctas_.give_back(std::move(cta));
   };

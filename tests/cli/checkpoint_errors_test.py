@@ -2,6 +2,7 @@
 """Checkpoints that `moejit run --weights` refuses: files that are none, indexes that lead nowhere, and
 experts that are missing or have another form than the layer."""
 import json
+import struct
 
 import tool
 from refusal import E, FILE, H, I, USAGE, Refusal
@@ -54,6 +55,16 @@ class CheckpointErrors(Refusal):
         shard[name + "_scale_inv"] = tensor("F16", [1, 2])
         self.refuse_shards([shard], FILE, name + "_scale_inv", "F32")
         self.refuse_shards([self.experts(dtype="F32")], FILE, "torch.bfloat16")
+
+    def test_scales_that_are_no_numbers(self):
+        name = "model.layers.3.mlp.experts.6.up_proj.weight_scale_inv"
+        nan, infinity = (struct.pack("<2f", 1.0, float(bad)) for bad in ("nan", "inf"))
+        for bad, dtype, content in (("nan", "F32", nan), ("inf", "F32", infinity), ("nan", "BF16", nan[2:4] + nan[6:8]),
+                                    ("nan", "F8_E8M0", b"\x7f\xff")):
+            self.refuse_shards([{**self.experts(dtype="F8_E4M3"), name: (dtype, [1, 2], content)}], FILE, "shard0",
+                               f'"{name}" has the scale {bad} for the block [0, 1], wanted a finite number', "damaged")
+        self.refuse_shards([{**self.experts(dtype="F8_E4M3"), name: tensor("F8_E8M0", [I, H // 32])}], FILE,
+                           f"F8_E8M0 [{I}, {H // 32}], wanted F32 [1, 2]", "128x128 block")
 
     def test_experts_that_the_description_does_not_have(self):
         prefix = "model.layers.3.mlp.experts."

@@ -58,6 +58,17 @@ class SimulatedRuns(tool.ToolTest):
         no_gpu = self.run_tool("run", TINY, "--input", "absent", MOEJIT_CUDA_DRIVER="/nonexistent")
         self.assertRegex(no_gpu.stderr, r"^moejit: target sim, the simulator, since there is no GPU: no CUDA driver")
 
+    def test_modes_of_a_preloaded_library_change_nothing(self):
+        source = self.write("modes.c", "#include <fenv.h>\n__attribute__((constructor)) void choose(void)"
+                                       "{ fesetround(FE_UPWARD); }\n")
+        library = self.folder / "modes.so"
+        built = subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-lm"], stderr=subprocess.PIPE, text=True,
+                               check=False)
+        self.assertEqual(built.returncode, 0, built.stderr)
+        layer = self.layer(activation={"expression": "0.1 * 0.7 / 3 * gate * up"})
+        plans = [self.succeed_json("plan", layer, LD_PRELOAD=preloaded) for preloaded in ("", str(library))]
+        self.assertEqual(*plans)
+
     def test_all_ranks_of_a_group_agree_with_one_rank(self):
         group = TINY.parent / "tiny-ep2.json"
         report = self.succeed_json("run", group, "--ranks", "2", "--target", "sim", "--tokens", "5",
@@ -318,6 +329,12 @@ class Checkpoints(tool.ToolTest):
         self.assertEqual(out["w2_q"][2], b"".join(codes[2::3]))
         self.assertEqual(out["w1_scale_inv"][2],
                          b"".join(s for i, s in enumerate(scales) if i % 3 != 2))
+        for name, (dtype, shape, content) in shard.items():  # as DeepSeek-V4 has them: exponents of two
+            if dtype == "F32":
+                shard[name] = "F8_E8M0", shape, bytes(stream.randrange(110, 120) for _ in range(len(content) // 4))
+        _, out = self.run_shards([shard], prefix)
+        first = shard[f"{prefix}.experts.0.gate_proj.weight_scale_inv"][2]
+        self.assertEqual(out["w1_scale_inv"][2][:4 * len(first)], struct.pack("<2f", *(2.0 ** (e - 127) for e in first)))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TINY = ROOT / "docs/examples/layers/tiny.json"
 GEMMS = ROOT / "docs/examples/gemms/hopper.json"
-BITS = {"BF16": 16, "F32": 32, "F16": 16, "F8_E4M3": 8, "I32": 32, "I64": 64, "U8": 8, "F64": 64}
+BITS = {"BF16": 16, "F32": 32, "F16": 16, "F8_E4M3": 8, "F8_E8M0": 8, "I32": 32, "I64": 64, "U8": 8, "F64": 64}
 moejit = None  # path of the binary, set by main()
 
 

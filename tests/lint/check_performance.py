@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/performance.md and the plots are what the scripts in docs/ make of their results."""
+import json
+import re
 import sys
 
 import source_tree
@@ -29,6 +31,24 @@ def training_findings(folder):
     return ["docs/training/losses.svg: run python3 docs/generate_training_plot.py; it draws losses.json"]
 
 
+BENCH = re.compile(r"moejit bench (\S+\.json)")
+LAYERS = "docs/performance/layers"
+
+
+def layer_findings(root):
+    """A sentence for each command of a published figure whose layer is not in the repository."""
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted((root / "docs").glob("performance*.md"))}
+    for path in sorted((root / "docs/performance").glob("*.json")):
+        texts[path] = json.loads(path.read_text(encoding="utf-8")).get("command_line", "")
+    found = []
+    for path, text in texts.items():
+        for name in sorted(set(BENCH.findall(text))):
+            if not (root / name).is_file() and not (root / LAYERS / name).is_file():
+                found.append(f"{path.relative_to(root)}: layer {name} is neither there nor in {LAYERS}: add it, with the "
+                             "figures of \"description\" in the results")
+    return found
+
+
 def main():
     wanted = generate_performance.page(source_tree.ROOT / "docs/performance")
     found = []
@@ -37,7 +57,8 @@ def main():
                      "docs/performance/")
     found += plot_findings(source_tree.ROOT / "docs/performance")
     found += training_findings(source_tree.ROOT / "docs/training")
-    source_tree.finish("performance", found, 3)
+    found += layer_findings(source_tree.ROOT)
+    source_tree.finish("performance", found, 4)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ GETENV = re.compile(r"\b(?:secure_)?getenv\s*\(")
 ASSEMBLER = re.compile(r"\basm\b\s*(?:volatile\b\s*)?\(|\b__asm__\b")
 CUDA_INTRINSIC = re.compile(r"\b(?:__syncthreads|__syncwarp|__shfl\w*_sync|__ldg|__cvta_\w+|threadIdx|blockIdx)\b")
 PRINTS = re.compile(r"std::(?:cout|cerr)\b|\bfmt::print\s*\(|(?<![\w:.])f?printf\s*\(|\bstd::abort\s*\(")
+# What a host's setlocale() changes: the decimal point of numbers, letters, the order of words.
+LOCALE = re.compile(r"(?<![\w.>])(?:strto[dfl]d?|sto(?:d|f|ld)|atof|v?sn?printf|sscanf|to(?:upper|lower)|strcoll|"
+                    r"is(?:alpha|alnum|upper|lower|space|digit|print|punct))\s*\(|\bset_?locale\b|\blocaleconv\b")
 # A program is started by posix_spawn() with a list of words, so that no path is ever read as text.
 SHELL = re.compile(r"(?<![\w.>])(?:system|popen|exec[lv]p?e?|execvpe|wordexp)\(|\b(?:ba)?sh -c\b")
 # The device code of a kernel is a file below templates/; the emitter writes what differs between layers.
@@ -38,6 +41,8 @@ LINE_RULES = [
      KERNEL, "device code in a C++ file: kernels are .cuh files below templates/moejit_device"),
     (lambda name: name.startswith(("compiler/", "cache/", "runtime/")) and name.endswith((".h", ".hpp", ".cpp")),
      PRINTS, "prints or aborts: the library returns an Error instead"),
+    (lambda name: name.startswith(("compiler/", "cache/", "runtime/", "cli/")),
+     LOCALE, "follows the host's locale: take std::from_chars() and fmt::format()"),
 ]
 
 

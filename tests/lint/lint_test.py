@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 import check_includes
+import check_names
 import check_performance
 import check_text
 
@@ -61,6 +62,28 @@ class Includes(unittest.TestCase):
         self.assertEqual(len(self.findings(name, '#include "compiler/plan.h"')), 1)
 
 
+class Names(unittest.TestCase):
+    def findings(self, *texts):
+        return check_names.findings_of({f"{number}.h": text for number, text in enumerate(texts)})
+
+    def test_refuse_two_types_of_one_name_in_one_namespace(self):
+        one = "namespace moejit::runtime {\nstruct State {\n  int a;\n};\n}\n"
+        for other in (one, "namespace moejit { namespace runtime { enum class State : int { kA }; } }",
+                      "namespace moejit::runtime { template <typename T> class State final : Base<T> {}; }"):
+            self.assertEqual(len(self.findings(one, other)), 1, other)
+
+    def test_let_all_others_pass(self):
+        one = "namespace moejit::runtime {\nstruct State {\n  int a;\n};\n}\n"
+        for other in ("namespace moejit::cache { struct State {}; }", "namespace moejit::runtime { struct State; }",
+                      "namespace moejit::runtime { namespace { struct State {}; } }",
+                      "namespace moejit::runtime { struct Other { struct State {}; }; }",
+                      "namespace moejit::runtime { struct State::Impl {}; }",
+                      "namespace moejit::runtime { template <> struct State<int> {}; }",
+                      "// namespace moejit::runtime { struct State {}; }",
+                      'namespace moejit::runtime { auto a = R"(} { struct State {)"; char b = \'{\'; }'):
+            self.assertEqual(self.findings(one, other), [], other)
+
+
 class Text(unittest.TestCase):
     def findings(self, name, text):
         return check_text.findings_of(name, LICENCE + text)
@@ -78,6 +101,14 @@ class Text(unittest.TestCase):
         self.assertEqual(len(self.findings("cache/a.cpp", 'std::getenv("HOME");\n')), 1)
         self.assertEqual(len(self.findings("runtime/a.cpp", 'fmt::print("x");\n')), 1)
         self.assertEqual(self.findings("cli/a.cpp", 'fmt::print("x");\n'), [])
+
+    def test_refuses_what_follows_a_locale(self):
+        for line in ('value = std::strtod(text, &end);', 'std::stod(text);', 'std::toupper(c);', 'setlocale(LC_ALL, "");',
+                     'snprintf(text, 9, "%g", x);'):
+            self.assertEqual(len(self.findings("compiler/a.cpp", line + "\n")), 1, line)
+        for line in ("std::from_chars(first, last, value);", "strtoul(text, &end, 10);", "uselocale(plain());",
+                     "is_digit(c);", "tokens.isspace(c);", "std::to_string(count);"):
+            self.assertEqual(self.findings("compiler/a.cpp", line + "\n"), [], line)
 
     def test_refuses_shells(self):
         for line in ('std::system(text);', 'popen("c++", "r");', '::execvp(file, words);',
@@ -144,6 +175,17 @@ class Performance(unittest.TestCase):
             if kernels:
                 (folder / "a.json").write_text(json.dumps(result))
             return check_performance.generate_performance.page(folder)
+
+    def test_wants_the_layers_of_its_commands(self):
+        with tempfile.TemporaryDirectory() as name:
+            root = pathlib.Path(name)
+            (root / "docs/performance/layers").mkdir(parents=True)
+            (root / "docs/performance.md").write_text("$ moejit bench docs/other.json --json\nmoejit bench LAYER\n")
+            (root / "docs/performance/a.json").write_text(json.dumps(self.result("dsv3")))
+            self.assertEqual(len(check_performance.layer_findings(root)), 2)
+            for layer in ("docs/other.json", "docs/performance/layers/dsv3.json"):
+                (root / layer).write_text("{}")
+            self.assertEqual(check_performance.layer_findings(root), [])
 
     def test_has_a_table_per_result(self):
         page = self.page(self.GEMM, self.ROUTE, power_limit_watts=700.0, driver="580.1")

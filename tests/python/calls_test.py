@@ -10,6 +10,12 @@ from small_layer import TOKENS, Inputs
 import moejit
 
 
+def shaped_behind_one(tensor):
+    """The same values, behind one more, and so at no multiple of 16 bytes."""
+    values = array.array(tensor.format, bytes(tensor.itemsize) + tensor.tobytes())
+    return memoryview(values)[1:].cast("B").cast(tensor.format, shape=tensor.shape)
+
+
 class Calls(PackageTest):
     @classmethod
     def setUpClass(cls):
@@ -65,6 +71,16 @@ class Calls(PackageTest):
         self.layer.forward(tensors)
         given["y"] = shaped(array.array("H", tensors["y"].read()), (TOKENS, SMALL["hidden"]))
         small_layer.check(self, given, self.expected, ("y",))
+
+    def test_inputs_at_any_address_serve(self):
+        tensors = self.inputs.tensors()
+        moved = {name: shaped_behind_one(tensors[name]) for name in ("x", "dy", "topk_ids", "topk_probs")}
+        saved = self.layer.forward({**tensors, **moved})
+        self.layer.backward({**tensors, **moved}, saved=saved)
+        small_layer.check(self, tensors, self.expected, ("y", "dx", "dprobs", "dw1", "dw2"))
+        for name in ("y", "w1"):  # outputs and weights are not copied
+            with self.raises("tensor_mismatch", f"tensor {name}: its address", "multiple of 16", "hint: kernels move"):
+                self.layer.forward({**tensors, name: shaped_behind_one(tensors[name])})
 
     def test_few_and_no_tokens_are_calls_too(self):
         few = self.inputs.tensors()

@@ -143,6 +143,20 @@ class Groups(PackageTest):
         self.assertIn(layer.plan_digest, layer.identity)
         self.assertIn("rank 1 of 2", repr(layer))
 
+    def test_a_simulator_waits_for_all_ranks(self):
+        layers = self.planned(recipe="fp8_flow", dispatch="fp8")
+        simulator = moejit.SimulatorGroup(RANKS, layers[0].info.memory_bytes)
+        for layer, group in zip(layers, simulator.adopt(layers)):
+            layer.prepare(group, test_engine())
+        tensors = layers[1].allocate(0)  # the last rank alone has something to do
+        for name in ("w1", "w2"):
+            tensors[name].write(b"\x3f" * tensors[name].size)
+        tensors["w1_q"] = moejit.Tensor(bytearray(tensors["w1_q"].size), "F8_E4M3", tensors["w1_q"].shape)
+        layers[1].update_weights(tensors)
+        self.assertFalse(any(tensors["w1_q"].read()))
+        simulator.synchronize()
+        self.assertTrue(all(tensors["w1_q"].read()))
+
     def test_two_layers_share_a_group(self):
         first, second = self.planned(), self.planned(intermediate=32)
         groups = self.opened(first)

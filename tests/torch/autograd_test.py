@@ -229,6 +229,35 @@ class Module(unittest.TestCase):
             want = module(inputs.x, inputs.ids, inputs.probs)
         assert_same_bits(self, self.step(module, inputs)[:1], [want.clone()])
 
+    def test_a_hook_shows_infinities_to_overflow_checks(self):
+        for recipe in ("bf16", "fp8_flow"):
+            for hooks in (False, True):
+                inputs = Inputs()
+                inputs.dy[4, 7] = torch.inf
+                y = inputs.run(recipe)
+                if hooks:
+                    y.register_hook(lambda dy: torch.where(dy.isfinite(), dy, torch.nan))
+                y.backward(inputs.dy)
+                for gradient in (inputs.x.grad[4], inputs.w1.grad, inputs.w2.grad):
+                    self.assertEqual(bool(gradient.isfinite().all()), recipe != "bf16" and not hooks)
+
+    def test_a_tiny_number_beside_probabilities_of_0_gives_their_gradients(self):
+        for recipe in ("bf16", "fp8_flow"):
+            gradients = []
+            for factor, addend in ((1.0, 0.0), (0.0, 0.0), (0.0, 1e-30)):
+                inputs = Inputs()
+                probs = inputs.probs.detach().clone()
+                probs[:, 1] *= factor
+                inputs.probs = probs.requires_grad_()
+                experts = Experts(E, H, I, K, max_tokens=MAX_TOKENS, recipe=recipe, device=DEVICE)
+                with torch.no_grad():
+                    experts.gate_up_proj.copy_(inputs.w1)
+                    experts.down_proj.copy_(inputs.w2)
+                experts(inputs.x, inputs.ids, inputs.probs + addend).backward(inputs.dy)
+                gradients.append(inputs.probs.grad[:, 1])
+            self.assertEqual(gradients[1].abs().max().item(), 0)
+            self.assertLess(relative_error(gradients[2], gradients[0]), 1e-3)
+
     def test_parametrised_weights(self):
         module, inputs = self.make(), Inputs()
         want = self.step(module, inputs)

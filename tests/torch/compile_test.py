@@ -114,6 +114,20 @@ class Compile(unittest.TestCase):
             torch.compile(module, fullgraph=True, backend="aot_eager")(inputs.x, inputs.ids, inputs.probs)
             self.assertEqual(module.experts.status(), 1)
 
+    def test_a_module_that_was_made_in_inference_mode(self):
+        inputs = Inputs()
+        for recipe in ("bf16", "fp8_delayed"):  # a status word is written, and the state of scales
+            made = []
+            for is_inference in (True, False):
+                torch.manual_seed(0)
+                with torch.inference_mode(is_inference):
+                    made.append(Experts(E, H, I, K, max_tokens=MAX_TOKENS, recipe=recipe, device=DEVICE))
+            compiled = torch.compile(made[0], fullgraph=True, backend="aot_eager")
+            with self.subTest(recipe=recipe), torch.no_grad():
+                want = made[1](inputs.x, inputs.ids, inputs.probs)
+                assert_same_bits(self, [compiled(inputs.x, inputs.ids, inputs.probs)], [want])
+                self.assertEqual(made[0].status(), 0)
+
     def test_the_function_with_a_description_as_a_dict(self):
         inputs = Inputs()
         layer = describe("fp8_flow")

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/support/error.h"
+#include "compiler/support/floating_point.h"
 #include "runtime/bindings/c/moejit.h"
 
 #include <exception>
@@ -21,6 +22,8 @@ moejit_error_code set_exception(Stage stage, const std::exception& exception) no
 // library throws except the standard library, for lack of memory; no exception leaves this either.
 template <typename Body>
 moejit_error_code guarded(Stage stage, Body&& body) noexcept {
+  // Modes of the host's thread would change numbers of descriptions, and thereby kernels.
+  const DefaultFloatingPoint modes;
   try {
     Result<void> result = body();
     return result ? set_success() : set_error(std::move(result).error());

@@ -48,12 +48,12 @@ template <std::size_t kCount>
 void add_kept(Call& call, const ReadyLayer& ready, const std::array<Tensor, kCount>& in,
               uint32_t function) {
   call.set_saved(in[1]);
-  if (in[2].dl().ndim == 2) call.add("x", in[2]);
-  call.add("topk_probs", in[3]);
+  if (in[2].dl().ndim == 2) call.add_input("x", in[2]);
+  call.add_input("topk_probs", in[3]);
   call.add("w1", in[4]);
   call.add("w2", in[5]);
-  call.add_unless_empty("b1", in[6]);
-  call.add_unless_empty("b2", in[7]);
+  call.add_input_unless_empty("b1", in[6]);
+  call.add_input_unless_empty("b2", in[7]);
   add_quantized(call, ready, {in[8], in[9]}, function);
 }
 
@@ -61,7 +61,7 @@ void add_kept(Call& call, const ReadyLayer& ready, const std::array<Tensor, kCou
 template <std::size_t kCount>
 void add_backward_inputs(Call& call, const ReadyLayer& ready, const std::array<Tensor, kCount>& in,
                          uint32_t function) {
-  call.add("dy", in[0]);
+  call.add_input("dy", in[0]);
   add_kept(call, ready, in, function);
   call.allocate_workspace();
 }

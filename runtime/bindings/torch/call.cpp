@@ -58,7 +58,8 @@ bool fills_blocks(DLDevice device) {
 }
 
 void clear(const Tensor& tensor, moejit_device* device) {
-  clear(tensor, device, 0, tensor.element_count() * tensor.dl().dtype.bits / 8);
+  const DLDataType dtype = tensor.dl().dtype;
+  clear(tensor, device, 0, tensor.element_count() * dtype.bits * dtype.lanes / 8);
 }
 
 void clear(const Tensor& tensor, moejit_device* device, int64_t first, int64_t bytes) {
@@ -104,8 +105,19 @@ void Call::add(const char* name, const Tensor& tensor) {
   tensors_[call_.tensor_count++] = {name, &tensor.dl()};
 }
 
+void Call::add_input(const char* name, const Tensor& tensor) {
+  if (!tensor.needs_copy()) return add(name, tensor);
+  Tensor& copy = copies_[copy_count_++];
+  copy = tensor.copy();
+  add(name, copy);
+}
+
 void Call::add_unless_empty(const char* name, const Tensor& tensor) {
   if (tensor.element_count() > 0) add(name, tensor);
+}
+
+void Call::add_input_unless_empty(const char* name, const Tensor& tensor) {
+  if (tensor.element_count() > 0) add_input(name, tensor);
 }
 
 void Call::add_quantized(const char* name, const Tensor& block, const QuantizedBlock& planned,

@@ -16,8 +16,12 @@ class Call {
   Call(const ReadyLayer& ready, DLDevice device, int64_t tokens);
 
   void add(const char* name, const Tensor& tensor);
+  // Adds a tensor that the call only reads: a copy if kernels cannot read it where it is, as in
+  // x[1:]. Weights that GEMMs read are added as they are: a copy in each call would be too dear.
+  void add_input(const char* name, const Tensor& tensor);
   // Adds a tensor, which stands for an absent one, such as absent biases, if it has no elements.
   void add_unless_empty(const char* name, const Tensor& tensor);
+  void add_input_unless_empty(const char* name, const Tensor& tensor);
   // Adds the quantized weights of a block that a function uses, one of MOEJIT_USED_BY_FORWARD, ...
   // Throws if the block has other bytes; a block that the function does not use may be any tensor.
   void add_quantized(const char* name, const Tensor& block, const QuantizedBlock& planned,
@@ -40,6 +44,7 @@ class Call {
  private:
   static constexpr std::size_t kMostTensors = 48;
   static constexpr std::size_t kMostSlices = 24;
+  static constexpr std::size_t kMostInputs = 6;  // x, dy, routing, biases; or weights, skip_update
 
   const ReadyLayer& ready_;
   DLDevice device_;
@@ -49,6 +54,8 @@ class Call {
   std::array<moejit_tensor, kMostTensors> tensors_;
   std::array<DLTensor, kMostSlices> slices_;
   std::size_t slice_count_ = 0;
+  std::array<Tensor, kMostInputs> copies_;
+  std::size_t copy_count_ = 0;
   DLTensor shape_only_{};
   std::array<int64_t, 4> shape_{};
   Tensor workspace_;

@@ -24,13 +24,13 @@ void group_forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_
   Call call(ready, device, tokens);
   Tensor y = make_output(ready, "y", tokens, device);
   Tensor saved = make_block(call.sizes().saved_bytes, device);
-  call.add("x", x);
-  call.add("topk_ids", tensors[1]);
-  call.add("topk_probs", tensors[2]);
+  call.add_input("x", x);
+  call.add_input("topk_ids", tensors[1]);
+  call.add_input("topk_probs", tensors[2]);
   call.add("w1", tensors[3]);
   call.add("w2", tensors[4]);
-  call.add_unless_empty("b1", tensors[5]);
-  call.add_unless_empty("b2", tensors[6]);
+  call.add_input_unless_empty("b1", tensors[5]);
+  call.add_input_unless_empty("b2", tensors[6]);
   call.add_quantized("quantized", tensors[7], ready.quantized, MOEJIT_USED_BY_FORWARD);
   add_state<State>(call, ready, tensors, MOEJIT_USED_BY_FORWARD);
   call.add("y", y);
@@ -47,14 +47,14 @@ void group_forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_
 // backward does not read it: of groups, only layers of one rank do.
 template <std::size_t kCount>
 void add_inputs(Call& call, const ReadyLayer& ready, const std::array<Tensor, kCount>& in) {
-  call.add("dy", in[0]);
+  call.add_input("dy", in[0]);
   call.set_saved(in[1]);
-  if (in[2].dl().ndim == 2) call.add("x", in[2]);
-  call.add("topk_ids", in[3]);
+  if (in[2].dl().ndim == 2) call.add_input("x", in[2]);
+  call.add_input("topk_ids", in[3]);
   call.add("w1", in[4]);
   call.add("w2", in[5]);
-  call.add_unless_empty("b1", in[6]);
-  call.add_unless_empty("b2", in[7]);
+  call.add_input_unless_empty("b1", in[6]);
+  call.add_input_unless_empty("b2", in[7]);
   add_quantized(call, ready, {in[8], in[9]}, MOEJIT_USED_BY_BACKWARD);
   call.allocate_workspace();
 }

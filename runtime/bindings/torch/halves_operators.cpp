@@ -40,7 +40,7 @@ void add_weights_half_inputs(Call& call, const ReadyLayer& ready,
   if (has_data_half(ready) && in[0].size(1) == 0)
     call.add_shape("dy", *ready.find_output("y"));
   else
-    call.add("dy", in[0]);
+    call.add_input("dy", in[0]);
   add_kept(call, ready, in, MOEJIT_USED_BY_BACKWARD_WEIGHTS);
   call.set_deferred(in[10]);
   call.allocate_workspace();

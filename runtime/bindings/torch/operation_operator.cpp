@@ -91,13 +91,16 @@ void operation(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_coun
   const ReadyOperation& ready = ready_operation(in.text(), device);
   check_fits(ready, kOutputs);
   std::array<moejit_tensor, kMostInputs + kOutputs> tensors{};
+  std::array<Tensor, kMostInputs> copies;
   std::size_t count = 0;
   CallSizes sizes;
   for (std::size_t i = 0; i < ready.inputs.size(); ++i) {
     const char* name = ready.inputs[i].name.c_str();
     if (i > 0) in.describe(i, name);
     sizes.read(ready.inputs[i], in.tensors()[i]);
-    tensors[count++] = {name, &in.tensors()[i].dl()};
+    const Tensor& given = in.tensors()[i];
+    if (given.needs_copy()) copies[i] = given.copy();
+    tensors[count++] = {name, given.needs_copy() ? &copies[i].dl() : &given.dl()};
   }
   std::array<Tensor, kOutputs> outputs;
   for (std::size_t i = 0; i < kOutputs; ++i) {

@@ -37,10 +37,10 @@ void update_weights(Call& call, const ReadyLayer& ready, const Tensor& w1, const
                     Blocks blocks, const Tensor* skip_update = nullptr,
                     const ReadyGroupLayer* of_group = nullptr) {
   if (ready.quantized.bytes + ready.quantized_colwise.bytes == 0) return;
-  call.add("w1", w1);
-  call.add("w2", w2);
+  call.add_input("w1", w1);
+  call.add_input("w2", w2);
   add_quantized(call, ready, blocks, MOEJIT_USED_BY_UPDATE_WEIGHTS);
-  if (skip_update != nullptr) call.add_unless_empty("skip_update", *skip_update);
+  if (skip_update != nullptr) call.add_input_unless_empty("skip_update", *skip_update);
   if (of_group == nullptr) return check(moejit_layer_update_weights(ready.layer, call.get()));
   check(moejit_group_layer_update_weights(of_group->layer, call.get()));
   of_group->run_simulator();
@@ -104,13 +104,13 @@ ForwardResults run_forward(const ReadyLayer& ready, const std::array<Tensor, kCo
   results.y = make_output(ready, "y", tokens, device);
   results.status = make_status(ready, device);
   if (returns_saved) results.saved = make_block(call.sizes().saved_bytes, device);
-  call.add("x", in[0]);
-  call.add("topk_ids", in[1]);
-  call.add("topk_probs", in[2]);
+  call.add_input("x", in[0]);
+  call.add_input("topk_ids", in[1]);
+  call.add_input("topk_probs", in[2]);
   call.add("w1", in[3]);
   call.add("w2", in[4]);
-  call.add_unless_empty("b1", in[5]);
-  call.add_unless_empty("b2", in[6]);
+  call.add_input_unless_empty("b1", in[5]);
+  call.add_input_unless_empty("b2", in[6]);
   call.add_quantized("quantized", quantized, ready.quantized, MOEJIT_USED_BY_FORWARD);
   add_state<State>(call, ready, in, MOEJIT_USED_BY_FORWARD);
   call.add("y", results.y);

@@ -83,19 +83,22 @@ constexpr std::size_t kMostDims = 4;
 }  // namespace
 
 Tensor::Tensor(std::span<const int64_t> shape, DLDataType dtype, DLDevice device) {
+  dl_.dtype = dtype;
+  dl_.device = device;
+  allocate(shape, torch_dtype(dtype));
+}
+
+void Tensor::allocate(std::span<const int64_t> shape, int32_t torch_dtype) {
   std::array<int64_t, kMostDims> strides{};
   if (shape.size() > strides.size()) fail(MOEJIT_ERROR_INTERNAL, "a result has 5 dimensions");
   int64_t stride = 1;
   for (std::size_t i = shape.size(); i-- > 0; stride *= shape[i]) strides[i] = stride;
-  const bool is_cpu = device.device_type == kDLCPU;
-  check_torch(
-      aoti_torch_empty_strided(
-          static_cast<int64_t>(shape.size()), shape.data(), strides.data(), torch_dtype(dtype),
-          is_cpu ? aoti_torch_device_type_cpu() : aoti_torch_device_type_cuda(), device.device_id,
-          &handle_),
-      "aoti_torch_empty_strided");
-  dl_.dtype = dtype;
-  dl_.device = device;
+  const bool is_cpu = dl_.device.device_type == kDLCPU;
+  check_torch(aoti_torch_empty_strided(
+                  static_cast<int64_t>(shape.size()), shape.data(), strides.data(), torch_dtype,
+                  is_cpu ? aoti_torch_device_type_cpu() : aoti_torch_device_type_cuda(),
+                  dl_.device.device_id, &handle_),
+              "aoti_torch_empty_strided");
   dl_.ndim = static_cast<int32_t>(shape.size());
   aoti_torch_get_data_ptr(handle_, &dl_.data);
   aoti_torch_get_sizes(handle_, &dl_.shape);
@@ -162,10 +165,36 @@ int64_t Tensor::element_count() const {
   return count;
 }
 
+bool Tensor::needs_copy() const {
+  // The library refuses other addresses, since kernels move 16 bytes at a time.
+  constexpr std::uintptr_t kAlignment = 16;
+  if (reinterpret_cast<std::uintptr_t>(dl_.data) % kAlignment == 0 || element_count() == 0)
+    return false;
+  int64_t stride = 1;
+  for (int32_t i = dl_.ndim; i-- > 0; stride *= dl_.shape[i])
+    if (dl_.shape[i] != 1 && dl_.strides[i] != stride) return false;  // refused, wherever it is
+  return dl_.ndim <= static_cast<int32_t>(kMostDims);
+}
+
+Tensor Tensor::copy() const {
+  Tensor result;
+  result.dl_.dtype = dl_.dtype;
+  result.dl_.device = dl_.device;
+  int32_t dtype = 0;
+  check_torch(aoti_torch_get_dtype(handle_, &dtype), "aoti_torch_get_dtype");
+  result.allocate({dl_.shape, static_cast<std::size_t>(dl_.ndim)}, dtype);
+  // As below, torch would use OpenMP on the CPU.
+  if (dl_.device.device_type == kDLCPU)
+    std::memcpy(result.dl_.data, dl_.data, static_cast<std::size_t>(byte_count()));
+  else
+    check_torch(aoti_torch_copy_(result.handle_, handle_, 1), "aoti_torch_copy_");
+  return result;
+}
+
 void Tensor::zero() {
   // torch sets many bytes with OpenMP, which after fork() waits forever for its threads.
   if (dl_.device.device_type == kDLCPU)
-    std::memset(dl_.data, 0, static_cast<std::size_t>(element_count() * dl_.dtype.bits / 8));
+    std::memset(dl_.data, 0, static_cast<std::size_t>(byte_count()));
   else
     check_torch(aoti_torch_zero_(handle_), "aoti_torch_zero_");
 }

@@ -3,6 +3,7 @@
 
 #include "runtime/bindings/torch/torch_functions.h"
 
+#include <cstdint>
 #include <dlpack/dlpack.h>
 #include <span>
 
@@ -31,12 +32,20 @@ class Tensor {
   int64_t size(int32_t dim) const { return dim < dl_.ndim ? dl_.shape[dim] : -1; }
   int64_t element_count() const;
 
+  // Returns whether kernels cannot read the tensor where it is, but could read a copy().
+  bool needs_copy() const;
+  // Returns a row-major copy in memory of its own, made in order with the current stream.
+  Tensor copy() const;
+
   // Sets every byte to 0, in order with the current stream.
   void zero();
   // Hands the reference over to torch, as a result.
   Value release() noexcept;
 
  private:
+  void allocate(std::span<const int64_t> shape, int32_t torch_dtype);
+  int64_t byte_count() const { return element_count() * dl_.dtype.bits * dl_.dtype.lanes / 8; }
+
   TensorOpaque* handle_ = nullptr;
   DLTensor dl_{};
 };

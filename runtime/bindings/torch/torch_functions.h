@@ -46,6 +46,7 @@ Code aoti_torch_empty_strided(int64_t dim, const int64_t* sizes, const int64_t* 
                               int32_t dtype, int32_t device_type, int32_t device_index,
                               TensorOpaque** tensor);
 Code aoti_torch_zero_(TensorOpaque* tensor);
+Code aoti_torch_copy_(TensorOpaque* tensor, TensorOpaque* source, int32_t non_blocking);
 
 // Strings.
 Code torch_string_length(StringOpaque* string, size_t* length);

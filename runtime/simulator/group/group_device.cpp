@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simulator/group/group_device.h"
 
+#include "compiler/support/floating_point.h"
+
 #include <algorithm>
 #include <cstring>
 #include <fmt/core.h>
@@ -38,6 +40,7 @@ void GroupCore::enqueue(int32_t rank, Stream stream, StreamItem item) {
 }
 
 Result<void> GroupCore::run(int32_t rank) {
+  const DefaultFloatingPoint modes;  // kernels compute on the host's thread, which may have others
   if (report.empty() && rank >= 0 && schedule.is_dead(rank) && !schedule.is_idle(rank)) {
     return fail(Stage::kLaunch, ErrorCode::kSimulatorFault,
                 fmt::format("rank {} was killed and has launches that are not over", rank));

@@ -23,7 +23,7 @@ struct GroupCore {
   // before.
   std::vector<std::shared_ptr<const KernelImage>> images;
   std::mutex lock;
-  GroupState state;
+  RanksState state;
   Schedule schedule;
   int32_t sm_count;
   uint64_t seed;

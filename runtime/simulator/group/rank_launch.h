@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/simulator/group/group_state.h"
 #include "runtime/simulator/group/meeting.h"
+#include "runtime/simulator/group/ranks_state.h"
 #include "runtime/simulator/prepared_launch.h"
 
 #include <deque>

@@ -13,7 +13,7 @@ constexpr uint32_t kLongestStill = 300;
 
 }  // namespace
 
-Schedule::Schedule(GroupState& state, int32_t ranks, int32_t sm_count, uint64_t seed)
+Schedule::Schedule(RanksState& state, int32_t ranks, int32_t sm_count, uint64_t seed)
     : state_(state), random_(seed), ranks_(static_cast<std::size_t>(ranks)) {
   for (Rank& rank : ranks_) rank.free_parts = int64_t{sm_count} * kSmParts;
 }

@@ -20,7 +20,7 @@ namespace moejit::runtime {
 // others wait for room, in the order of the launches.
 class Schedule {
  public:
-  Schedule(GroupState& state, int32_t ranks, int32_t sm_count, uint64_t seed);
+  Schedule(RanksState& state, int32_t ranks, int32_t sm_count, uint64_t seed);
   ~Schedule();
 
   void enqueue(int32_t rank, void* stream, StreamItem item);
@@ -63,7 +63,7 @@ class Schedule {
   bool land_one_late_store();
   std::string describe_dead_lock() const;
 
-  GroupState& state_;
+  RanksState& state_;
   Random random_;
   CtaPool pool_;
   std::vector<Rank> ranks_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simulator/cta.h"
-#include "runtime/simulator/group/group_state.h"
+#include "runtime/simulator/group/ranks_state.h"
 #include "runtime/simulator/site_format.h"
 
 #include <cstring>
@@ -14,7 +14,7 @@ namespace moejit::runtime {
 namespace {
 
 // Describes the thread of another CTA that made an access.
-std::string describe_thread(const GroupState& group, const AccessRecord& record) {
+std::string describe_thread(const RanksState& group, const AccessRecord& record) {
   const CtaRun& run = group.runs[record.run];
   return fmt::format("rank {}, kernel {}, CTA {}, thread {}", run.rank, run.kernel, run.cta,
                      actor_of(record.stamp));
@@ -27,7 +27,7 @@ bool Cta::is_symmetric(uintptr_t address) const { return rank_->group.memory->ho
 // Returns where the bytes are, or those of a store to a peer, which arrive later.
 void* Cta::access_symmetric(uintptr_t address, uint32_t bytes, sim::Access kind, sim::Site site) {
   set_aside_now_and_then();
-  GroupState& group = rank_->group;
+  RanksState& group = rank_->group;
   SymmetricMemory& memory = *group.memory;
   const bool is_read = kind == sim::Access::kRead;
   if (is_read ? !launch_->memory->contains(address, bytes)
@@ -71,7 +71,7 @@ void Cta::check_symmetric_copy(uintptr_t address, uint32_t bytes, sim::Site site
 std::optional<std::string> Cta::land_symmetric_row(const BulkRow& row) {
   const Accessor who{rank_->knowledge, order_.actor(row.thread), row.site};
   constexpr uint32_t kBytes = 16;
-  GroupState& group = rank_->group;
+  RanksState& group = rank_->group;
   if (const auto trouble = group.memory->write(row.address, kBytes, who)) {
     return describe(*trouble, "writes", kBytes);
   }
@@ -82,7 +82,7 @@ std::optional<std::string> Cta::land_symmetric_row(const BulkRow& row) {
 }
 
 std::string Cta::describe(const Trouble& trouble, const char* verb, uint64_t bytes) const {
-  const GroupState& group = rank_->group;
+  const RanksState& group = rank_->group;
   const AccessRecord& other = trouble.other;
   const std::string what = fmt::format("{} {} bytes of memory of rank {}, of which {}", verb, bytes,
                                        group.memory->owner_of(trouble.address),
@@ -112,7 +112,7 @@ std::string Cta::describe(const Trouble& trouble, const char* verb, uint64_t byt
 std::string Cta::describe_flag_wait(int32_t thread) const {
   const FlagWait& wait = rank_->waits[static_cast<std::size_t>(thread)];
   if (wait.flag == 0) return "global_nanoseconds, for time to pass,";
-  const GroupState& group = rank_->group;
+  const RanksState& group = rank_->group;
   const Flags::Told* told = group.flags.find(wait.flag);
   const std::string wanted = wait.is_poll ? std::string("load_acquire_system for another value")
                                           : fmt::format("wait_system for {:#x}", wait.wanted);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simulator/cta.h"
-#include "runtime/simulator/group/group_state.h"
+#include "runtime/simulator/group/ranks_state.h"
 
 #include <chrono>
 #include <fmt/core.h>
@@ -51,7 +51,7 @@ uintptr_t Cta::flag_at(const void* flag, bool is_write, sim::Site site) {
 
 // Reads a flag and takes what it tells.
 uint32_t Cta::read_flag(uintptr_t flag, sim::Site site) {
-  GroupState& group = rank_->group;
+  RanksState& group = rank_->group;
   if (const auto trouble = group.memory->find_unwritten(flag, 4)) {
     report(site, describe(*trouble, "reads a flag of", 4));
   }
@@ -145,7 +145,7 @@ void Cta::check_own_flag(const void* flag, sim::Site site) {
 }
 
 void Cta::put_flag(uintptr_t address, uint32_t value, bool is_release, sim::Site site) {
-  GroupState& group = rank_->group;
+  RanksState& group = rank_->group;
   if (is_release) fence_system();
   const Accessor who{rank_->knowledge, actor(), site};
   group.memory->write_flag(address, who);

@@ -7,15 +7,15 @@ namespace moejit::cli {
 namespace {
 
 TEST(CallRows, AreCountedFromTheRouting) {
-  const compiler::Layer layer{.experts = 2,
-                              .local_experts = 2,
+  const compiler::Layer layer{.experts = 3,
+                              .local_experts = 3,
                               .top_k = 2,
                               .hidden = 16,
                               .intermediate = 16,
                               .splits_alignment = 16,
                               .max_tokens = 4,
                               .max_permuted_rows = 64};
-  // Three rows of expert 0, one of expert 1; the second token has none.
+  // Three rows of expert 0, one of expert 1, none of expert 2; the second token has none.
   const TensorMap inputs = {{"topk_ids", make_tensor<int32_t>(compiler::DType::kI32, {4, 2},
                                                               {0, -1, -1, -1, 1, 0, -1, 0})}};
   const compiler::CallRows rows = count_call_rows(layer, inputs);
@@ -23,6 +23,7 @@ TEST(CallRows, AreCountedFromTheRouting) {
   EXPECT_EQ(rows.routed, 4);
   EXPECT_EQ(rows.padded, 32);
   EXPECT_EQ(rows.routed_tokens, 3);
+  EXPECT_EQ(rows.routed_experts, 2);
 }
 
 }  // namespace

@@ -145,6 +145,18 @@ TEST(ContractionGroupedGemm, CountsOldValuesWhereItAdds) {
             operands + 2 * 4 * gradient);
 }
 
+// Gradients of experts without columns are zeros, which are written, or nothing is added to them.
+TEST(ContractionGroupedGemm, AddsNothingToGradientsOfExpertsWithoutColumns) {
+  const CallRows all{.routed = 1000, .padded = 2048, .routed_experts = 8};
+  const CallRows few{.routed = 1000, .padded = 2048, .routed_experts = 3};
+  const auto saved = [&](GradientOutput output) {
+    const KernelPlan kernel{.spec = problem(output)};
+    return count_work(kernel, all).min_bytes - count_work(kernel, few).min_bytes;
+  };
+  EXPECT_EQ(saved(GradientOutput::kF32), 0);
+  EXPECT_EQ(saved(GradientOutput::kF32Add), int64_t{5} * 2 * 4 * 4096 * 7168);
+}
+
 TEST(ContractionGroupedGemm, CountsAScaleForEachRow) {
   const CallRows rows{.routed = 1000, .padded = 2048};
   ContractionGroupedGemmSpec row = problem(GradientOutput::kF32);

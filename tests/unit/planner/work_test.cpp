@@ -18,6 +18,20 @@ TEST(ChainWork, CountsBytesAndScalesOfWeightsTwiceWhereColwiseIsWritten) {
             4 * elements + 8 * scales);
 }
 
+TEST(GroupedGemmWork, CountsTheWeightsOfExpertsThatHaveRows) {
+  GroupedGemmSpec gemm{.local_experts = 32, .section_n = 512, .k = 256};
+  gemm.scales = GemmScales::kNone;
+  const int64_t matrix = 512 * 256 * size_bytes(gemm.operands);
+  const auto bytes = [&](CallRows rows) { return count_work({.spec = gemm}, rows).min_bytes; };
+  const int64_t of_rows = bytes({.routed = 40, .padded = 64, .routed_experts = 0});
+  EXPECT_EQ(bytes({.routed = 40, .padded = 64, .routed_experts = 17}), of_rows + 17 * matrix);
+  // A plan does not know the routing: 40 rows can reach all experts, and 8 no more than 8.
+  EXPECT_EQ(bytes({.routed = 40, .padded = 64}), of_rows + 32 * matrix);
+  EXPECT_EQ(
+      bytes({.routed = 8, .padded = 64}) - bytes({.routed = 8, .padded = 64, .routed_experts = 0}),
+      8 * matrix);
+}
+
 TEST(ChainWork, CountsTheBlocksOfRoutedRowsAndTheSumOfEveryChoice) {
   const CallRows rows{.tokens = 10, .routed = 31, .padded = 48};
   RowChainSpec unpermute{

@@ -21,6 +21,7 @@ _ONLY_READS = {"backward": ("saved",), "backward_data": ("saved",), "backward_we
                "experts_grad": ("saved",)}
 _PER_THREAD_STREAM = 2  # CU_STREAM_PER_THREAD: a different stream in each thread
 _BFLOAT, _UINT = 4, 1
+_ALIGNMENT = 16  # bytes that kernels move at a time
 _REACHABLE = {DL_CPU: (DL_CPU, 3), DL_CUDA: (DL_CUDA, 13)}  # 3: pinned memory, 13: managed memory
 
 
@@ -67,6 +68,20 @@ def _is_contiguous(tensor: records.DLTensor) -> bool:
             return False
         wanted *= size
     return True
+
+
+def _aligned(given: Given) -> Given:
+    """Returns a tensor that a call only reads; a copy if it is in host memory where kernels cannot read it, as x[1:]."""
+    tensor = given.tensor
+    if given.address % _ALIGNMENT == 0 or tensor.device.device_type not in _REACHABLE[DL_CPU] or not _is_contiguous(tensor):
+        return given
+    memory = (ctypes.c_char * (given.size + _ALIGNMENT))()
+    address = ctypes.addressof(memory)
+    address += -address % _ALIGNMENT
+    ctypes.memmove(address, given.address, given.size)
+    copy = records.DLTensor.from_buffer_copy(tensor)
+    copy.data, copy.byte_offset = address, 0
+    return Given(copy, (given, memory), False)
 
 
 class Blocks:
@@ -132,7 +147,8 @@ class CallRecord:
         dtype = given.tensor.dtype
         if info.dtype == "BF16" and (dtype.code, dtype.bits) == (_UINT, 16):
             dtype.code = _BFLOAT  # numpy lacks bf16; these are its bits
-        return given
+        is_small = info.role in ("input", "dispatched") or name in ("b1", "b2")  # beside weights
+        return _aligned(given) if is_small and info.role != _WRITES[function] else given
 
 
 def _read_only(what: str, function: str) -> Error:

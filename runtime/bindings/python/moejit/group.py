@@ -164,8 +164,8 @@ class Group(Owner):
 class SimulatorGroup:
     """Simulated GPUs of one process that reach each other's memory, for tests of groups without GPUs.
 
-    A rank's kernels run when somebody waits for a device or reads its memory: make the calls of all ranks before, and
-    keep tensors and blocks until then.
+    A rank's kernels run when somebody waits for it or reads its memory: make the calls of all ranks before, and keep
+    tensors and blocks until synchronize().
 
     Attributes:
         devices: A Device for each rank.
@@ -209,3 +209,12 @@ class SimulatorGroup:
         """
         id = secrets.token_bytes(ID_BYTES)
         return [Group.open_nccl(layer, device, id) for layer, device in zip(layers, self.devices)]
+
+    def synchronize(self) -> None:
+        """Waits until the kernels of all ranks are done. A device alone waits for its own rank's.
+
+        Raises:
+            Error: "simulator_fault": a kernel broke a rule, or ranks wait for each other for ever.
+        """
+        for device in self.devices:
+            device.synchronize()

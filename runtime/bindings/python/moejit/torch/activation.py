@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from moejit.torch._operation import has_gate
+from moejit.torch.first_order import first_order
 from moejit.torch.layers import as_json
 from moejit.torch.operations import apply, bound, constant, run
 from moejit.torch.permute import Routing
@@ -42,6 +43,7 @@ class _Activation(torch.autograd.Function):
         return run({"operation": "activation", **ctx.fields}, _inputs(gate_up, row_probs, counts, offs))["output"]
 
     @staticmethod
+    @first_order
     def backward(ctx, gradient):
         made = run({"operation": "activation_backward", **ctx.fields, "dprobs": ctx.needs_input_grad[1]},
                    {**_inputs(*ctx.saved_tensors), "gradient": gradient})

@@ -72,7 +72,7 @@ class State:
         self.weights = QuantizedWeights()
         self.status: torch.Tensor | None = None
         # What compiled calls write: below a checkpoint they may not set an attribute.
-        self.compiled_status = torch.zeros(1, dtype=torch.int32, device=device or "cpu")
+        self.compiled_status = _no_status(device or "cpu")
         self.trained_layer: str | None = None  # the text of the last layer with gradients and a scaling state
         self.calls: dict[tuple, ExpertsCall] = {}
 
@@ -85,7 +85,7 @@ class State:
     def place(self, device: torch.device) -> None:
         """Makes compiled calls on the device able to tell their status."""
         if self.compiled_status.device != device:
-            self.compiled_status = torch.zeros(1, dtype=torch.int32, device=device)
+            self.compiled_status = _no_status(device)
 
     def keep_status(self, status: torch.Tensor) -> None:
         """Keeps a call's status word."""
@@ -105,6 +105,12 @@ class State:
         layer = usual_layer(call, gate_up_proj.device, ())
         cast = (weight.detach().to(torch.bfloat16) for weight in (gate_up_proj, down_proj))
         self.weights.keep((gate_up_proj, down_proj), dense(*cast, call.is_transposed), layer, state[:4])
+
+
+def _no_status(device: torch.device | str) -> torch.Tensor:
+    """Returns a status word of 0, which calls in any mode may write."""
+    with torch.inference_mode(False):
+        return torch.zeros(1, dtype=torch.int32, device=device)
 
 
 def usual_layer(call: ExpertsCall, device: torch.device, gradients: tuple[str, ...]) -> str:

@@ -178,8 +178,9 @@ class Experts(torch.nn.Module):
             self.register_parameter("gate_up_proj_bias", None)
             self.register_parameter("down_proj_bias", None)
         self._state_names = FORWARD_STATE + GRADIENT_STATE if planned.has_state else ()
-        for name in self._state_names:
-            self.register_buffer(name, torch.empty(planned.tensors[name].shape, dtype=torch.float32, device=device))
+        with torch.inference_mode(False):  # steps write these outside of inference mode, too
+            for name in self._state_names:
+                self.register_buffer(name, torch.empty(planned.tensors[name].shape, dtype=torch.float32, device=device))
         self._state = State(self.gate_up_proj.device)
         self._call = ExpertsCall(description=self.description, state=self._state, cache_weights=cache_weights,
                                  fuse_wgrad_accumulation=fuse_wgrad_accumulation,

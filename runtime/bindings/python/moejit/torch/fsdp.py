@@ -220,9 +220,10 @@ def _quantized_shard(module: torch.nn.Module, asking: ShardedWeight) -> tuple[to
     _check_wrapped(module, ())
     parameters = {weight: module._parameters[name] for weight, name in _parameters(module).items()}
     shards = {weight: parameter._local_tensor.plain for weight, parameter in parameters.items()}
-    # Only the outermost tensor, which is the parameter, counts versions.
+    # Only the outermost tensor, which is the parameter, counts versions; tensors of inference mode have none.
     made_of = ([shard.data_ptr() for shard in shards.values()],
-               [parameter._version for parameter in parameters.values()], asking.device)
+               [0 if parameter.is_inference() else parameter._version for parameter in parameters.values()],
+               asking.device)
     kept = module.__dict__.pop(_STASH, None)
     if kept is not None and kept[0] == made_of and kept[1] == asking.weight:
         return kept[2]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from moejit.torch import ops
+from moejit.torch.first_order import first_order
 from moejit.torch.layers import backward_reads_quantized, backward_reads_x, read_by_backward
 
 
@@ -23,6 +24,7 @@ class ExpertsFunction(torch.autograd.Function):
         return y, status
 
     @staticmethod
+    @first_order
     def backward(ctx, dy, _):
         kept = ctx.saved_tensors
         none = kept[0].new_empty(0, dtype=torch.bfloat16)
@@ -47,6 +49,7 @@ class MainGradFunction(torch.autograd.Function):
         return y, status
 
     @staticmethod
+    @first_order
     def backward(ctx, dy, _):
         kept = ctx.saved_tensors
         dx, dprobs = ops.backward_add(rows_of(dy), *kept, ctx.overwrite, ctx.layer)

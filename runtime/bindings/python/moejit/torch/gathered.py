@@ -7,6 +7,7 @@ import math
 import torch
 
 from moejit.torch import ops
+from moejit.torch.first_order import first_order
 from moejit.torch.function import gradients, keep, rows_of, x_of_backward
 from moejit.torch.layers import backward_reads_quantized, plan_of
 
@@ -188,6 +189,7 @@ class GatheredFunction(torch.autograd.Function):
         return y, status
 
     @staticmethod
+    @first_order
     def backward(ctx, dy, _):
         saved, x, topk_probs, w1, w2, b1, b2 = ctx.saved_tensors
         made = operands(w1, w2, ctx.is_transposed, ctx.layer, "backward")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from moejit.torch import group_ops
+from moejit.torch.first_order import first_order
 from moejit.torch.function import as_dummy, gradients, pack, rows_of, unpack
 from moejit.torch.layers import read_by_backward
 
@@ -20,6 +21,7 @@ class GroupFunction(torch.autograd.Function):
         return y
 
     @staticmethod
+    @first_order
     def backward(ctx, dy):
         kept, (order,) = _kept(ctx, 1)
         dx, dprobs, *of_weights = group_ops.group_backward(rows_of(dy), *kept, order, ctx.layer)
@@ -39,6 +41,7 @@ class GroupMainGradFunction(torch.autograd.Function):
         return y
 
     @staticmethod
+    @first_order
     def backward(ctx, dy):
         kept, (w1, w2, b1, b2, order, *main) = _kept(ctx, 9)
         dx, dprobs = group_ops.group_backward_add(rows_of(dy), *kept, order, *main, ctx.overwrite, ctx.layer)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from moejit.torch import group_ops, ops
+from moejit.torch.first_order import first_order
 from moejit.torch.function import pack, rows_of, unpack
 from moejit.torch.repeat import Inference, Training
 
@@ -70,6 +71,7 @@ class _GroupTrainingFunction(torch.autograd.Function):
         return y
 
     @staticmethod
+    @first_order
     def backward(ctx, dy):
         record = ctx.record
         order, *kept = ctx.saved_tensors

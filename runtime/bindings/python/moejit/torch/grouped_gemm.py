@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from moejit.torch.first_order import first_order
 from moejit.torch.operations import apply, bound, constant, run
 from moejit.torch.permute import Routing
 
@@ -56,6 +57,7 @@ class _GroupedGemm(torch.autograd.Function):
         return _gemm(a, b, counts, offs, b.shape[1], "none")
 
     @staticmethod
+    @first_order
     def backward(ctx, dd):
         a, b, counts, offs = ctx.saved_tensors
         da = db = None
@@ -85,6 +87,7 @@ class _QuantizedGroupedGemm(torch.autograd.Function):
                      b_scale_inv=weights["output_scale_inv"])
 
     @staticmethod
+    @first_order
     def backward(ctx, dd):
         rows, row_scales, colwise, colwise_scales, counts, offs, colwise_offs = ctx.saved_tensors
         codes, scales = _quantize(dd)

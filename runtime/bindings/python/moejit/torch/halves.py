@@ -9,6 +9,7 @@ from typing import Callable, Sequence
 import torch
 
 from moejit.torch import ops, scales
+from moejit.torch.first_order import first_order
 from moejit.torch.function import as_dummy, as_gradient, gradients, keep, of_backward, rows_of, x_of_backward
 from moejit.torch.main_grads import take_main_grads
 
@@ -77,6 +78,7 @@ class _WeightsHalfFunction(torch.autograd.Function):
         return weights[0].new_empty(())
 
     @staticmethod
+    @first_order
     def backward(ctx, _):
         return None, *ctx.half.compute(ctx.needs_input_grad[1:])
 
@@ -125,6 +127,7 @@ class _DataHalfFunction(torch.autograd.Function):
         return y, status
 
     @staticmethod
+    @first_order
     def backward(ctx, dy, _):
         *kept, w1, w2, b1, b2 = ctx.saved_tensors
         weights = [made if leaf is None else leaf for made, leaf in zip((w1, w2, b1, b2), ctx.leaves)]

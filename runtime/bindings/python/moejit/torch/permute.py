@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from moejit.torch.first_order import first_order
 from moejit.torch.operations import apply, bound, constant, run
 
 ID_DTYPES = {torch.int32: "i32", torch.int64: "i64"}
@@ -98,6 +99,7 @@ class _PermutePad(torch.autograd.Function):
         return made["output"], made["output_probs"]
 
     @staticmethod
+    @first_order
     def backward(ctx, drows, drow_probs):
         topk_probs, routing = _kept(ctx)
         dx = dprobs = None
@@ -133,6 +135,7 @@ class _Unpermute(torch.autograd.Function):
         return _sum_of_rows(rows, routing)
 
     @staticmethod
+    @first_order
     def backward(ctx, dy):
         (routing,) = _kept(ctx)
         drows = run({"operation": "permute_pad_grad", **routing.fields(), "columns": constant(dy.shape[-1]),

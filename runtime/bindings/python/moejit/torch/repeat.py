@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from moejit.torch import ops
+from moejit.torch.first_order import first_order
 from moejit.torch.function import gradients, pack, rows_of, unpack
 from moejit.torch.layers import plan_of, read_by_backward
 
@@ -187,6 +188,7 @@ class _TrainingFunction(torch.autograd.Function):
         return y
 
     @staticmethod
+    @first_order
     def backward(ctx, dy):
         record = ctx.record
         made = ops.backward(rows_of(dy), *unpack(record.is_read, record.none, ctx.saved_tensors), record.layer)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 
 from moejit.torch import group_ops, ops
+from moejit.torch.first_order import first_order
 from moejit.torch.function import as_dummy, gradients, pack, rows_of, unpack
 from moejit.torch.layers import read_by_backward
 from moejit.torch.weights import quantize
@@ -82,6 +83,7 @@ class StateFunction(torch.autograd.Function):
         return y, status
 
     @staticmethod
+    @first_order
     def backward(ctx, dy, _):
         kept, others = _kept(ctx)
         dy, state, layer = rows_of(dy), others[4:8], ctx.layer
@@ -103,6 +105,7 @@ class GroupStateFunction(torch.autograd.Function):
         return y
 
     @staticmethod
+    @first_order
     def backward(ctx, dy):
         kept, others = _kept(ctx)
         dy, order, state, layer = rows_of(dy), others[8], others[4:8], ctx.layer

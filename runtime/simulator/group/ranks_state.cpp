@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/simulator/group/group_state.h"
+#include "runtime/simulator/group/ranks_state.h"
 
 #include <cstring>
 
 namespace moejit::runtime {
 
-void GroupState::land(const PeerStore& store) {
+void RanksState::land(const PeerStore& store) {
   std::memcpy(reinterpret_cast<void*>(store.address), store.value, store.bytes);
   memory->mark_landed(store.address, store.bytes);
   flags.forget(store.address, store.bytes);

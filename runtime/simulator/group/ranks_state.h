@@ -14,7 +14,7 @@
 namespace moejit::runtime {
 
 // What all ranks of a group share while they run. One host thread at a time uses it.
-struct GroupState {
+struct RanksState {
   std::unique_ptr<SymmetricMemory> memory;
   Flags flags;
   VirtualTime time;
@@ -52,7 +52,7 @@ struct WaitSummary {
 
 // The part of a CTA that concerns other ranks.
 struct RankCta {
-  RankCta(GroupState& group_, int32_t rank_, CtaKnowledge knowledge_, int32_t threads,
+  RankCta(RanksState& group_, int32_t rank_, CtaKnowledge knowledge_, int32_t threads,
           uint32_t pause_odds_)
       : group(group_),
         rank(rank_),
@@ -62,7 +62,7 @@ struct RankCta {
         polls(static_cast<std::size_t>(threads)),
         fenced(static_cast<std::size_t>(threads)) {}
 
-  GroupState& group;
+  RanksState& group;
   int32_t rank;
   CtaKnowledge knowledge;
   uint32_t pause_odds;    // the CTA is set aside at one in so many accesses; 0: seldom
