@@ -78,11 +78,12 @@ class CacheFolder {
   // `marks_use` the file's time becomes now if it is more than an hour off; a failure to set it is
   // no error.
   int read(const std::string& name, std::vector<std::byte>& bytes, bool marks_use = false) const;
-  // Says what is wrong with a file or its folder: of the wrong kind, not ours, or others may write to
-  // it.
+  // Says what is wrong with a file or its folder: of the wrong kind, not ours, or others may write
+  // to it.
   Refusal why_refused(const std::string& name) const;
   // Writes, syncs and renames a temporary file. Other processes may do so at the same time. Moves
-  // to quarantine/ what is of the wrong kind and in the way; EPERM if others may write to the folder.
+  // to quarantine/ what is of the wrong kind and in the way; EPERM if others may write to the
+  // folder.
   int publish(const std::string& name, std::span<const std::byte> bytes) const;
   // Appends to a file in one write, makes the file if need be, and does not sync. EFBIG if the file
   // already has `max_bytes`; EPERM as for read().

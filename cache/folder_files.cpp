@@ -3,8 +3,8 @@
 // slow or lies: the caller gets the errno and goes on without the file.
 #include "cache/cache_folder.h"
 #include "cache/entry.h"
-#include "cache/temporary_files.h"
 #include "cache/trust.h"
+#include "compiler/support/temporary_files.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -206,8 +206,7 @@ int CacheFolder::quarantine(const std::string& name, const std::string& new_name
   };
   int error = move();
   if (error == ENOTDIR) ::unlinkat(version_.get(), "quarantine", 0);
-  if ((error == ENOENT || error == ENOTDIR) &&
-      ::mkdirat(version_.get(), "quarantine", 0700) == 0)
+  if ((error == ENOENT || error == ENOTDIR) && ::mkdirat(version_.get(), "quarantine", 0700) == 0)
     error = move();
   if (error != 0) return error;
   trim_quarantine();

@@ -14,7 +14,7 @@ struct Distrust {
   std::string hint;
 };
 Distrust distrust_of(const struct stat& status, const std::string& path);
-// The same of a file or folder of the cache at `root`; the hint mends the whole cache.
+// Says the same of a file or folder of the cache at `root`; the hint mends the whole cache.
 Distrust distrust_of_cached(const struct stat& status, const std::string& root);
 
 // Says why somebody else could put another file at this path: a folder on the way to it, through

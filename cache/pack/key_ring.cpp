@@ -90,15 +90,16 @@ Result<std::optional<std::uint64_t>> least_serial_of(const std::string& path,
     if (lower.find("serial") == std::string::npos) continue;
     const auto serial = serial_of(line);
     if (!serial)
-      return invalid(path, fmt::format("got the line \"{}\", wanted least-serial: and a number", line),
+      return invalid(path,
+                     fmt::format("got the line \"{}\", wanted least-serial: and a number", line),
                      "leave the word serial out of all other lines");
     least = std::max(least.value_or(0), *serial);
   }
   return least;
 }
 
-// Returns a file's text, if owner and mode are right, its own and of all folders on the way to it: a
-// key ring is the root of trust, and any ring of ours in its place would be the wrong one.
+// Returns a file's text, if owner and mode are right, its own and of all folders on the way to it:
+// a key ring is the root of trust, and any ring of ours in its place would be the wrong one.
 Result<std::string> read_trusted(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};

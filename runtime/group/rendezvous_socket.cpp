@@ -50,8 +50,8 @@ Result<void> check_owner(const std::string& path) {
   return {};
 }
 
-// Checks who listens at the other end of a new connection, which may be another process than the one
-// whose file check_owner() saw. Nothing is sent before.
+// Checks who listens at the other end of a new connection, which may be another process than the
+// one whose file check_owner() saw. Nothing is sent before.
 Result<PacketSocket> check_peer(PacketSocket link, const std::string& path) {
   if (link.peer_user() == static_cast<int64_t>(::geteuid())) return link;
   return refuse_rendezvous(

@@ -65,8 +65,8 @@ TEST_F(CacheFolderTest, ServesNothingThatOthersMayWriteTo) {
     EXPECT_FALSE(cache->get(key)) << path;
     EXPECT_FALSE(cache->get(key));
     ASSERT_EQ(warnings_.size(), 1u);
-    EXPECT_NE(warnings_[0].find(fmt::format(
-                  "{}: its mode is {:04o}: other users may write to it", path.string(), mode)),
+    EXPECT_NE(warnings_[0].find(fmt::format("{}: its mode is {:04o}: other users may write to it",
+                                            path.string(), mode)),
               std::string::npos)
         << warnings_[0];
     EXPECT_NE(warnings_[0].find("chmod -R go-w " + root()), std::string::npos) << warnings_[0];
@@ -83,7 +83,8 @@ TEST_F(CacheFolderTest, WritesWhereNobodyElseWrites) {
   ASSERT_EQ(::chmod(path_of(key).c_str(), 0666), 0);
   EXPECT_TRUE(open()->put(key, "{}", payload(10)));
   EXPECT_TRUE(open()->get(key));
-  for (const std::filesystem::path& folder : {path_of(key).parent_path(), folder_ / "cache/v2/tmp"}) {
+  for (const std::filesystem::path& folder :
+       {path_of(key).parent_path(), folder_ / "cache/v2/tmp"}) {
     ASSERT_EQ(::chmod(folder.c_str(), 0777), 0);
     const auto cache = open();
     EXPECT_FALSE(cache->put(key, "{}", payload(20)));
@@ -142,9 +143,8 @@ TEST_F(CacheFolderTest, RecoversFromWhatIsOfTheWrongKind) {
   };
   using Make = std::function<void(const std::filesystem::path&)>;
   for (const Make& make : {Make(make_folder), Make(make_file), Make(make_pipe), Make(make_link)}) {
-    for (const std::filesystem::path& path :
-         {path_of(key), path_of(key).parent_path(), v2 / "tmp", v2 / "quarantine", v2 / "stats",
-          v2 / "compilers"}) {
+    for (const std::filesystem::path& path : {path_of(key), path_of(key).parent_path(), v2 / "tmp",
+                                              v2 / "quarantine", v2 / "stats", v2 / "compilers"}) {
       ASSERT_TRUE(open()->put(key, "{}", payload(10)));
       std::filesystem::remove_all(path);
       make(path);
