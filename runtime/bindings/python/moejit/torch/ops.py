@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable
 
 import torch
 
-from moejit.frameworks import torch_library_path
+from moejit.frameworks import is_switched_on, torch_library_path
 from moejit.info import TensorInfo
 from moejit.library import load
 from moejit.torch import _plan
