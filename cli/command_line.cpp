@@ -7,7 +7,9 @@
 #include "compiler/support/file.h"
 
 #include <csignal>
+#include <cstdlib>
 #include <exception>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,6 +48,25 @@ void ignore_signals_of_writing() {
   sigaction(SIGXFSZ, &action, nullptr);
 }
 
+[[noreturn]] void end_without_memory() {
+  constexpr std::string_view kText = "moejit: the host has no memory left\n";
+  write_all(STDERR_FILENO, std::as_bytes(std::span(kText)));
+  ::_exit(exit_code_of(ErrorCode::kOutOfMemory));
+}
+
+// Ends the process where a library promised to throw nothing and needed memory all the same, as the
+// one that reads the command line does.
+void end_at_terminate() {
+  try {
+    if (const std::exception_ptr exception = std::current_exception())
+      std::rethrow_exception(exception);
+  } catch (const std::bad_alloc&) {
+    end_without_memory();
+  } catch (...) {
+  }
+  std::abort();
+}
+
 int run(int argc, const char* const* argv) {
   Terminal terminal;
   bool is_verbose = false;
@@ -62,12 +83,11 @@ int run(int argc, const char* const* argv) {
 
 int run_command_line(int argc, const char* const* argv) {
   ignore_signals_of_writing();
+  std::set_terminate(end_at_terminate);
   try {
     return run(argc, argv);
   } catch (const std::exception&) {  // without memory even for the report
-    constexpr std::string_view kText = "moejit: the host has no memory left\n";
-    write_all(STDERR_FILENO, std::as_bytes(std::span(kText)));
-    return exit_code_of(ErrorCode::kOutOfMemory);
+    end_without_memory();
   }
 }
 

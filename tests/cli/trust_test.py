@@ -118,6 +118,20 @@ class SwitchTest(refusal.Refusal):
                             ["cache", "why", TINY, "--target", "sim"]):
                 self.refuse(command, USAGE, f'MOEJIT_FROZEN is "{value}", wanted 1 or 0', MOEJIT_FROZEN=value)
         self.succeed("cache", "why", TINY, "--target", "sim", MOEJIT_FROZEN="off")
+        self.assertIn('MOEJIT_FROZEN is "2", wanted 1 or 0', self.succeed("env", MOEJIT_FROZEN="2").stdout)
+
+
+class PipeTest(refusal.Refusal):
+    """A pipe in place of a file is never waited for."""
+
+    keeps_kernels = True
+
+    def test_libraries_packs_and_keys(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for variable in ("MOEJIT_NVRTC", "MOEJIT_CUDA_DRIVER", "MOEJIT_PACKS", "MOEJIT_PACK_KEYS", "MOEJIT_CXX",
+                         "MOEJIT_RUN_DIR"):
+            self.assertIn(str(pipe), self.succeed("env", **{variable: str(pipe)}).stdout, variable)
 
 
 class NamesTest(refusal.Refusal):
