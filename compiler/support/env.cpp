@@ -92,7 +92,7 @@ Result<bool> is_switched_on(Variable variable) {
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
   if (std::ranges::count(kOn, lower) > 0) return true;
   if (std::ranges::count(kOff, lower) > 0) return false;
-  return fail(Stage::kCommand, ErrorCode::kInvalidValue,
+  return fail(Stage::kCompile, ErrorCode::kInvalidValue,
               fmt::format("{} is {}, wanted 1 or 0", name_of(variable), quote_for_message(*value)),
               "true, yes and on mean 1; false, no, off and an empty value mean 0");
 }
