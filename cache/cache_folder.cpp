@@ -36,8 +36,9 @@ bool is_fault(int error) {
   return std::ranges::count(kFaults, error) > 0;
 }
 
-Result<void> check_trust(const std::string& path, const struct stat& status) {
-  if (Distrust distrust = distrust_of(status, path); !distrust.reason.empty())
+Result<void> check_trust(const std::string& root, const std::string& path,
+                         const struct stat& status) {
+  if (Distrust distrust = distrust_of_cached(status, root); !distrust.reason.empty())
     return unusable(path, distrust.reason, std::move(distrust.hint));
   return {};
 }
@@ -130,7 +131,7 @@ Result<void> CacheFolder::make_and_open(bool writes_to_network, Missing missing)
   }
   struct stat status {};
   if (!root || ::fstat(root.get(), &status) != 0) return failed(errno, "");
-  MOEJIT_TRY(check_trust(root_, status));
+  MOEJIT_TRY(check_trust(root_, root_, status));
 
   constexpr int kOpenVersion = kOpenFolder | O_NOFOLLOW;
   version_ = FileDescriptor(::openat(root.get(), kVersion, kOpenVersion));
@@ -151,9 +152,11 @@ Result<void> CacheFolder::make_and_open(bool writes_to_network, Missing missing)
     if (version_)
       for (const char* name : {"tmp", "quarantine"}) ::mkdirat(version_.get(), name, 0700);
   }
+  if (!version_ && (errno == ENOTDIR || errno == ELOOP))
+    return unusable(root_ + "/" + kVersion, errno_text(errno), "move away what is there");
   if (!version_) return failed(errno, "");
   if (::fstat(version_.get(), &status) != 0) return failed(errno, "");
-  MOEJIT_TRY(check_trust(root_ + "/" + kVersion, status));
+  MOEJIT_TRY(check_trust(root_, root_ + "/" + kVersion, status));
   is_writable_ = may_write && ::faccessat(version_.get(), ".", W_OK, AT_EACCESS) == 0;
   return {};
 }

@@ -23,6 +23,14 @@ struct FileInfo {
   std::int64_t changed_ns = 0;   // of the status: when it was moved to its place
   ino_t inode = 0;
   bool is_regular = false;
+  bool is_folder = false;
+};
+
+// Why a file of the cache is not believed, though it can be reached.
+struct Refusal {
+  std::string name;  // of the file or of its folder, relative to <root>/v2; empty: nothing is wrong
+  std::string reason, hint;
+  bool is_obstacle = false;  // what has the name is of the wrong kind, such as a folder or a pipe
 };
 
 // The folder that holds a cache. It is opened once and everything below it is reached relative to
@@ -37,8 +45,8 @@ struct FileInfo {
 // v2 is the version of the format. <root>/v1 belongs to earlier versions of moejit, so that a
 // rollback finds it unchanged: only remove_older() looks at it.
 //
-// A cached kernel is code with the rights of its user. So the folder has to belong to the user
-// (or to root) and nobody else may be able to write to it.
+// A cached kernel is code with the rights of its user. So <root>, v2, each folder below it and each
+// file has to belong to the user (or to root), and nobody else may be able to write to it.
 //
 // There are three kinds of trouble, from the user's to the machine's:
 //   - the folder can never work (not ours, no folder, forbidden): open() fails;
@@ -66,19 +74,26 @@ class CacheFolder {
 
   // The remaining functions return 0 or errno; names are relative to <root>/v2.
 
-  // Reads a file. ENOENT if there is none; EPERM if it is no plain file or not ours. With
+  // Reads a file. ENOENT if there is none; EPERM if why_refused() has something to say of it. With
   // `marks_use` the file's time becomes now if it is more than an hour off; a failure to set it is
   // no error.
   int read(const std::string& name, std::vector<std::byte>& bytes, bool marks_use = false) const;
-  // Writes, syncs and renames a temporary file. Other processes may do so at the same time.
+  // Says what is wrong with a file or its folder: of the wrong kind, not ours, or others may write
+  // to it.
+  Refusal why_refused(const std::string& name) const;
+  // Writes, syncs and renames a temporary file. Other processes may do so at the same time. Moves
+  // to quarantine/ what is of the wrong kind and in the way; EPERM if others may write to the
+  // folder.
   int publish(const std::string& name, std::span<const std::byte> bytes) const;
   // Appends to a file in one write, makes the file if need be, and does not sync. EFBIG if the file
-  // already has `max_bytes`.
+  // already has `max_bytes`; EPERM as for read().
   int append(const std::string& name, std::span<const std::byte> bytes,
              std::int64_t max_bytes) const;
-  // Moves a file to quarantine/ as `new_name`, and drops the oldest ones there.
+  // Moves a file, or whatever has its name, to quarantine/ as `new_name`, and drops the oldest ones
+  // there.
   int quarantine(const std::string& name, const std::string& new_name) const;
-  // Removes a file, unless it was used or replaced after the listing that `file` is from (EBUSY).
+  // Removes a file, or a folder in its place, unless it was used or replaced after the listing that
+  // `file` is from (EBUSY).
   int remove(const FileInfo& file) const;
   // Removes what earlier versions of moejit left in the folder.
   void remove_older() const;
@@ -95,6 +110,8 @@ class CacheFolder {
   enum class Missing { kMake, kLeave };
   static Result<CacheFolder> open(const std::string& path, bool writes_to_network, Missing missing);
   Result<void> make_and_open(bool writes_to_network, Missing missing);
+  int open_folder(const std::string& folder, FileDescriptor& opened) const;
+  bool clears_the_way(const std::string& name) const;
   int write_temporary(const std::string& name, std::span<const std::byte> bytes) const;
   int move_into_place(const std::string& temporary, const std::string& name,
                       std::int64_t bytes) const;

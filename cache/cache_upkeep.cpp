@@ -30,7 +30,12 @@ void KernelCache::flush_counts() {
     change.values[i] = now - flushed_[i].exchange(now, std::memory_order_relaxed);
   }
   if (change == CountTable{}) return;
-  if (folder_.append("stats", encode_stats_record(change, false), kLargestStats) != EFBIG) return;
+  const std::vector<std::byte> record = encode_stats_record(change, false);
+  int error = folder_.append("stats", record, kLargestStats);
+  // What is no file of ours must not take our counts, nor keep its name.
+  if (error == EPERM && folder_.quarantine("stats", "stats") == 0)
+    error = folder_.append("stats", record, kLargestStats);
+  if (error != EFBIG) return;
   SummedStats stats = read_stats(folder_);
   stats.total += change;
   folder_.publish("stats", encode_stats_record(stats.total, stats.is_size_known));
@@ -81,8 +86,14 @@ std::int64_t KernelCache::clear() {
   for (const FileInfo& file : entry_files(folder_)) removed += folder_.remove(file) == 0 ? 1 : 0;
   for (const char* folder : {"tmp", "quarantine", "compilers"})
     for (const FileInfo& file : folder_.files_in(folder)) folder_.remove(file);
+  // Whatever else has the name of a folder is in its way.
+  const auto is_in_the_way = [](const FileInfo& file) {
+    const bool is_name_of_folder = file.name.size() == 2 || file.name == "tmp" ||
+                                   file.name == "quarantine" || file.name == "compilers";
+    return is_name_of_folder && !file.is_folder;
+  };
   for (const FileInfo& file : folder_.files_in("."))
-    if (file.name == "stats") folder_.remove(file);
+    if (file.name == "stats" || is_in_the_way(file)) folder_.remove(file);
   folder_.remove_older();
   return removed;
 }

@@ -81,6 +81,8 @@ std::optional<Entry> KernelCache::get(const Digest& key) {
     discard(key, entry.error().message);
   } else if (error == EFBIG) {
     discard(key, "it is larger than any entry");
+  } else if (error == EPERM) {
+    refuse(name_of(key));
   } else if (error != ENOENT) {
     add(Count::kFailedReads);
     warn_once(fmt::format("read {}", error),
@@ -92,12 +94,41 @@ std::optional<Entry> KernelCache::get(const Digest& key) {
 }
 
 void KernelCache::discard(const Digest& key, std::string_view reason) {
+  set_aside(name_of(key), key.hex(), reason);
+}
+
+void KernelCache::set_aside(const std::string& name, const std::string& new_name,
+                            std::string_view reason) {
   add(Count::kCorrupt);
-  const int error = is_writable() ? folder_.quarantine(name_of(key), key.hex()) : EROFS;
-  warn_once("entry " + key.hex(),
-            fmt::format("cache entry {} is not used: {}; {}", folder_.path_of(name_of(key)), reason,
+  const int error = is_writable() ? folder_.quarantine(name, new_name) : EROFS;
+  warn_once("entry " + new_name,
+            fmt::format("cache entry {} is not used: {}; {}", folder_.path_of(name), reason,
                         error == 0 ? "it was moved to quarantine/ and will be made again"
                                    : "its kernel will be made again"));
+}
+
+// Reports a file that could be read and is not believed. What is of the wrong kind is moved aside.
+void KernelCache::refuse(const std::string& name) {
+  const Refusal why = folder_.why_refused(name);
+  if (why.is_obstacle) {
+    std::string new_name = why.name;
+    std::erase(new_name, '/');
+    return set_aside(why.name, new_name, why.reason);
+  }
+  add(Count::kFailedReads);
+  warn_once("distrust",
+            fmt::format("cache folder {}: reading fails ({}); what cannot be read is compiled",
+                        folder(), reason_of(EPERM, name)));
+}
+
+// Returns the error's text; of EPERM what is wrong with the file, and what to do.
+std::string KernelCache::reason_of(int error, const std::string& name) const {
+  if (error != EPERM || name.empty()) return errno_text(error);
+  Refusal why = folder_.why_refused(name);
+  if (why.name.empty()) why = folder_.why_refused("tmp/new");
+  if (why.name.empty()) return errno_text(error);
+  return fmt::format("{}: {}; {}", folder_.path_of(why.name), why.reason,
+                     why.hint.empty() ? "move it away" : why.hint);
 }
 
 bool KernelCache::put(const Digest& key, std::string_view metadata,
@@ -122,7 +153,7 @@ bool KernelCache::put(const Digest& key, std::string_view metadata,
   }
   const std::vector<std::byte> file = encode_entry(key, metadata, payload);
   if (const int error = folder_.publish(name_of(key), file); error != 0) {
-    report_failed_write(error);
+    report_failed_write(error, name_of(key));
     return false;
   }
   add(Count::kPublished);
@@ -145,12 +176,16 @@ void KernelCache::warn_read_only() {
                           folder(), folder_.network()));
 }
 
-void KernelCache::report_failed_write(int error) {
+void KernelCache::report_failed_write(int error, const std::string& name) {
   add(Count::kFailedWrites);
-  write_error_ = error;
+  const std::string text = reason_of(error, name);
+  {
+    const std::lock_guard lock(warned_mutex_);
+    write_error_ = text;
+  }
   if (is_lasting(error)) is_writable_ = false;
   warn_once(fmt::format("write {}", error),
-            fmt::format("cache folder {}: writing fails ({}); {}", folder(), errno_text(error),
+            fmt::format("cache folder {}: writing fails ({}); {}", folder(), text,
                         is_lasting(error) ? "new kernels stay in memory"
                                           : "some new kernels stay in memory"));
 }
@@ -160,7 +195,8 @@ std::string KernelCache::write_problem() const {
   if (!folder_.network().empty())
     return fmt::format("it is on a network file system ({}) and only read", folder_.network());
   if (!folder_.is_writable()) return "it is read-only";
-  return write_error_ == 0 ? "" : errno_text(write_error_);
+  const std::lock_guard lock(warned_mutex_);
+  return write_error_;
 }
 
 std::vector<Digest> KernelCache::keys() const {
@@ -186,7 +222,7 @@ std::optional<EntryInfo> KernelCache::inspect(const Digest& key) const {
   const int error = folder_.read(name_of(key), file);
   if (error == ENOENT) return std::nullopt;
   if (error != 0) {
-    info.problem = "it cannot be read: " + errno_text(error);
+    info.problem = "it cannot be read: " + reason_of(error, name_of(key));
     return info;
   }
   info.file_bytes = std::ssize(file);

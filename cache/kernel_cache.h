@@ -141,19 +141,22 @@ class KernelCache {
   void keep_within_limits();
   Collected trim(const CacheLimits& goal);
   void warn_once(const std::string& cause, const std::string& message);
-  void report_failed_write(int error);
+  void report_failed_write(int error, const std::string& name = {});
+  void set_aside(const std::string& name, const std::string& new_name, std::string_view reason);
+  void refuse(const std::string& name);
+  std::string reason_of(int error, const std::string& name) const;
 
   CacheFolder folder_;
   WarningSink warn_;
   std::atomic<bool> is_writable_;
-  std::atomic<int> write_error_{0};  // of the last put() that failed
   const CacheSettings settings_;
   std::array<std::atomic<std::int64_t>, kCounts> counts_{};   // of this process
   std::array<std::atomic<std::int64_t>, kCounts> flushed_{};  // those already in the stats
   std::atomic<bool> has_swept_{false};
   std::atomic<std::int64_t> next_eviction_ns_{0};
   std::mutex eviction_mutex_;  // only tried: a child of fork() may inherit it locked
-  ForkMutex warned_mutex_;
+  mutable ForkMutex warned_mutex_;
+  std::string write_error_;  // of the last put() that failed; guarded as warned_ is
   std::set<std::string> warned_;
 };
 

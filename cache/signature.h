@@ -47,7 +47,11 @@ struct Signature {
 
 // Signs a pack. Equal arguments give equal signatures.
 Signature sign(const Digest& pack, const SignatureTerms& terms, const PrivateKey& key);
+// Returns whether the key's owner signed. One signature is valid in one form alone, and none is
+// under a key of small order.
 bool is_valid(const Signature& signature, const Digest& pack, const PublicKey& key);
+// Returns whether the key is one of the few under which anybody can sign.
+bool is_of_small_order(const PublicKey& key);
 
 struct TrustedKey {
   PublicKey key;

@@ -14,6 +14,13 @@ struct Distrust {
   std::string hint;
 };
 Distrust distrust_of(const struct stat& status, const std::string& path);
+// Says the same of a file or folder of the cache at `root`; the hint mends the whole cache.
+Distrust distrust_of_cached(const struct stat& status, const std::string& root);
+
+// Says why somebody else could put another file at this path: a folder on the way to it, through
+// all links, belongs to somebody else, or others may write to it and it has no sticky bit. Says
+// nothing of the file, nor of what is not there.
+Distrust distrust_of_way_to(const std::string& path);
 
 // Returns whether files of this owner count as ours. Root can do anything anyway, so its files do.
 bool is_trusted_owner(uid_t owner);

@@ -3,60 +3,92 @@
 
 #include "cli/arguments.h"
 #include "cli/terminal/terminal.h"
+#include "compiler/support/exhausted.h"
+#include "compiler/support/file.h"
 
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <new>
-#include <stdexcept>
+#include <span>
 #include <string>
+#include <string_view>
+#include <unistd.h>
 
 namespace moejit::cli {
 namespace {
 
 Error error_of_exception(const std::exception& exception) {
+  if (auto error = exhausted(Stage::kCommand, exception)) {
+    if (error->hint.empty())
+      error->hint = "lower max_tokens, --tokens or the number of local experts";
+    return *std::move(error);
+  }
   return {Stage::kCommand, ErrorCode::kInternal,
           std::string("a bug in moejit: ") + exception.what(),
           "report this message with the command line", ""};
 }
 
-Result<void> run_guarded(const Action& action, Terminal& terminal) {
+Result<void> run_guarded(int argc, const char* const* argv, Terminal& terminal, bool& is_verbose) {
   try {
-    return action(terminal);
-  } catch (const std::bad_alloc&) {
-    return fail(Stage::kCommand, ErrorCode::kOutOfMemory, "out of host memory",
-                "lower max_tokens, --tokens or the number of local experts");
-  } catch (const std::length_error&) {
-    return fail(Stage::kCommand, ErrorCode::kOutOfMemory, "out of host memory",
-                "lower max_tokens, --tokens or the number of local experts");
+    MOEJIT_TRY_ASSIGN(const ParsedArguments parsed, parse_arguments(argc, argv));
+    is_verbose = parsed.is_verbose;
+    return parsed.action(terminal);
   } catch (const std::exception& exception) {
     return tl::make_unexpected(error_of_exception(exception));
   }
 }
 
-// Ignores SIGPIPE: if a reader such as `head` closes its end, write() fails with EPIPE instead.
-void ignore_broken_pipes() {
+// Makes write() fail instead of the process: if a reader such as `head` closes its end (EPIPE), or
+// if a file becomes larger than the user's limit (EFBIG).
+void ignore_signals_of_writing() {
   struct sigaction action {};
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, nullptr);
+  sigaction(SIGXFSZ, &action, nullptr);
+}
+
+[[noreturn]] void end_without_memory() {
+  constexpr std::string_view kText = "moejit: the host has no memory left\n";
+  write_all(STDERR_FILENO, std::as_bytes(std::span(kText)));
+  ::_exit(exit_code_of(ErrorCode::kOutOfMemory));
+}
+
+// Ends the process where a library promised to throw nothing and needed memory all the same, as the
+// one that reads the command line does.
+void end_at_terminate() {
+  try {
+    if (const std::exception_ptr exception = std::current_exception())
+      std::rethrow_exception(exception);
+  } catch (const std::bad_alloc&) {
+    end_without_memory();
+  } catch (...) {
+  }
+  std::abort();
+}
+
+int run(int argc, const char* const* argv) {
+  Terminal terminal;
+  bool is_verbose = false;
+  Result<void> result = run_guarded(argc, argv, terminal, is_verbose);
+  // Prints results in both cases: a failed check has a table to show.
+  const Result<void> flushed = terminal.flush();
+  if (result && !flushed) result = flushed;
+  if (result) return 0;
+  terminal.report(result.error(), is_verbose);
+  return exit_code_of(result.error().code);
 }
 
 }  // namespace
 
 int run_command_line(int argc, const char* const* argv) {
-  ignore_broken_pipes();
-  Terminal terminal;
-  Result<ParsedArguments> parsed = parse_arguments(argc, argv);
-  if (!parsed) {
-    terminal.report(parsed.error(), false);
-    return exit_code_of(parsed.error().code);
+  ignore_signals_of_writing();
+  std::set_terminate(end_at_terminate);
+  try {
+    return run(argc, argv);
+  } catch (const std::exception&) {  // without memory even for the report
+    end_without_memory();
   }
-  Result<void> result = run_guarded(parsed->action, terminal);
-  // Prints results in both cases: a failed check has a table to show.
-  const Result<void> flushed = terminal.flush();
-  if (result && !flushed) result = flushed;
-  if (result) return 0;
-  terminal.report(result.error(), parsed->is_verbose);
-  return exit_code_of(result.error().code);
 }
 
 }  // namespace moejit::cli

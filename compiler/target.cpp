@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/target.h"
 
+#include "compiler/support/json_document.h"
+
 #include <fmt/core.h>
 
 namespace moejit::compiler {
@@ -9,7 +11,7 @@ Result<Target> parse_target(std::string_view name) {
   if (name == "cuda" || name == "cuda:sm_90a") return Target{};
   if (name == "sim") return Target{.kind = TargetKind::kSim, .arch = "host"};
   return fail(Stage::kPlan, ErrorCode::kInvalidValue,
-              fmt::format("unknown target \"{}\", wanted cuda:sm_90a or sim", name));
+              fmt::format("unknown target {}, wanted cuda:sm_90a or sim", quote_for_message(name)));
 }
 
 std::string to_string(const Target& target) {

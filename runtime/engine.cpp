@@ -46,7 +46,8 @@ Result<void> check(const EngineOptions& options) {
 // machine. Limits of the cache are completed where it is opened.
 Result<EngineOptions> with_environment(EngineOptions options) {
   MOEJIT_TRY(check(options));
-  if (environment(Variable::kFrozen) == "1") options.frozen = true;
+  MOEJIT_TRY_ASSIGN(const bool is_frozen, is_switched_on(Variable::kFrozen));
+  options.frozen |= is_frozen;
   if (options.compile_jobs <= 0) {
     MOEJIT_TRY_ASSIGN(const auto jobs, number_of(Variable::kCompileJobs, 1, 1024));
     options.compile_jobs = jobs ? *jobs : compile_budget().jobs;

@@ -30,7 +30,8 @@ std::optional<ResourceUsage> usage_of(const JsonValue& object) {
   ResourceUsage usage;
   for (const UsageField& field : kUsageFields) {
     const JsonValue* const value = find_member(object, field.name);
-    if (value == nullptr || !value->integer) return std::nullopt;
+    if (value == nullptr || !value->integer || !std::in_range<int32_t>(*value->integer))
+      return std::nullopt;
     usage.*field.member = static_cast<int32_t>(*value->integer);
   }
   return usage;

@@ -4,6 +4,7 @@
 #include "compiler/support/file.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cryptopp/base64.h>
@@ -64,21 +65,41 @@ std::optional<std::array<std::uint8_t, kKeyBytes>> key_of(const PemBlock& block,
   return key;
 }
 
-// Returns the last line "least-serial: N" of the text before a key.
-std::optional<std::uint64_t> least_serial_of(std::string_view text) {
-  constexpr std::string_view kName = "least-serial:";
-  const std::size_t at = text.rfind(kName);
-  if (at == std::string_view::npos) return 0;
-  text.remove_prefix(at + kName.size());
-  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+// Returns the N of a line "least-serial: N"; none for any other line.
+std::optional<std::uint64_t> serial_of(std::string_view line) {
+  constexpr std::string_view kName = "least-serial:", kBlanks = " \t\r";
+  if (!line.starts_with(kName)) return std::nullopt;
+  line.remove_prefix(std::min(line.find_first_not_of(kBlanks, kName.size()), line.size()));
+  line = line.substr(0, line.find_last_not_of(kBlanks) + 1);
   std::uint64_t serial = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), serial);
-  const bool is_whole = end == text.data() + text.size() || *end == '\n' || *end == '\r';
-  if (error != std::errc{} || !is_whole) return std::nullopt;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), serial);
+  if (error != std::errc{} || end != line.data() + line.size()) return std::nullopt;
   return serial;
 }
 
-// Returns a file's text, if its owner and mode are right.
+// Returns the largest least-serial in the text before a key, none if there is none. A line that
+// looks like one must be one: a guard with a typing error would guard nothing.
+Result<std::optional<std::uint64_t>> least_serial_of(const std::string& path,
+                                                     std::string_view text) {
+  std::optional<std::uint64_t> least;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    std::string lower(line);
+    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (lower.find("serial") == std::string::npos) continue;
+    const auto serial = serial_of(line);
+    if (!serial)
+      return invalid(path,
+                     fmt::format("got the line \"{}\", wanted least-serial: and a number", line),
+                     "leave the word serial out of all other lines");
+    least = std::max(least.value_or(0), *serial);
+  }
+  return least;
+}
+
+// Returns a file's text, if owner and mode are right, its own and of all folders on the way to it:
+// a key ring is the root of trust, and any ring of ours in its place would be the wrong one.
 Result<std::string> read_trusted(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
@@ -87,6 +108,9 @@ Result<std::string> read_trusted(const std::string& path) {
         Stage::kFile, ErrorCode::kFileNotFound,
         fmt::format("key file {}: {}", path, file ? "it is no plain file" : errno_text(errno)));
   if (const Distrust distrust = distrust_of(status, path); !distrust.reason.empty())
+    return fail(Stage::kCache, ErrorCode::kCacheUnusable,
+                fmt::format("key file {}: {}", path, distrust.reason), distrust.hint);
+  if (const Distrust distrust = distrust_of_way_to(path); !distrust.reason.empty())
     return fail(Stage::kCache, ErrorCode::kCacheUnusable,
                 fmt::format("key file {}: {}", path, distrust.reason), distrust.hint);
   std::vector<std::byte> bytes;
@@ -105,10 +129,15 @@ Result<void> add_keys(const std::string& path, std::vector<TrustedKey>& keys) {
     if (!key)
       return invalid(path, "a public key in it is not of Ed25519",
                      "make keys with: openssl genpkey -algorithm ed25519");
-    const auto serial = least_serial_of(block->before);
-    if (!serial) return invalid(path, "its least-serial is no number");
-    keys.push_back({.key = {*key}, .least_serial = *serial, .file = path});
+    if (is_of_small_order({*key}))
+      return invalid(path, "a public key in it is of small order: anybody can sign for it",
+                     "make keys with: openssl genpkey -algorithm ed25519");
+    MOEJIT_TRY_ASSIGN(const auto serial, least_serial_of(path, block->before));
+    keys.push_back({.key = {*key}, .least_serial = serial.value_or(0), .file = path});
   }
+  MOEJIT_TRY_ASSIGN(const auto behind, least_serial_of(path, rest));
+  if (behind)
+    return invalid(path, "a line least-serial: is behind the last key, wanted it before its key");
   if (keys.size() > before) return {};
   return invalid(path, "there is no public key in it",
                  "openssl pkey -in private.pem -pubout writes one");

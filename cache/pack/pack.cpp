@@ -156,9 +156,13 @@ Result<std::optional<Entry>> Pack::get(const Digest& key) const {
 Result<std::vector<Pack::Place>> Pack::places() const {
   std::vector<Place> places;
   places.reserve(impl_->header.entries);
+  PackRecord last;
   for (std::uint64_t page = 0; page < impl_->index->pages(); ++page) {
     auto records = impl_->index->page(page);
     if (!records) return about(path(), std::move(records).error());
+    const bool is_next = page == 0 || follows(records->front(), last);
+    if (!is_next) return about(path(), corrupt("its index is damaged").value());
+    last = records->back();
     for (const PackRecord& record : *records)
       places.push_back({.key = record.key, .offset = record.offset, .bytes = record.bytes});
   }

@@ -98,4 +98,8 @@ bool is_possible(const PackRecord& record, const PackHeader& header) {
          align64(record.bytes) <= header.entries_end - record.offset;
 }
 
+bool follows(const PackRecord& record, const PackRecord& before) {
+  return record.key > before.key && record.offset == before.offset + align64(before.bytes);
+}
+
 }  // namespace moejit::cache

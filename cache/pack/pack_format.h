@@ -107,5 +107,8 @@ PackRecord decode_record(std::span<const std::byte> bytes);
 Digest entry_digest(std::uint32_t version, std::span<const std::byte> entry);
 // Returns whether an entry may lie where the record says.
 bool is_possible(const PackRecord& record, const PackHeader& header);
+// Returns whether an entry may be the next one behind another: entries share no byte, so that a
+// pack unpacks to no more than its file has.
+bool follows(const PackRecord& record, const PackRecord& before);
 
 }  // namespace moejit::cache

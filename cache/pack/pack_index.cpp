@@ -55,7 +55,7 @@ Result<std::unique_ptr<PackIndex::Page>> PackIndex::read_page(std::uint64_t page
     read->records[i] = decode_record(bytes.subspan(i * kRecordBytes));
     // The digest is right, but the writer of the index may have been wrong.
     if (!is_possible(read->records[i], header_) ||
-        (i > 0 && read->records[i].key <= read->records[i - 1].key))
+        (i > 0 && !follows(read->records[i], read->records[i - 1])))
       return corrupt();
   }
   if (read->records[0].key != first_keys_[page]) return corrupt();

@@ -32,7 +32,8 @@ class PackIndex {
   // Returns the record of a key, or null if there is none. Allocates nothing once the page is
   // known.
   Result<const PackRecord*> find(const Digest& key) const;
-  // Returns the records of a page, each possible and in order, the first as the table says.
+  // Returns the records of a page, each possible and behind the one before, the first as the table
+  // says. Of pages that follow each other the caller has to look whether they do.
   Result<std::span<const PackRecord>> page(std::uint64_t page) const;
   std::uint64_t pages() const { return first_keys_.size(); }
 

@@ -25,13 +25,6 @@ tl::unexpected<Error> invalid_index(const std::string& path, const std::string& 
               fmt::format("{}: {}", escape_for_message(path, 4096), what), std::move(hint));
 }
 
-// Returns whether the name has no folder. Shards lie beside their index, so a name with a folder is
-// refused: it could lead to any file of the machine.
-bool is_plain_name(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." &&
-         name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
-}
-
 Result<ShardIndex> read_index(const std::string& path) {
   MOEJIT_TRY_ASSIGN(const std::string text, read_text_file(path));
   const std::string shown = escape_for_message(path, 4096);
@@ -57,7 +50,7 @@ Result<ShardIndex> read_index(const std::string& path) {
     const std::string place = json_path_of_member("$.weight_map", member.key);
     if (member.value.kind != JsonKind::kString)
       return invalid_index(path, fmt::format("{}: wanted the name of a file", place));
-    if (!is_plain_name(member.value.text))
+    if (!is_file_name(member.value.text))  // shards lie beside their index
       return invalid_index(
           path, fmt::format("{}: got {}, wanted the name of a file in the same folder", place,
                             quote_for_message(member.value.text)));

@@ -9,6 +9,7 @@
 #include "cli/terminal/json_output.h"
 #include "cli/terminal/shell_word.h"
 #include "compiler/kernel_key.h"
+#include "compiler/support/exhausted.h"
 #include "compiler/support/table.h"
 #include "runtime/kernel_pack.h"
 
@@ -73,6 +74,8 @@ class Builder {
     try {
       return engine_.obtain(job.source);
     } catch (const std::exception& exception) {
+      if (auto error = exhausted(Stage::kCompile, exception))
+        return tl::make_unexpected(*std::move(error));
       return fail(Stage::kCompile, ErrorCode::kInternal,
                   fmt::format("compiling {}: {}", job.source.entry, exception.what()));
     }

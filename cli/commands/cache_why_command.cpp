@@ -21,7 +21,8 @@ namespace {
 // default folder is skipped if there are packs.
 Result<KernelPlaces> open_places(const CacheWhyCommand& command, const Terminal& terminal) {
   KernelPlaces places;
-  places.is_frozen = command.is_frozen || environment(Variable::kFrozen) == "1";
+  MOEJIT_TRY_ASSIGN(places.is_frozen, is_switched_on(Variable::kFrozen));
+  places.is_frozen |= command.is_frozen;
   std::vector<std::string> paths = command.packs;
   if (paths.empty()) {
     MOEJIT_TRY_ASSIGN(paths, cache::default_packs());

@@ -3,6 +3,7 @@
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_records.h"
 #include "compiler/support/file.h"
+#include "compiler/support/json_document.h"
 #include "compiler/support/nearest_name.h"
 
 #include <filesystem>
@@ -70,6 +71,12 @@ Result<void> run_emit(const EmitCommand& command, Terminal& terminal) {
                       read_described_plan(path, command.target, {.tuning = tuning.get()}));
     const std::string name = name_of(plan);
     MOEJIT_TRY_ASSIGN(std::vector<EmittedFile> files, emit_files(base_of(plan), command.operation));
+    if (command.layers.size() > 1 && !command.output_dir.empty() && !is_file_name(name))
+      return fail(Stage::kCommand, ErrorCode::kInvalidValue,
+                  fmt::format("{} describes a layer {}, wanted a name that can be that of the "
+                              "folder of its sources",
+                              path, quote_for_message(name)),
+                  "rename it, or emit it alone");
     const auto [other, is_new] = paths.emplace(name, path);
     if (!is_new && !command.output_dir.empty())
       return fail(

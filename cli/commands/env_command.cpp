@@ -175,6 +175,15 @@ Finding find_compile_jobs() {
   return {"compile at a time", true, to_string(runtime::compile_budget())};
 }
 
+// Returns a line for each switch that is not understood: everything that asks for it fails.
+std::vector<Finding> find_wrong_switches() {
+  std::vector<Finding> found;
+  for (const Variable variable : {Variable::kFrozen, Variable::kCheckPointers})
+    if (auto is_on = is_switched_on(variable); !is_on)
+      found.push_back({"switch", false, std::move(is_on).error().message});
+  return found;
+}
+
 Finding find_lock_files() {
   auto locks = cache::open_default_stripe_locks();
   if (locks) return {"lock files", true, (*locks)->folder()};
@@ -198,6 +207,7 @@ std::vector<Finding> findings() {
       find_compile_jobs(),
       find_lock_files()};
   for (Finding& pack : find_packs()) all.push_back(std::move(pack));
+  for (Finding& wrong : find_wrong_switches()) all.push_back(std::move(wrong));
   return all;
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/execution/open_engine.h"
 
-#include "compiler/support/env.h"
-
 #include <fmt/core.h>
 
 namespace moejit::cli {
@@ -10,11 +8,10 @@ namespace moejit::cli {
 Result<std::unique_ptr<runtime::Engine>> open_engine(const CacheOptions& options,
                                                      const Terminal& terminal,
                                                      int32_t compile_jobs) {
-  const bool is_frozen = options.is_frozen || environment(Variable::kFrozen) == "1";
   runtime::EngineOptions engine{.cache_dir = options.dir,
                                 .use_cache = !options.is_disabled,
                                 .pack_keys = options.pack_keys,
-                                .frozen = is_frozen,
+                                .frozen = options.is_frozen,
                                 .own_compiler_only = options.own_compiler_only,
                                 .warn = [&terminal](std::string_view text) { terminal.warn(text); },
                                 .compile_jobs = compile_jobs};

@@ -2,7 +2,9 @@
 #include "cli/terminal/terminal.h"
 
 #include "compiler/support/file.h"
+#include "compiler/support/plain_text.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fmt/core.h>
 #include <span>
@@ -19,8 +21,9 @@ void write_stderr(std::string_view text) {
 
 // Returns the text on one line; paths and names may have line breaks.
 std::string one_line(std::string_view text) {
-  std::string line;
-  for (const char c : text) line += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  std::string line = plain_text(std::string(text));
+  std::ranges::replace_if(
+      line, [](char c) { return c == '\n' || c == '\t'; }, ' ');
   return line;
 }
 
@@ -41,11 +44,13 @@ void Terminal::report(const Error& error, bool is_verbose) const {
     text += fmt::format("code: {} ({})\n", to_string(error.code), to_string(error.stage));
   // The detail of a misused command is short: it lists the commands.
   if (!error.detail.empty() && (is_verbose || error.code == ErrorCode::kUsage)) {
-    text += error.detail;
+    text += plain_text(error.detail);
     if (!error.detail.ends_with('\n')) text += '\n';
   }
   write_stderr(text);
 }
+
+void Terminal::print(std::string_view text) { results_ += plain_text(std::string(text)); }
 
 Result<void> Terminal::flush() {
   const int error =

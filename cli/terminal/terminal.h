@@ -12,8 +12,8 @@ namespace moejit::cli {
 // of the command; everything else goes to standard error at once.
 class Terminal {
  public:
-  // Adds to the results.
-  void print(std::string_view text) { results_ += text; }
+  // Adds to the results, with blanks for control characters: names in them are anybody's.
+  void print(std::string_view text);
 
   // Writes one line to standard error: "moejit: " and the text, flattened to one line.
   void note(std::string_view text) const;

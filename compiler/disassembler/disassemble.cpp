@@ -8,7 +8,6 @@
 #include <array>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-#include <fstream>
 
 #ifndef MOEJIT_DEFAULT_DISASSEMBLER_DIR
 #define MOEJIT_DEFAULT_DISASSEMBLER_DIR ""
@@ -55,23 +54,14 @@ Result<fs::path> find_disassembler() {
               "MOEJIT_DISASSEMBLER=FOLDER/nvidia/cu13/bin/nvdisasm; or install a CUDA toolkit's");
 }
 
-Result<void> write_cubin(const fs::path& path, std::span<const std::byte> cubin) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(cubin.data()),
-             static_cast<std::streamsize>(cubin.size()));
-  file.close();
-  if (file) return {};
-  return fail(Stage::kCompile, ErrorCode::kFileWrite,
-              fmt::format("cannot write the temporary file {}", path.string()),
-              "set TMPDIR to a folder with free space");
-}
-
 }  // namespace
 
 Result<std::vector<KernelDisassembly>> disassemble(std::span<const std::byte> cubin) {
   MOEJIT_TRY_ASSIGN(const fs::path program, find_disassembler());
   MOEJIT_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
-  MOEJIT_TRY(write_cubin(folder.path() / "kernel.cubin", cubin));
+  MOEJIT_TRY(write_temporary_file(
+      folder.path() / "kernel.cubin",
+      std::string_view(reinterpret_cast<const char*>(cubin.data()), cubin.size())));
   const bool is_cuobjdump = program.filename().string().find("cuobjdump") != std::string::npos;
   MOEJIT_TRY_ASSIGN(const ProcessResult result,
                     run_process({program.string(), is_cuobjdump ? "-sass" : "-c", "kernel.cubin"},

@@ -2,15 +2,17 @@
 #include "compiler/host/host_compiler.h"
 
 #include "compiler/host/process.h"
+#include "compiler/support/checksum.h"
+#include "compiler/support/digest.h"
+#include "compiler/support/dynamic_library.h"
 #include "compiler/support/env.h"
+#include "compiler/support/file.h"
 #include "compiler/support/fork.h"
 #include "compiler/support/numbered_lines.h"
 #include "templates/embedded_templates.h"
 
 #include <array>
 #include <fmt/core.h>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
 
@@ -21,8 +23,36 @@ namespace fs = std::filesystem;
 
 struct HostCompiler {
   std::string path;
-  std::string version;  // first line of --version
+  std::string version;   // first line of --version
+  std::string identity;  // the same with a digest of what tells compilers of this line apart
 };
+
+// Returns what tells one program from another: its build id, else a checksum of the file, as of the
+// script of a wrapper.
+Result<std::string> program_identity(const std::string& path) {
+  if (std::string id = build_id_of_file(path); !id.empty()) return id;
+  MOEJIT_TRY_ASSIGN(const std::vector<std::byte> bytes, read_file(path));
+  const Checksum checksum = xxh3_128(bytes);
+  return std::string(reinterpret_cast<const char*>(checksum.bytes.data()), checksum.bytes.size());
+}
+
+// Asks a compiler who it is.
+Result<HostCompiler> identify(const std::string& path) {
+  constexpr std::chrono::seconds kLongestAnswer{60};
+  MOEJIT_TRY_ASSIGN(const ProcessResult result,
+                    run_process({path, "--version"}, "/", kLongestAnswer));
+  const std::string line = result.output.substr(0, result.output.find('\n'));
+  if (result.exit_code != 0 || line.empty()) {
+    return fail(Stage::kCompile, ErrorCode::kCompilerMissing,
+                fmt::format("{} --version failed with exit code {}", path, result.exit_code),
+                "set MOEJIT_CXX to a C++ compiler", result.output);
+  }
+  MOEJIT_TRY_ASSIGN(const std::string program, program_identity(path));
+  constexpr std::size_t kDigits = 16;
+  return HostCompiler{
+      path, line,
+      fmt::format("{} [{}]", line, sha256(result.output + program).hex().substr(0, kDigits))};
+}
 
 // Finds the compiler. The PATH is searched once per process; $MOEJIT_CXX is read each time.
 Result<HostCompiler> find_compiler() {
@@ -45,21 +75,14 @@ Result<HostCompiler> find_compiler() {
                 "install g++ or clang, or set MOEJIT_CXX to a compiler");
   }
   static ForkMutex mutex;
-  static std::map<std::string, std::string> versions;
+  static std::map<std::string, HostCompiler> compilers;
   const std::lock_guard lock(mutex);
-  auto known = versions.find(path->string());
-  if (known == versions.end()) {
-    MOEJIT_TRY_ASSIGN(const ProcessResult result, run_process({path->string(), "--version"}, "/"));
-    const std::string line = result.output.substr(0, result.output.find('\n'));
-    if (result.exit_code != 0 || line.empty()) {
-      return fail(
-          Stage::kCompile, ErrorCode::kCompilerMissing,
-          fmt::format("{} --version failed with exit code {}", path->string(), result.exit_code),
-          "set MOEJIT_CXX to a C++ compiler", result.output);
-    }
-    known = versions.emplace(path->string(), line).first;
+  auto known = compilers.find(path->string());
+  if (known == compilers.end()) {
+    MOEJIT_TRY_ASSIGN(HostCompiler compiler, identify(path->string()));
+    known = compilers.emplace(path->string(), std::move(compiler)).first;
   }
-  return HostCompiler{known->first, known->second};
+  return known->second;
 }
 
 // Leave out passes of g++ that take a seventh of a kernel's compile time and make kernels no
@@ -99,18 +122,6 @@ std::vector<std::string> compile_options(std::string_view version) {
   return options;
 }
 
-Result<void> write_file(const fs::path& path, std::string_view text) {
-  std::error_code ignored;
-  fs::create_directories(path.parent_path(), ignored);
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (file) return {};
-  return fail(Stage::kCompile, ErrorCode::kFileWrite,
-              fmt::format("cannot write the temporary file {}", path.string()),
-              "set TMPDIR to a folder with free space");
-}
-
 // Returns whether the compiler blames a line ("kernel.cu:7:2: error: ..."). A compiler that was
 // killed or whose disk is full names no line.
 bool blames_source(const ProcessResult& result) {
@@ -129,14 +140,10 @@ bool blames_source(const ProcessResult& result) {
 }
 
 Result<std::vector<std::byte>> read_binary(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file || text.empty()) {
-    return fail(Stage::kCompile, ErrorCode::kFileRead,
-                fmt::format("cannot read the compiler's output {}", path.string()));
-  }
-  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
-  return std::vector<std::byte>(bytes, bytes + text.size());
+  MOEJIT_TRY_ASSIGN(std::vector<std::byte> bytes, read_file(path.string()));
+  if (!bytes.empty()) return bytes;
+  return fail(Stage::kCompile, ErrorCode::kFileRead,
+              fmt::format("the compiler's output {} is empty", path.string()));
 }
 
 }  // namespace
@@ -147,9 +154,9 @@ Result<KernelBinary> compile_for_simulator(const KernelSource& source) {
                     templates::include_closure(source.text, templates::Flavor::kSim));
   MOEJIT_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
   // All names are relative, so that neither reports nor bytes depend on the folder.
-  MOEJIT_TRY(write_file(folder.path() / "kernel.cu", source.text));
+  MOEJIT_TRY(write_temporary_file(folder.path() / "kernel.cu", source.text));
   for (const templates::IncludedFile& included : closure) {
-    MOEJIT_TRY(write_file(folder.path() / included.include_name, included.file->text));
+    MOEJIT_TRY(write_temporary_file(folder.path() / included.include_name, included.file->text));
   }
   std::vector<std::string> arguments{compiler.path};
   for (std::string& option : compile_options(compiler.version))
@@ -201,7 +208,7 @@ bool is_host_compiler_field(std::string_view field) {
 
 Result<std::vector<std::string>> host_toolchain_identity(const KernelSource& source) {
   MOEJIT_TRY_ASSIGN(const HostCompiler compiler, find_compiler());
-  return identity_with(source, fmt::format("{}{}", kHostCompilerField, compiler.version));
+  return identity_with(source, fmt::format("{}{}", kHostCompilerField, compiler.identity));
 }
 
 Result<std::optional<std::vector<std::string>>> host_toolchain_identity(

@@ -2,16 +2,23 @@
 #include "compiler/host/process.h"
 
 #include "compiler/support/env.h"
+#include "compiler/support/exhausted.h"
+#include "compiler/support/temporary_files.h"
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
+#include <ctime>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <poll.h>
+#include <span>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <system_error>
 #include <unistd.h>
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): macOS has no declaration
@@ -19,57 +26,137 @@ extern char** environ;  // NOLINT(readability-redundant-declaration): macOS has 
 namespace moejit::compiler {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kMostOutput = std::size_t{16} << 20;
+
 tl::unexpected<Error> system_error(std::string_view what, int number) {
   return fail(Stage::kCompile, ErrorCode::kCompilerFault,
-              fmt::format("{}: {}", what, std::strerror(number)));
+              fmt::format("{}: {}", what, errno_text(number)), hint_for_errno(number));
 }
 
-std::string read_to_end(int file) {
-  std::string text;
+// What became of a program: how it ended, and whether it was killed at its limit.
+struct Watched {
+  ProcessResult result;
+  bool is_late = false;
+};
+
+// Reads what the program writes until it has ended. Others that it left may still have its output
+// open, so the end of that is not waited for.
+Watched watch(pid_t process, int output, Clock::time_point end) {
+  Watched watched;
   std::array<char, 4096> buffer;
-  for (;;) {
-    const ssize_t count = ::read(file, buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return text;
-    text.append(buffer.data(), static_cast<std::size_t>(count));
+  int status = 0;
+  for (bool has_ended = false, is_read = false; !(has_ended && is_read);) {
+    if (!has_ended) {
+      const pid_t ended = ::waitpid(process, &status, WNOHANG);
+      // A host that takes its children's status leaves none to us (ECHILD).
+      has_ended = ended == process || (ended < 0 && errno != EINTR);
+    }
+    pollfd waiting{.fd = output, .events = POLLIN, .revents = 0};
+    constexpr int kRoundMs = 20;
+    if (!is_read && ::poll(&waiting, 1, has_ended ? 0 : kRoundMs) > 0) {
+      const ssize_t count = ::read(output, buffer.data(), buffer.size());
+      is_read = count == 0 || (count < 0 && errno != EINTR);
+      if (count > 0 && watched.result.output.size() < kMostOutput)
+        watched.result.output.append(buffer.data(), static_cast<std::size_t>(count));
+    } else if (has_ended) {
+      is_read = true;
+    } else if (is_read) {
+      ::poll(nullptr, 0, 1);
+    }
+    if (!has_ended && !watched.is_late && Clock::now() >= end) {
+      watched.is_late = true;
+      ::kill(-process, SIGKILL);
+    }
   }
+  watched.result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return watched;
 }
 
-int wait_for(pid_t process) {
-  int status = 0;
-  while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
+// Returns the environment of a child whose temporary files are in its working directory.
+std::vector<char*> child_environment() {
+  static std::array<char, 9> temporary = {"TMPDIR=."};
+  std::vector<char*> variables = {temporary.data()};
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    if (!std::string_view(*variable).starts_with("TMPDIR=")) variables.push_back(*variable);
+  variables.push_back(nullptr);
+  return variables;
+}
+
+// Starts the program in a process group of its own. Returns 0 or errno.
+int start(const std::vector<std::string>& arguments, const std::filesystem::path& folder,
+          int output, pid_t& process) {
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
+  const int error = posix_spawn(&process, argv[0], &actions, &attributes, argv.data(),
+                                child_environment().data());
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  return error;
+}
+
+constexpr std::string_view kFolderPrefix = "moejit-compile-";
+
+// Removes folders that dead processes of this user left in the folder of temporary files.
+void sweep_folders(const std::string& parent) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(parent, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    struct stat status {};
+    if (!name.starts_with(kFolderPrefix) || ::lstat(entry->path().c_str(), &status) != 0 ||
+        !S_ISDIR(status.st_mode) || status.st_uid != ::geteuid())
+      continue;
+    std::error_code ignored;
+    if (is_stale_temporary(name.substr(kFolderPrefix.size()), ::time(nullptr) - status.st_mtime))
+      std::filesystem::remove_all(entry->path(), ignored);
   }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 }  // namespace
 
 Result<ProcessResult> run_process(const std::vector<std::string>& arguments,
-                                  const std::filesystem::path& folder) {
-  std::vector<char*> argv;
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
+                                  const std::filesystem::path& folder,
+                                  std::chrono::milliseconds limit) {
   std::array<int, 2> pipe_ends{};
   if (pipe2(pipe_ends.data(), O_CLOEXEC) != 0) return system_error("no pipe", errno);
-
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], STDERR_FILENO);
+  const FileDescriptor output(pipe_ends[0]);
+  FileDescriptor input(pipe_ends[1]);
   pid_t process = 0;
-  const int error = posix_spawn(&process, argv[0], &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  close(pipe_ends[1]);
-  ProcessResult result;
-  if (error == 0) {
-    result.output = read_to_end(pipe_ends[0]);
-    result.exit_code = wait_for(process);
-  }
-  close(pipe_ends[0]);
+  const int error = start(arguments, folder, input.get(), process);
+  input.close();
   if (error != 0) return system_error("cannot start " + arguments[0], error);
-  return result;
+  Watched watched = watch(process, output.get(), Clock::now() + limit);
+  if (!watched.is_late) return std::move(watched.result);
+  return fail(
+      Stage::kCompile, ErrorCode::kCompilerFault,
+      fmt::format("{} did not end within {} ms and was killed", arguments[0], limit.count()),
+      "run it by hand: it hangs, or the machine is overloaded", watched.result.output);
+}
+Result<void> write_temporary_file(const std::filesystem::path& path, std::string_view text) {
+  std::error_code ignored;  // opening the file fails for the same reason
+  std::filesystem::create_directories(path.parent_path(), ignored);
+  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  int error = file ? write_all(file.get(), std::as_bytes(std::span(text))) : errno;
+  if (error == 0) error = file.close();
+  if (error == 0) return {};
+  std::string hint = hint_for_errno(error);
+  return fail(
+      Stage::kCompile, ErrorCode::kFileWrite,
+      fmt::format("cannot write the temporary file {}: {}", path.string(), errno_text(error)),
+      hint.empty() ? "set TMPDIR to a folder that can be written" : std::move(hint));
 }
 
 std::optional<std::filesystem::path> find_program(std::string_view name) {
@@ -93,18 +180,35 @@ std::optional<std::filesystem::path> find_program(std::string_view name) {
 }
 
 Result<TemporaryFolder> TemporaryFolder::create() {
-  std::string pattern = environment(Variable::kTmpdir).value_or("/tmp") + "/moejit-XXXXXX";
-  if (mkdtemp(pattern.data()) == nullptr) {
+  const std::string parent = environment(Variable::kTmpdir).value_or("/tmp");
+  static std::atomic<pid_t> swept_by = 0;  // not by the parent of a fork()
+  if (swept_by.exchange(::getpid()) != ::getpid()) sweep_folders(parent);
+  std::string name = fmt::format("{}/{}{}-XXXXXX", parent, kFolderPrefix, temporary_name());
+  const auto refuse = [&](int error, std::string_view why = {}) {
+    std::string hint = hint_for_errno(error);
+    if (hint.empty()) hint = "set TMPDIR to a folder that can be written";
+    ::rmdir(name.c_str());
     return fail(Stage::kCompile, ErrorCode::kFileWrite,
-                fmt::format("cannot make a temporary folder {}: {}", pattern, std::strerror(errno)),
-                "set TMPDIR to a folder that can be written");
-  }
-  return TemporaryFolder(pattern);
+                fmt::format("cannot make a temporary folder {}: {}", name,
+                            why.empty() ? errno_text(error) : why),
+                std::move(hint));
+  };
+  if (mkdtemp(name.data()) == nullptr) return refuse(errno);
+  FileDescriptor folder(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status {};
+  if (!folder || ::fstat(folder.get(), &status) != 0) return refuse(errno);
+  if (status.st_uid != ::geteuid() || (status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    return refuse(0, "somebody else put another one in its place");
+  return TemporaryFolder(std::filesystem::absolute(name), std::move(folder));
+}
+
+std::filesystem::path TemporaryFolder::path() const {
+  return fmt::format("/proc/self/fd/{}", folder_.get());
 }
 
 TemporaryFolder::~TemporaryFolder() {
   std::error_code ignored;
-  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  if (!name_.empty()) std::filesystem::remove_all(name_, ignored);
 }
 
 }  // namespace moejit::compiler

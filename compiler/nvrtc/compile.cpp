@@ -4,10 +4,10 @@
 #include "compiler/fused_kernel.h"
 #include "compiler/nvrtc/assembler_report.h"
 #include "compiler/nvrtc/compile_options.h"
-#include "compiler/nvrtc/fork_gate.h"
 #include "compiler/nvrtc/nvrtc_api.h"
 #include "compiler/nvrtc/phase_report.h"
 #include "compiler/nvrtc/resource_usage.h"
+#include "compiler/support/fork_gate.h"
 #include "compiler/support/numbered_lines.h"
 #include "templates/embedded_templates.h"
 

@@ -12,6 +12,7 @@
 #include <fmt/core.h>
 #include <link.h>
 #include <span>
+#include <sys/stat.h>
 #include <type_traits>
 #include <unistd.h>
 #include <vector>
@@ -98,7 +99,14 @@ std::string build_id_of_file(const std::string& path) {
   return {};
 }
 
+bool is_openable(const std::string& name) {
+  struct stat status {};
+  return name.find('/') == std::string::npos || ::stat(name.c_str(), &status) != 0 ||
+         S_ISREG(status.st_mode);
+}
+
 tl::expected<DynamicLibrary, std::string> DynamicLibrary::open(const std::string& name) {
+  if (!is_openable(name)) return tl::make_unexpected(name + ": it is no plain file");
   if (void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return DynamicLibrary(handle);
   const char* reason = dlerror();  // NOLINT(concurrency-mt-unsafe): per thread in glibc
   return tl::make_unexpected(std::string(reason != nullptr ? reason : "unknown reason"));

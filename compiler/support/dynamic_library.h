@@ -29,6 +29,9 @@ class DynamicLibrary {
   void* handle_;
 };
 
+// Returns false for the path of a pipe, folder or device, at which the loader could wait for ever.
+bool is_openable(const std::string& name);
+
 // Returns the build id of a library's file, which is read and not opened as a library; empty if it
 // has none or is no 64-bit library.
 std::string build_id_of_file(const std::string& path);

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/support/env.h"
 
+#include "compiler/support/json_document.h"
+
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstddef>
 #include <cstdlib>
+#include <fmt/core.h>
 
 namespace moejit {
 namespace {
@@ -76,6 +81,20 @@ std::optional<std::string> environment(Variable variable) {
   const char* value = std::getenv(name_of(variable).data());  // NOLINT(concurrency-mt-unsafe)
   if (value == nullptr || *value == '\0') return std::nullopt;
   return std::string(value);
+}
+
+Result<bool> is_switched_on(Variable variable) {
+  constexpr std::array<std::string_view, 4> kOn = {"1", "true", "yes", "on"};
+  constexpr std::array<std::string_view, 4> kOff = {"0", "false", "no", "off"};
+  const std::optional<std::string> value = environment(variable);
+  if (!value) return false;
+  std::string lower = *value;
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (std::ranges::count(kOn, lower) > 0) return true;
+  if (std::ranges::count(kOff, lower) > 0) return false;
+  return fail(Stage::kCompile, ErrorCode::kInvalidValue,
+              fmt::format("{} is {}, wanted 1 or 0", name_of(variable), quote_for_message(*value)),
+              "true, yes and on mean 1; false, no, off and an empty value mean 0");
 }
 
 }  // namespace moejit

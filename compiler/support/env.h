@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/support/error.h"
+
 #include <optional>
 #include <span>
 #include <string>
@@ -51,5 +53,10 @@ std::string_view name_of(Variable variable);
 
 // Returns the value of a variable; none if it is not set or empty.
 std::optional<std::string> environment(Variable variable);
+
+// Returns whether a variable that is a switch is on: 1, true, yes or on, in any case. It is off if
+// it is not set, 0, false, no or off. Error kInvalidValue for anything else: a switch guards
+// something, so what is not understood must not count as off.
+Result<bool> is_switched_on(Variable variable);
 
 }  // namespace moejit

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/support/file.h"
 
+#include "compiler/support/exhausted.h"
+
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -139,6 +141,11 @@ int read_all(int fd, std::int64_t max_bytes, std::vector<std::byte>& bytes) {
   return 0;
 }
 
+bool is_file_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
+}
+
 std::string errno_text(int error) {
   char buffer[128];
   // This is the GNU function, which may return a constant instead of filling the buffer.
@@ -159,7 +166,7 @@ Result<std::vector<std::byte>> read_file_up_to(const std::string& path, std::int
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file)
     return fail(Stage::kFile, ErrorCode::kFileNotFound,
-                fmt::format("cannot open {}: {}", path, errno_text(errno)));
+                fmt::format("cannot open {}: {}", path, errno_text(errno)), hint_for_errno(errno));
   std::vector<std::byte> bytes;
   if (const int error = read_all(file.get(), max_bytes, bytes); error == EISDIR)
     return fail(Stage::kFile, ErrorCode::kFileNotFound,

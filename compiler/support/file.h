@@ -41,6 +41,10 @@ int sync_file(int fd);
 // Appends to `bytes` until the end of the file; EFBIG if it is longer than `max_bytes`.
 int read_all(int fd, std::int64_t max_bytes, std::vector<std::byte>& bytes);
 
+// Returns whether the text can name a file in a folder. Names from files that somebody else wrote
+// must not lead out of the folder: "../x", "/x" and ".." are none.
+bool is_file_name(std::string_view name);
+
 // Returns strerror()'s text ("No space left on device"), safe for threads.
 std::string errno_text(int error);
 

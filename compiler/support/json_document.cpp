@@ -308,7 +308,9 @@ std::string escape_for_message(std::string_view text, std::size_t max_bytes) {
     if (escaped.size() >= max_bytes) return escaped + "...";
     const auto byte = static_cast<unsigned char>(text[i]);
     const std::size_t length = utf8_length(text.substr(i));
-    if (length == 0 || byte < 0x20u || byte == 0x7Fu) {
+    const bool is_c1 =
+        length == 2 && byte == 0xC2u && static_cast<unsigned char>(text[i + 1]) < 0xA0u;
+    if (length == 0 || byte < 0x20u || byte == 0x7Fu || is_c1) {
       escaped += fmt::format("\\x{:02x}", byte);
       ++i;
     } else {

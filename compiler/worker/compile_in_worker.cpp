@@ -3,6 +3,7 @@
 
 #include "compiler/host/process.h"
 #include "compiler/kernel_key.h"
+#include "compiler/support/exhausted.h"
 #include "compiler/support/file.h"
 #include "compiler/support/wait_status.h"
 #include "compiler/worker/messages.h"
@@ -31,9 +32,9 @@ constexpr std::int64_t kLargestMessage = std::int64_t{256} << 20;
 constexpr std::int64_t kLargestLog = 65536;
 
 tl::unexpected<Error> fault(const KernelSource& source, std::string_view what,
-                            std::string detail = {}) {
+                            std::string detail = {}, std::string hint = {}) {
   return fail(Stage::kCompile, ErrorCode::kCompilerFault,
-              fmt::format("kernel {}: {}", source.entry, what), {}, std::move(detail));
+              fmt::format("kernel {}: {}", source.entry, what), std::move(hint), std::move(detail));
 }
 
 // Standard input, output and error of the worker are files in memory: nobody can block on them, and
@@ -76,18 +77,22 @@ int start(const std::string& program, const Files& files, pid_t& process) {
 struct Ending {
   std::optional<int> status;  // none if the host program takes its children's status
   bool was_stopped = false;
+  bool was_late = false;
 };
 
 Ending wait_for(pid_t process, const std::stop_token& stop) {
   Ending ending;
+  const auto end = std::chrono::steady_clock::now() + kLongestCompile;
   for (milliseconds pause{1};; pause = std::min(pause * 2, milliseconds{10})) {
     int status = 0;
     const pid_t ended = waitpid(process, &status, WNOHANG);
     if (ended == process) ending.status = status;
     if (ended == process || (ended < 0 && errno != EINTR)) return ending;
-    if (stop.stop_requested() && !ending.was_stopped) {
-      ending.was_stopped = true;
-      kill(process, SIGKILL);
+    const bool is_killed = ending.was_stopped || ending.was_late;
+    if (!is_killed) {
+      ending.was_stopped = stop.stop_requested();
+      ending.was_late = std::chrono::steady_clock::now() >= end;
+      if (ending.was_stopped || ending.was_late) kill(process, SIGKILL);
     }
     std::this_thread::sleep_for(pause);
   }
@@ -106,17 +111,25 @@ Result<CompiledKernel> compile_in_worker(const KernelSource& source, const std::
   if (!path) return fault(source, fmt::format("the compile worker {} is not a program", program));
   Files files;
   if (const int error = files.create(encode_request({source, key.digest})); error != 0)
-    return fault(source, fmt::format("no memory for the compile worker: {}", errno_text(error)));
+    return fault(
+        source,
+        fmt::format("the files of the compile worker cannot be made: {}", errno_text(error)), {},
+        hint_for_errno(error));
   pid_t process = 0;
   if (const int error = start(path->string(), files, process); error != 0)
-    return fault(source, fmt::format("cannot start the compile worker {}: {}", path->string(),
-                                     errno_text(error)));
+    return fault(
+        source,
+        fmt::format("cannot start the compile worker {}: {}", path->string(), errno_text(error)),
+        {}, hint_for_errno(error));
   const Ending ending = wait_for(process, stop);
   if (auto reply = decode_reply(files.written(1, kLargestMessage), source))
     return *std::move(reply);
   if (ending.was_stopped)
     return fail(Stage::kCompile, ErrorCode::kInterrupted,
                 fmt::format("compiling kernel {} was given up", source.entry));
+  if (ending.was_late)
+    return fault(source, fmt::format("the compile worker {} did not end within {} s and was killed",
+                                     path->string(), kLongestCompile / std::chrono::seconds(1)));
   const std::vector<std::byte> log = files.written(2, kLargestLog);
   return fault(source, fmt::format("the compile worker {} {}", path->string(), text_of(ending)),
                {reinterpret_cast<const char*>(log.data()), log.size()});

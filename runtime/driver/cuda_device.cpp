@@ -41,11 +41,11 @@ CUstream stream_of(Stream stream) { return static_cast<CUstream>(stream); }
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(std::shared_ptr<const Context> context, GpuProperties properties)
+  CudaDevice(std::shared_ptr<const Context> context, GpuProperties properties, bool checks_pointers)
       : context_(std::move(context)),
         libraries_(std::make_shared<KernelLibraries>(context_, properties.most_shared_bytes)),
         properties_(std::move(properties)),
-        checks_pointers_(environment(Variable::kCheckPointers) == "1") {}
+        checks_pointers_(checks_pointers) {}
 
   compiler::Target target() const override { return {}; }
   std::string name() const override { return properties_.name; }
@@ -314,7 +314,8 @@ Result<std::unique_ptr<Device>> open_cuda_device(int32_t ordinal) {
   MOEJIT_TRY_ASSIGN(const DriverApi* api, driver_api());
   MOEJIT_TRY_ASSIGN(const auto context, Context::adopt(*api, ordinal));
   MOEJIT_TRY_ASSIGN(auto properties, gpu_properties(*context));
-  return std::make_unique<CudaDevice>(context, std::move(properties));
+  MOEJIT_TRY_ASSIGN(const bool checks_pointers, is_switched_on(Variable::kCheckPointers));
+  return std::make_unique<CudaDevice>(context, std::move(properties), checks_pointers);
 }
 
 }  // namespace moejit::runtime

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/driver/driver_api.h"
 
+#include "compiler/support/dynamic_library.h"
 #include "compiler/support/env.h"
 
 #include <atomic>
@@ -39,7 +40,7 @@ struct OpenLibrary {
 Result<OpenLibrary> open_library() {
   std::string tried, reasons;
   for (const std::string& path : candidates()) {
-    void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* handle = is_openable(path) ? ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
     if (handle != nullptr) return OpenLibrary{path, handle};
     tried += (tried.empty() ? "" : ", ") + path;
     if (const char* reason = ::dlerror()) reasons += fmt::format("{}\n", reason);

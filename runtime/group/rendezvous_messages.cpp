@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <fmt/core.h>
+#include <utility>
 
 namespace moejit::runtime {
 namespace {
@@ -32,14 +33,20 @@ int64_t integer_of(const JsonValue& object, std::string_view key) {
   return value == nullptr ? 0 : value->integer.value_or(0);
 }
 
+// Returns a number as one of 32 bits; -1, which is neither a rank nor a count, if it has more.
+int32_t number_of(const JsonValue& object, std::string_view key) {
+  const int64_t number = integer_of(object, key);
+  return std::in_range<int32_t>(number) ? static_cast<int32_t>(number) : -1;
+}
+
 std::string text_of(const JsonValue& object, std::string_view key) {
   const JsonValue* const value = find_member(object, key);
   return value == nullptr ? "" : value->text;
 }
 
 Introduction introduction_of(const JsonValue& object) {
-  Introduction rank{.rank = static_cast<int32_t>(integer_of(object, "rank")),
-                    .ranks = static_cast<int32_t>(integer_of(object, "ranks")),
+  Introduction rank{.rank = number_of(object, "rank"),
+                    .ranks = number_of(object, "ranks"),
                     .bytes = integer_of(object, "bytes"),
                     .gpu = text_of(object, "gpu")};
   if (const JsonValue* const identity = find_member(object, "identity"))

@@ -50,6 +50,17 @@ Result<void> check_owner(const std::string& path) {
   return {};
 }
 
+// Checks who listens at the other end of a new connection, which may be another process than the
+// one whose file check_owner() saw. Nothing is sent before.
+Result<PacketSocket> check_peer(PacketSocket link, const std::string& path) {
+  if (link.peer_user() == static_cast<int64_t>(::geteuid())) return link;
+  return refuse_rendezvous(
+      ErrorCode::kInvalidValue,
+      fmt::format("process {} of user {} listens at {}, wanted rank 0 of user {}",
+                  link.peer_process(), link.peer_user(), path, ::geteuid()),
+      "run all ranks as one user, and name a path in a folder of your own");
+}
+
 tl::unexpected<Error> cannot_listen(const std::string& path, int error) {
   return refuse_rendezvous(ErrorCode::kFileWrite,
                            fmt::format("cannot listen at {}: {}", path, errno_text(error)),
@@ -95,7 +106,7 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path, PacketSoc
     if (error != EADDRINUSE) return cannot_listen(path, error);
     const int refused = call_with(::connect, socket, path);
     if (refused == 0) {
-      occupant = PacketSocket(std::move(socket));
+      MOEJIT_TRY_ASSIGN(occupant, check_peer(PacketSocket(std::move(socket)), path));
       return made;
     }
     if (refused == EAGAIN)
@@ -134,15 +145,7 @@ Result<PacketSocket> connect_to(const std::string& path, const Deadline& deadlin
     FileDescriptor socket = PacketSocket::make();
     if (!socket) return cannot_listen(path, errno);
     const int error = call_with(::connect, socket, path);
-    if (error == 0) {
-      PacketSocket link(std::move(socket));
-      if (link.peer_user() == static_cast<int64_t>(::geteuid())) return link;
-      return refuse_rendezvous(
-          ErrorCode::kInvalidValue,
-          fmt::format("process {} of user {} listens at {}, wanted rank 0 of user {}",
-                      link.peer_process(), link.peer_user(), path, ::geteuid()),
-          "run all ranks as one user, and name a path in a folder of your own");
-    }
+    if (error == 0) return check_peer(PacketSocket(std::move(socket)), path);
     if (error != ENOENT && error != ECONNREFUSED && error != EAGAIN && error != EINTR)
       return refuse_rendezvous(ErrorCode::kInvalidValue,
                                fmt::format("cannot connect to {}: {}", path, errno_text(error)));

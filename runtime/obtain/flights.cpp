@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/obtain/flights.h"
 
+#include "compiler/support/exhausted.h"
+
 #include <condition_variable>
 #include <exception>
 #include <fmt/core.h>
-#include <new>
 #include <utility>
 
 namespace moejit::runtime {
@@ -19,9 +20,9 @@ template <typename Function>
 ObtainedResult guarded(const compiler::KernelSource& source, const Function& function) {
   try {
     return function();
-  } catch (const std::bad_alloc&) {
-    return fail(Stage::kCompile, ErrorCode::kOutOfMemory, "the host has no memory left");
   } catch (const std::exception& exception) {
+    if (auto error = exhausted(Stage::kCompile, exception))
+      return tl::make_unexpected(*std::move(error));
     return fail(Stage::kCompile, ErrorCode::kInternal,
                 fmt::format("compiling {}: {}", source.entry, exception.what()));
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -19,10 +20,15 @@ void parallel_for(std::int64_t count, const Body& body) {
     const std::int64_t end = count * (worker + 1) / workers;
     for (std::int64_t i = count * worker / workers; i < end; ++i) body(i);
   };
-  std::vector<std::thread> threads;
-  for (std::int64_t worker = 1; worker < workers; ++worker) threads.emplace_back(run_range, worker);
+  std::vector<std::jthread> threads;  // joined even if no more can be started
+  std::int64_t started = 1;
+  try {
+    for (; started < workers; ++started) threads.emplace_back(run_range, started);
+  } catch (const std::system_error&) {
+    // The system starts no more threads, so this one does their work.
+  }
   run_range(0);
-  for (std::thread& thread : threads) thread.join();
+  for (; started < workers; ++started) run_range(started);
 }
 
 }  // namespace moejit::reference

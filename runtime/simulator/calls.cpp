@@ -3,7 +3,7 @@
 
 #include "runtime/simulator/cta.h"
 
-#include <fmt/core.h>
+#include <new>
 
 namespace moejit::runtime {
 namespace {
@@ -13,80 +13,68 @@ using sim::Site;
 
 Cta& cta_of(Machine* machine) { return *static_cast<Cta*>(machine->owner); }
 
+// Calls a member for a kernel, whose code no exception can pass: it has no tables for unwinding. So
+// a lack of memory ends the CTA here.
+template <auto kMember>
+struct Call;
+template <typename R, typename... Arguments, R (Cta::*kMember)(Arguments...)>
+struct Call<kMember> {
+  static R run(Machine* machine, Arguments... arguments) {
+    Cta& cta = cta_of(machine);
+    try {
+      return (cta.*kMember)(arguments...);
+    } catch (const std::bad_alloc&) {
+    }
+    cta.stop_without_memory();  // not in the handler: nothing ends it when its fiber is forgotten
+  }
+};
+
 constexpr sim::Calls kCalls{
-    .access_shared = [](Machine* m, uint32_t address, uint32_t bytes, sim::Access kind,
-                        Site site) { return cta_of(m).access_shared(address, bytes, kind, site); },
-    .access_global = [](Machine* m, const void* address, uint32_t bytes, sim::Access kind,
-                        Site site) { return cta_of(m).access_global(address, bytes, kind, site); },
-    .prefetch_global = [](Machine* m, const void* address, uint32_t bytes,
-                          Site site) { cta_of(m).prefetch_global(address, bytes, site); },
-    .copy_async = [](Machine* m, uint32_t destination, const void* source, uint32_t bytes,
-                     Site site) { cta_of(m).copy_async(destination, source, bytes, site); },
-    .commit_async_copies = [](Machine* m) { cta_of(m).commit_async_copies(); },
-    .wait_async_copies = [](Machine* m, int32_t pending) { cta_of(m).wait_async_copies(pending); },
-    .sync_cta = [](Machine* m, Site site) { cta_of(m).sync_cta(site); },
-    .sync_cluster = [](Machine* m, Site site) { cta_of(m).sync_cluster(site); },
-    .sync_named = [](Machine* m, int32_t barrier, int32_t threads,
-                     Site site) { cta_of(m).sync_named(barrier, threads, site); },
-    .sync_warp = [](Machine* m, Site site) { cta_of(m).sync_warp(site); },
-    .meet = [](Machine* m, sim::Collective collective, void* lane,
-               Site site) { return cta_of(m).meet(collective, lane, site); },
-    .part = [](Machine* m) { cta_of(m).part(); },
-    .init_mbarrier = [](Machine* m, uint32_t address, int32_t arrivals,
-                        Site site) { cta_of(m).init_mbarrier(address, arrivals, site); },
-    .fence_mbarrier_init = [](Machine* m) { cta_of(m).fence_mbarrier_init(); },
-    .arrive = [](Machine* m, uint32_t address, int32_t bytes,
-                 Site site) { cta_of(m).arrive(address, bytes, site); },
-    .arrive_in_cluster = [](Machine* m, uint32_t address, int32_t cta,
-                            Site site) { cta_of(m).arrive_in_cluster(address, cta, site); },
-    .wait = [](Machine* m, uint32_t address, uint32_t parity,
-               Site site) { cta_of(m).wait_mbarrier(address, parity, site); },
-    .load_tensor =
-        [](Machine* m, uint32_t destination, const void* map, uint32_t barrier, const int32_t* at,
-           int32_t rank, uint32_t ctas,
-           Site site) { cta_of(m).load_tensor(destination, map, barrier, at, rank, ctas, site); },
-    .load_bulk = [](Machine* m, uint32_t destination, const void* source, uint32_t bytes,
-                    uint32_t barrier,
-                    Site site) { cta_of(m).load_bulk(destination, source, bytes, barrier, site); },
+    .access_shared = Call<&Cta::access_shared>::run,
+    .access_global = Call<&Cta::access_global>::run,
+    .prefetch_global = Call<&Cta::prefetch_global>::run,
+    .copy_async = Call<&Cta::copy_async>::run,
+    .commit_async_copies = Call<&Cta::commit_async_copies>::run,
+    .wait_async_copies = Call<&Cta::wait_async_copies>::run,
+    .sync_cta = Call<&Cta::sync_cta>::run,
+    .sync_cluster = Call<&Cta::sync_cluster>::run,
+    .sync_named = Call<&Cta::sync_named>::run,
+    .sync_warp = Call<&Cta::sync_warp>::run,
+    .meet = Call<&Cta::meet>::run,
+    .part = Call<&Cta::part>::run,
+    .init_mbarrier = Call<&Cta::init_mbarrier>::run,
+    .fence_mbarrier_init = Call<&Cta::fence_mbarrier_init>::run,
+    .arrive = Call<&Cta::arrive>::run,
+    .arrive_in_cluster = Call<&Cta::arrive_in_cluster>::run,
+    .wait = Call<&Cta::wait_mbarrier>::run,
+    .load_tensor = Call<&Cta::load_tensor>::run,
+    .load_bulk = Call<&Cta::load_bulk>::run,
     .prefetch_tensor = [](Machine* m, const void* map, const int32_t* /*at*/, int32_t rank,
-                          Site site) { cta_of(m).prefetch_tensor(map, rank, site); },
-    .store_tensor = [](Machine* m, const void* map, uint32_t source, const int32_t* at,
-                       int32_t rank, sim::TensorStoreKind kind,
-                       Site site) { cta_of(m).store_tensor(map, source, at, rank, kind, site); },
-    .commit_tensor_stores = [](Machine* m) { cta_of(m).commit_tensor_stores(); },
-    .wait_tensor_stores = [](Machine* m,
-                             int32_t pending) { cta_of(m).wait_tensor_stores(pending); },
-    .fence_proxy_async = [](Machine* m) { cta_of(m).fence_proxy_async(); },
-    .fence_proxy_async_global = [](Machine* m) { cta_of(m).fence_proxy_async_global(); },
-    .store_bulk = [](Machine* m, void* destination, uint32_t source, uint32_t bytes,
-                     Site site) { cta_of(m).store_bulk(destination, source, bytes, site); },
-    .land_bulk_stores = [](Machine* m, int32_t pending) { cta_of(m).land_bulk_stores(pending); },
-    .load_flag = [](Machine* m, const void* flag,
-                    Site site) { return cta_of(m).load_flag(flag, site); },
-    .wait_flag = [](Machine* m, const void* flag, uint32_t wanted, uint64_t deadline,
-                    Site site) { return cta_of(m).wait_flag(flag, wanted, deadline, site); },
-    .store_flag = [](Machine* m, void* flag, uint32_t value, bool is_release,
-                     Site site) { cta_of(m).store_flag(flag, value, is_release, site); },
-    .add_to_flag = [](Machine* m, void* flag, uint32_t value,
-                      Site site) { return cta_of(m).add_to_flag(flag, value, site); },
-    .check_own_flag = [](Machine* m, const void* flag,
-                         Site site) { cta_of(m).check_own_flag(flag, site); },
-    .fence_system = [](Machine* m) { cta_of(m).fence_system(); },
-    .global_nanoseconds = [](Machine* m, Site site) { return cta_of(m).global_nanoseconds(site); },
+                          Site site) { Call<&Cta::prefetch_tensor>::run(m, map, rank, site); },
+    .store_tensor = Call<&Cta::store_tensor>::run,
+    .commit_tensor_stores = Call<&Cta::commit_tensor_stores>::run,
+    .wait_tensor_stores = Call<&Cta::wait_tensor_stores>::run,
+    .fence_proxy_async = Call<&Cta::fence_proxy_async>::run,
+    .fence_proxy_async_global = Call<&Cta::fence_proxy_async_global>::run,
+    .store_bulk = Call<&Cta::store_bulk>::run,
+    .land_bulk_stores = Call<&Cta::land_bulk_stores>::run,
+    .load_flag = Call<&Cta::load_flag>::run,
+    .wait_flag = Call<&Cta::wait_flag>::run,
+    .store_flag = Call<&Cta::store_flag>::run,
+    .add_to_flag = Call<&Cta::add_to_flag>::run,
+    .check_own_flag = Call<&Cta::check_own_flag>::run,
+    .fence_system = Call<&Cta::fence_system>::run,
+    .global_nanoseconds = Call<&Cta::global_nanoseconds>::run,
     .issue_wgmma = [](Machine* m, const sim::WgmmaLane* lane,
-                      Site site) { cta_of(m).issue_wgmma(*lane, site); },
-    .fence_wgmma = [](Machine* m, Site site) { cta_of(m).fence_wgmma(site); },
-    .commit_wgmma = [](Machine* m, Site site) { cta_of(m).commit_wgmma(site); },
-    .wait_wgmma = [](Machine* m, int32_t pending,
-                     Site site) { cta_of(m).wait_wgmma(pending, site); },
-    .set_registers = [](Machine* m, int32_t registers, bool is_claim,
-                        Site site) { cta_of(m).set_registers(registers, is_claim, site); },
-    .invalid =
-        [](Machine* m, const char* what, int64_t got, Site site) {
-          cta_of(m).report(site,
-                           fmt::format("{} is {}, which the hardware does not take", what, got));
-        },
-    .misuse = [](Machine* m, const char* what, Site site) { cta_of(m).report(site, what); },
+                      Site site) { Call<&Cta::issue_wgmma>::run(m, *lane, site); },
+    .fence_wgmma = Call<&Cta::fence_wgmma>::run,
+    .commit_wgmma = Call<&Cta::commit_wgmma>::run,
+    .wait_wgmma = Call<&Cta::wait_wgmma>::run,
+    .set_registers = Call<&Cta::set_registers>::run,
+    .invalid = [](Machine* m, const char* what, int64_t got,
+                  Site site) { Call<&Cta::report_value>::run(m, what, got, site); },
+    .misuse = [](Machine* m, const char* what,
+                 Site site) { Call<&Cta::report_misuse>::run(m, what, site); },
 };
 
 }  // namespace

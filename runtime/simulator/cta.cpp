@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <new>
 
 namespace moejit::runtime {
 namespace {
@@ -94,6 +95,7 @@ std::optional<std::string> Cta::run(const Launch& launch, int32_t first) {
   switch (outcome) {
     case Fibers::Outcome::kAllExited: return describe_left_over();
     case Fibers::Outcome::kStopped: return std::move(report_);
+    case Fibers::Outcome::kNoMemory: throw std::bad_alloc();
     case Fibers::Outcome::kNobodyReady: break;
   }
   const std::string whose = launch.cluster_ctas == 1
@@ -145,6 +147,10 @@ std::string Cta::sentence(int32_t thread, sim::Site site, std::string_view what)
   const std::string rank = rank_ == nullptr ? "" : fmt::format("rank {}, ", rank_->rank);
   return fmt::format("{}kernel {}, CTA {}, thread {}, {}: {}", rank, launch_->kernel,
                      first_cta_ + cta, thread - cta * launch_->threads, site, what);
+}
+
+void Cta::report_value(const char* what, int64_t got, sim::Site site) {
+  report(site, fmt::format("{} is {}, which the hardware does not take", what, got));
 }
 
 // Reports an error of a thread. Fibers are not unwound: `what` is emptied, so that it holds no

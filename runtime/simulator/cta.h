@@ -51,7 +51,7 @@ class Cta {
   ~Cta();
 
   // Runs a cluster, without clusters a CTA, to its end: that whose first CTA is `first`. Returns a
-  // sentence about the first rule that it broke, if any.
+  // sentence about the first rule that it broke, if any. Throws std::bad_alloc.
   std::optional<std::string> run(const Launch& launch, int32_t first);
 
   // group/run_in_group.cpp: a CTA of a group's rank runs in parts, between those of other CTAs.
@@ -127,6 +127,12 @@ class Cta {
   void set_registers(int32_t registers, bool is_claim, sim::Site site);
 
   [[noreturn]] void report(sim::Site site, std::string what) { report_of(thread(), site, what); }
+  // Report a value, or a use, that the hardware does not take.
+  void report_value(const char* what, int64_t got, sim::Site site);
+  void report_misuse(const char* what, sim::Site site) { report(site, what); }
+  // Ends the run from within a thread of it: run() and go_on() then throw std::bad_alloc. The CTA
+  // is of no further use.
+  [[noreturn]] void stop_without_memory() { fibers_.stop(Fibers::Outcome::kNoMemory); }
 
  private:
   enum class Waiting : uint8_t {

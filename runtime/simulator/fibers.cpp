@@ -2,6 +2,7 @@
 #include "runtime/simulator/fibers.h"
 
 #include <boost/context/detail/fcontext.hpp>
+#include <new>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define MOEJIT_SANITIZED_STACKS 1
@@ -70,14 +71,18 @@ Fibers::Outcome Fibers::go_on() {
   outcome_ = Outcome::kNobodyReady;
   const int32_t next = take_ready();
   if (next >= 0) jump(next, &runner_);
-  return alive_ == 0 ? Outcome::kAllExited : outcome_;
+  return alive_ == 0 && outcome_ != Outcome::kNoMemory ? Outcome::kAllExited : outcome_;
 }
 
 void Fibers::run_body() {
   work_.body(work_.context);
-  work_.on_exit(work_.context);
-  --alive_;
-  leave();
+  try {
+    work_.on_exit(work_.context);
+    --alive_;
+    leave();
+  } catch (const std::bad_alloc&) {  // below are no frames that could be unwound
+  }
+  stop(Outcome::kNoMemory);
 }
 
 void Fibers::suspend() {
@@ -93,8 +98,8 @@ void Fibers::set_aside() {
   jump(-1, &contexts_[static_cast<std::size_t>(self)]);
 }
 
-void Fibers::stop() {
-  outcome_ = Outcome::kStopped;
+void Fibers::stop(Outcome outcome) {
+  outcome_ = outcome;
   void* nobody_returns_here = nullptr;
   jump(-1, &nobody_returns_here);
   __builtin_unreachable();

@@ -29,9 +29,10 @@ class Fibers {
 
   explicit Fibers(StackSlab& slab) : slab_(slab) {}
 
-  enum class Outcome { kAllExited, kStopped, kNobodyReady };
+  enum class Outcome { kAllExited, kStopped, kNobodyReady, kNoMemory };
 
-  // Runs `threads` fibers. Returns when all have exited, when one stopped the run, or when all that
+  // Runs `threads` fibers. Returns when all have exited, when one stopped the run or `on_exit` or
+  // `on_idle` threw std::bad_alloc behind its body (kNoMemory), or when all that
   // are left are suspended and nothing wakes them. Fibers that have not exited are forgotten:
   // nothing on their stacks is destroyed.
   Outcome run(int32_t threads, uint64_t seed, const Work& work) {
@@ -44,9 +45,10 @@ class Fibers {
   bool is_anybody_ready() const { return ready_warps_ != 0; }
 
   // The next three must be called only from within a fiber.
-  void suspend();            // until somebody wakes this fiber
-  void set_aside();          // ends go_on() with kNobodyReady, though this fiber is ready
-  [[noreturn]] void stop();  // ends go_on() at once
+  void suspend();    // until somebody wakes this fiber
+  void set_aside();  // ends go_on() with kNobodyReady, though this fiber is ready
+  // Ends go_on() at once, with this outcome.
+  [[noreturn]] void stop(Outcome outcome = Outcome::kStopped);
 
   void wake(int32_t warp, uint32_t lanes) {
     ready_[static_cast<std::size_t>(warp)] |= lanes;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simulator/kernel_image.h"
 
+#include "compiler/support/exhausted.h"
+#include "compiler/support/file.h"
+#include "compiler/support/fork_gate.h"
+
 #include <cerrno>
-#include <cstring>
 #include <dlfcn.h>
 #include <fmt/core.h>
 #include <sys/mman.h>
@@ -11,19 +14,11 @@
 namespace moejit::runtime {
 namespace {
 
-bool write_all(int file, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = write(file, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
-  }
-  return true;
-}
-
-tl::unexpected<Error> load_error(const std::string& entry, const std::string& why) {
-  return fail(Stage::kLoad, ErrorCode::kInvalidFile,
-              fmt::format("kernel {} cannot be loaded into the simulator: {}", entry, why));
+tl::unexpected<Error> load_error(const std::string& entry, const std::string& why,
+                                 std::string hint = {}) {
+  return fail(Stage::kLoad, hint.empty() ? ErrorCode::kInvalidFile : ErrorCode::kOutOfMemory,
+              fmt::format("kernel {} cannot be loaded into the simulator: {}", entry, why),
+              std::move(hint));
 }
 
 }  // namespace
@@ -36,12 +31,15 @@ Result<std::unique_ptr<KernelImage>> KernelImage::load(const compiler::KernelBin
   image->entry_ = binary.entry;
   // The file lives in memory and only as long as its descriptor: nothing is left behind.
   image->file_ = memfd_create("moejit_kernel", MFD_CLOEXEC);
-  if (image->file_ < 0 || !write_all(image->file_, binary.bytes)) {
-    return load_error(binary.entry, fmt::format("no memory for it ({})", std::strerror(errno)));
-  }
+  const int error = image->file_ < 0 ? errno : write_all(image->file_, binary.bytes);
+  if (error != 0)
+    return load_error(binary.entry,
+                      fmt::format("a file in memory for it cannot be made: {}", errno_text(error)),
+                      hint_for_errno(error));
   // The dynamic linker takes a library of the same path for the same library. The descriptor stays
   // open as long as this library is loaded, so no other library gets its number.
   const std::string path = fmt::format("/proc/self/fd/{}", image->file_);
+  const ForkGate gate;
   image->library_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (image->library_ == nullptr) return load_error(binary.entry, dlerror());
   const std::string name = binary.entry + "_description";
@@ -59,7 +57,10 @@ Result<std::unique_ptr<KernelImage>> KernelImage::load(const compiler::KernelBin
 }
 
 KernelImage::~KernelImage() {
-  if (library_ != nullptr) dlclose(library_);
+  if (library_ != nullptr) {
+    const ForkGate gate;
+    dlclose(library_);
+  }
   if (file_ >= 0) close(file_);
 }
 

@@ -10,8 +10,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <fmt/core.h>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <thread>
 
@@ -34,7 +36,7 @@ class CtaQueue {
     }
   }
 
-  // Runs CTAs until none is left or one of them has failed.
+  // Runs CTAs until none is left or one of them has failed. Throws std::bad_alloc.
   void run(Cta& cta) {
     for (;;) {
       const std::size_t position = next_.fetch_add(1, std::memory_order_relaxed);
@@ -49,8 +51,16 @@ class CtaQueue {
     }
   }
 
+  // Says that a thread has no memory to go on with, so that no CTA is begun any more.
+  void fail_without_memory() {
+    is_out_of_memory_.store(true, std::memory_order_relaxed);
+    failed_.store(0, std::memory_order_release);
+  }
+
   // Returns the result. Must be called after all threads have returned from run().
   Result<void> result() {
+    if (is_out_of_memory_)
+      return fail(Stage::kLaunch, ErrorCode::kOutOfMemory, "the host has no memory left");
     if (failed_.load() == kNone) return {};
     return fail(Stage::kLaunch, ErrorCode::kSimulatorFault, std::move(report_),
                 fmt::format("the order of threads had seed {}", launch_.seed));
@@ -62,6 +72,7 @@ class CtaQueue {
   std::vector<int32_t> order_;
   std::atomic<std::size_t> next_{0};
   std::atomic<std::size_t> failed_{kNone};
+  std::atomic<bool> is_out_of_memory_{false};
   std::mutex mutex_;
   std::string report_;
 };
@@ -161,21 +172,30 @@ Result<void> Simulator::launch(const LaunchRequest& request, Stream /*stream*/) 
 
 Result<void> Simulator::run(const Launch& launch) {
   CtaQueue queue(launch);
+  // No exception may leave a thread.
   const auto work = [&](std::unique_ptr<Cta> cta) {
-    const DefaultFloatingPoint
-        modes;  // kernels compute on the host's threads, which may have others
-    queue.run(*cta);
-    ctas_.give_back(std::move(cta));
+    // Kernels compute on the host's threads, which may have other modes.
+    const DefaultFloatingPoint modes;
+    try {
+      queue.run(*cta);
+      ctas_.give_back(std::move(cta));
+    } catch (const std::bad_alloc&) {
+      queue.fail_without_memory();
+    }
   };
   std::unique_ptr<Cta> own = ctas_.take();
   if (own == nullptr) {
     return fail(Stage::kLaunch, ErrorCode::kOutOfMemory, "no address space for simulated threads");
   }
   std::vector<std::jthread> helpers;  // joined even if no more can be started
-  for (int32_t i = 1; i < std::min(options_.workers, launch.ctas); ++i) {
-    std::unique_ptr<Cta> cta = ctas_.take();
-    if (cta == nullptr) break;
-    helpers.emplace_back(work, std::move(cta));
+  try {
+    for (int32_t i = 1; i < std::min(options_.workers, launch.ctas); ++i) {
+      std::unique_ptr<Cta> cta = ctas_.take();
+      if (cta == nullptr) break;
+      helpers.emplace_back(work, std::move(cta));
+    }
+  } catch (const std::exception&) {
+    // There is no memory or no thread for more of them, and those that there are do the work.
   }
   work(std::move(own));
   for (std::jthread& helper : helpers) helper.join();

@@ -9,7 +9,7 @@ ERROR_ROW = re.compile(r"^\| `(\w+)` \| (\d+) \|", re.MULTILINE)
 VARIABLE = re.compile(r'VariableInfo\{Variable::\w+,\s*"(\w+)"')
 VARIABLE_ROW = re.compile(r"^\| `([A-Z_]+)` \|", re.MULTILINE)
 JSON_SAMPLE = re.compile(r"```json\n(.*?)```", re.DOTALL)
-PYTHON_VARIABLE = re.compile(r'os\.environ(?:\.get\(|\[)"(MOEJIT_\w+)"')
+PYTHON_VARIABLE = re.compile(r'(?:os\.environ(?:\.get\(|\[)|is_switched_on\()"(MOEJIT_\w+)"')
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)(?:#[^)]*)?\)")
 
 

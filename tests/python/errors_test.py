@@ -6,12 +6,13 @@ import re
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 import small_layer
 from package_case import LIBRARY, PACKAGE, ROOT, SMALL, PackageTest
 
 import moejit
-from moejit import library, records
+from moejit import frameworks, library, records
 from moejit.errors import error_of
 
 
@@ -19,6 +20,19 @@ def run_python(code, **environment):
     """Runs a program in a new interpreter with the package on its path."""
     return subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(PACKAGE), **environment},
                           capture_output=True, text=True, check=False)
+
+
+class Switches(unittest.TestCase):
+    def test_are_on_off_or_refused(self):
+        wanted = {"1": True, "true": True, "Yes": True, "on": True, "0": False, "false": False, "no": False, "OFF": False,
+                  "": False}
+        for value, is_on in wanted.items():
+            with unittest.mock.patch.dict(os.environ, MOEJIT_TORCH_FILL=value):
+                self.assertEqual(frameworks.is_switched_on("MOEJIT_TORCH_FILL"), is_on, value)
+        for value in ("2", "1 ", "enabled"):
+            with unittest.mock.patch.dict(os.environ, MOEJIT_TORCH_FILL=value):
+                self.assertRaisesRegex(ValueError, "MOEJIT_TORCH_FILL is '.*', wanted 1 or 0",
+                                       frameworks.is_switched_on, "MOEJIT_TORCH_FILL")
 
 
 class Codes(PackageTest):

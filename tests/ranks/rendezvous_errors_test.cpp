@@ -4,11 +4,13 @@
 #include "runtime/group/rendezvous_socket.h"
 #include "tests/ranks/meeting_fixture.h"
 
+#include <array>
 #include <fstream>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <utility>
 
 namespace moejit::testing {
 namespace {
@@ -106,6 +108,52 @@ TEST_F(MeetingErrors, TurnAwayProcessesOfOtherUsers) {
     ASSERT_EQ(::seteuid(0), 0);
   }
   expect_failure(first, "interrupted", "of user 1234 came and was turned away");
+}
+
+// Between a look at the socket's file and the connection somebody else may have taken the path.
+// Nothing is sent to him: neither who comes nor, above all, the descriptor of its memory.
+TEST_F(MeetingErrors, GiveNothingToAStrangerWhoListens) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const FileDescriptor stranger = PacketSocket::make();
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path().copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(::bind(stranger.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)),
+            0);
+  // The file is ours, as it was when it was looked at; who listens is another user.
+  ASSERT_EQ(::seteuid(1234), 0);
+  const int listening = ::listen(stranger.get(), 8);
+  ASSERT_EQ(::seteuid(0), 0);
+  ASSERT_EQ(listening, 0);
+  for (const int32_t rank : {0, 1}) {
+    expect_refused(join(path(), rank), ErrorCode::kInvalidValue, "of user 1234 listens at");
+    const PacketSocket link(
+        FileDescriptor(::accept4(stranger.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
+    ASSERT_TRUE(link);
+    runtime::Packet packet;
+    int error = 0;
+    EXPECT_EQ(link.receive(packet, error), PacketSocket::Received::kEnd) << "rank " << rank;
+    EXPECT_TRUE(packet.files.empty());
+  }
+}
+
+// Numbers are checked as they came, not as what is left of them in 32 bits.
+TEST_F(MeetingErrors, NameRanksOfMoreThan32Bits) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("rank":4294967297,"ranks":2)", "came to " /* as no rank */},
+      {R"("rank":1,"ranks":4294967298)", "wanted one of 2"},
+      {R"("rank":-4294967295,"ranks":2)", "came to "}};
+  for (const auto& [numbers, words] : cases) {
+    ChildProcess first = start(0, 2);
+    const PacketSocket stranger = connect();
+    const std::string hello =
+        std::string(R"({"protocol":"moejit group 1","kind":"hello","hello":{)") + numbers +
+        R"(,"bytes":4096,"gpu":"","identity":[]}})";
+    const FileDescriptor file(::dup(0));
+    const std::array<int, 1> files = {file.get()};
+    EXPECT_EQ(stranger.send(hello, files, runtime::Deadline(1000)), 0);
+    expect_failure(first, "invalid_value", words);
+  }
 }
 
 TEST_F(MeetingErrors, NameTwoProcessesOfOneRank) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bindings/c/last_error.h"
 
+#include "compiler/support/exhausted.h"
 #include "compiler/support/json_text.h"
+#include "compiler/support/plain_text.h"
 #include "runtime/bindings/c/error_code.h"
 
 #include <algorithm>
@@ -52,12 +54,12 @@ moejit_error view_of(const Error& error, const char* message, const char* hint,
 }
 
 // Returns the text as a C string. Errors quote the caller's input, which may be any bytes: those
-// that are not UTF-8 become U+FFFD, and zeros, which would end the string, become blanks.
+// that are not UTF-8 become U+FFFD, and control characters become blanks: a zero would end the
+// string, and others would command the terminal that shows it.
 std::string c_text(const std::string& text) {
   // A JSON string, unlike other JSON values, needs no memory to be destroyed.
   auto valid = nlohmann::json::parse(json_string(text)).get<std::string>();
-  std::ranges::replace(valid, '\0', ' ');
-  return valid;
+  return plain_text(std::move(valid));
 }
 
 }  // namespace
@@ -83,6 +85,7 @@ moejit_error_code set_error(Error error) noexcept {
 
 moejit_error_code set_exception(Stage stage, const std::exception& exception) noexcept {
   try {
+    if (auto error = exhausted(stage, exception)) return set_error(*std::move(error));
     return set_error({stage, ErrorCode::kInternal, exception.what(), {}, {}});
   } catch (const std::exception&) {
     return set_out_of_memory();

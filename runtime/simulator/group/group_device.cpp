@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/core.h>
+#include <new>
 
 namespace moejit::runtime {
 namespace {
@@ -45,8 +46,17 @@ Result<void> GroupCore::run(int32_t rank) {
     return fail(Stage::kLaunch, ErrorCode::kSimulatorFault,
                 fmt::format("rank {} was killed and has launches that are not over", rank));
   }
-  if (report.empty()) {
-    if (std::optional<std::string> broken = schedule.run(rank)) report = std::move(*broken);
+  if (report.empty() && !is_out_of_memory) {
+    try {
+      if (std::optional<std::string> broken = schedule.run(rank)) report = std::move(*broken);
+    } catch (const std::bad_alloc&) {  // in the middle of a CTA, so that nothing can go on
+      is_out_of_memory = true;
+    }
+  }
+  if (is_out_of_memory) {
+    return fail(Stage::kLaunch, ErrorCode::kOutOfMemory,
+                "the host had no memory left for the ranks of a simulated group",
+                "open a new group of devices");
   }
   if (!report.empty()) {
     return fail(Stage::kLaunch, ErrorCode::kSimulatorFault, report,

@@ -29,6 +29,7 @@ struct GroupCore {
   uint64_t seed;
   std::shared_ptr<const WorldClock> host = std::make_shared<const WorldClock>();
   std::string report;  // of the first error
+  bool is_out_of_memory = false;
 };
 
 // A rank of a group as a device. What touches its streams is enqueued, and runs when the host waits

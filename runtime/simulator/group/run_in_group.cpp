@@ -2,6 +2,8 @@
 #include "runtime/simulator/cta.h"
 #include "runtime/simulator/group/ranks_state.h"
 
+#include <new>
+
 namespace moejit::runtime {
 
 void Cta::begin(const Launch& launch, int32_t first, std::unique_ptr<RankCta> rank) {
@@ -20,6 +22,7 @@ Cta::Part Cta::go_on() {
       return Part::kReported;
     }
     case Fibers::Outcome::kStopped: return Part::kReported;
+    case Fibers::Outcome::kNoMemory: throw std::bad_alloc();
     case Fibers::Outcome::kNobodyReady: break;
   }
   return Part::kSetAside;

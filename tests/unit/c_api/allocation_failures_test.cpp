@@ -14,9 +14,9 @@
 namespace moejit::testing {
 namespace {
 
-// Calls about a thousand times, with some allocations more each time, until nothing fails any more.
+// Calls about so many times, with some allocations more each time, until nothing fails any more.
 void expect_errors_alone(const std::function<moejit_error_code()>& call,
-                         const std::function<void()>& clean_up) {
+                         const std::function<void()>& clean_up, int64_t most_calls = 1000) {
   const int64_t before = allocations();
   ASSERT_EQ(call(), MOEJIT_OK);
   const int64_t all = allocations() - before;
@@ -25,13 +25,13 @@ void expect_errors_alone(const std::function<moejit_error_code()>& call,
   moejit_error_code code = MOEJIT_ERROR_OUT_OF_MEMORY;
   int64_t calls = 0;
   for (; code == MOEJIT_ERROR_OUT_OF_MEMORY; ++calls) {
-    fail_allocations_after(calls * std::max<int64_t>(1, all / 1000));
+    fail_allocations_after(calls * std::max<int64_t>(1, all / most_calls));
     code = call();
     fail_no_allocations();
     clean_up();
   }
   EXPECT_TRUE(is_ok(code));
-  EXPECT_GT(calls, std::min<int64_t>(all / 2, 500));
+  EXPECT_GT(calls, std::min<int64_t>(all / 2, most_calls / 2));
 }
 
 TEST(CApiAllocationFailures, AreErrorsOfALayer) {
@@ -102,6 +102,39 @@ TEST(CApiAllocationFailures, AreErrorsOfAPreparation) {
   expect_errors_alone([&] { return moejit_layer_prepare(layer, engine, sim.device()); }, open);
   moejit_layer_destroy(layer);
   moejit_engine_destroy(engine);
+}
+
+// Kernels of the simulator have no tables for unwinding: no exception may pass them.
+TEST(CApiAllocationFailures, AreErrorsOfCalls) {
+  SimLayer sim;
+  ASSERT_TRUE(is_ok(sim.open()));
+  const moejit_call call = sim.call();
+  ASSERT_TRUE(is_ok(moejit_layer_update_weights(sim.layer(), &call)));
+  const auto forward = [&] { return moejit_layer_forward(sim.layer(), &call); };
+  expect_errors_alone(
+      forward, [] {}, 16);
+  ASSERT_TRUE(is_ok(forward()));
+  expect_errors_alone(
+      [&] { return moejit_layer_backward(sim.layer(), MOEJIT_GRADIENT_OVERWRITE, &call); }, [] {},
+      16);
+}
+
+// Nor may one leave a thread that the simulator starts.
+TEST(CApiAllocationFailures, AreErrorsOfCallsWithThreads) {
+  SimLayer sim;
+  ASSERT_TRUE(is_ok(sim.open(kTinyLayer, kSimTokens, 4)));
+  const moejit_call call = sim.call();
+  ASSERT_TRUE(is_ok(moejit_layer_update_weights(sim.layer(), &call)));
+  bool has_failed = false;
+  for (int64_t count = 0; count < 12; ++count) {
+    fail_allocations_of_new_threads_after(count);
+    const moejit_error_code code = moejit_layer_forward(sim.layer(), &call);
+    fail_no_allocations();
+    EXPECT_TRUE(code == MOEJIT_OK || code == MOEJIT_ERROR_OUT_OF_MEMORY) << code;
+    has_failed |= code != MOEJIT_OK;
+  }
+  EXPECT_TRUE(has_failed);
+  EXPECT_TRUE(is_ok(moejit_layer_forward(sim.layer(), &call)));
 }
 
 // What a library exchanges with its compile worker.

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/c_api/counted_malloc.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 
 namespace {
 
+std::atomic<int64_t> left_in_new_threads = INT64_MAX;
 thread_local int64_t allocations_made = 0;
-thread_local int64_t allocations_left = INT64_MAX;
+thread_local int64_t allocations_left = left_in_new_threads;
 
 bool may_allocate() {
   ++allocations_made;
@@ -40,6 +42,10 @@ namespace moejit::testing {
 
 int64_t allocations() { return allocations_made; }
 void fail_allocations_after(int64_t count) { allocations_left = count; }
-void fail_no_allocations() { allocations_left = INT64_MAX; }
+void fail_no_allocations() {
+  allocations_left = INT64_MAX;
+  left_in_new_threads = INT64_MAX;
+}
+void fail_allocations_of_new_threads_after(int64_t count) { left_in_new_threads = count; }
 
 }  // namespace moejit::testing

@@ -13,6 +13,9 @@ int64_t allocations();
 // Makes all allocations of this thread fail after as many more as `count`, until
 // fail_no_allocations() is called.
 void fail_allocations_after(int64_t count);
+
+// Does the same to each thread that begins from now on.
+void fail_allocations_of_new_threads_after(int64_t count);
 void fail_no_allocations();
 
 }  // namespace moejit::testing

@@ -74,10 +74,10 @@ SimLayer::~SimLayer() {
   moejit_device_destroy(device_);
 }
 
-moejit_error_code SimLayer::open(std::string_view json, int64_t tokens) {
+moejit_error_code SimLayer::open(std::string_view json, int64_t tokens, int64_t workers) {
   moejit_simulator_options simulator = {};
   simulator.struct_size = sizeof(simulator);
-  simulator.workers = 1;
+  simulator.workers = workers;
   const moejit_engine_options engine = engine_options();
   moejit_device_info place = {};
   place.struct_size = sizeof(place);

@@ -23,10 +23,10 @@ moejit_engine_options engine_options();
 std::vector<std::byte> input_values(std::string_view name, std::string_view dtype,
                                     int64_t elements);
 
-// kTinyLayer, or another layer, on a simulator with one worker, through the C interface, with
-// memory for all tensors that the caller owns, and blocks for any T. Inputs and weights have the
-// values of input_values(), status is 0, a state is that of a first step; the rest is
-// uninitialised, which the simulator reports where it is read.
+// kTinyLayer, or another layer, on a simulator with one worker if not told otherwise, through the C
+// interface, with memory for all tensors that the caller owns, and blocks for any T. Inputs and
+// weights have the values of input_values(), status is 0, a state is that of a first step; the rest
+// is uninitialised, which the simulator reports where it is read.
 class SimLayer {
  public:
   SimLayer();
@@ -36,7 +36,8 @@ class SimLayer {
 
   // Opens, creates, prepares and fills; the first code that is not MOEJIT_OK. `json` describes a
   // layer of four experts.
-  moejit_error_code open(std::string_view json = kTinyLayer, int64_t tokens = kSimTokens);
+  moejit_error_code open(std::string_view json = kTinyLayer, int64_t tokens = kSimTokens,
+                         int64_t workers = 1);
 
   moejit_layer* layer() const { return layer_; }
   moejit_device* device() const { return device_; }

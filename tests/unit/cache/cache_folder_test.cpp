@@ -6,8 +6,10 @@
 
 #include <cstdlib>
 #include <fmt/core.h>
+#include <functional>
 #include <pwd.h>
 #include <sys/stat.h>
+#include <tuple>
 
 namespace moejit::cache {
 namespace {
@@ -47,6 +49,122 @@ TEST_F(CacheFolderTest, MustNotHoldAVersionFolderThatOthersWriteTo) {
   EXPECT_EQ(problem_of(root()), "none");
   ASSERT_EQ(::chmod((root() + "/v2").c_str(), 0777), 0);
   EXPECT_NE(problem_of(root()), "none");
+}
+
+// Every level counts: who can write to one of them decides what code runs.
+TEST_F(CacheFolderTest, ServesNothingThatOthersMayWriteTo) {
+  const Digest key = sha256("key");
+  ASSERT_TRUE(open()->put(key, "{}", payload(10)));
+  const std::filesystem::path file = path_of(key), folder = file.parent_path();
+  for (const auto& [path, mode, good] :
+       {std::tuple(file, 0666u, 0600u), std::tuple(file, 0620u, 0600u),
+        std::tuple(folder, 0777u, 0700u), std::tuple(folder, 01777u, 0700u)}) {
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+    warnings_.clear();
+    const auto cache = open();
+    EXPECT_FALSE(cache->get(key)) << path;
+    EXPECT_FALSE(cache->get(key));
+    ASSERT_EQ(warnings_.size(), 1u);
+    EXPECT_NE(warnings_[0].find(fmt::format("{}: its mode is {:04o}: other users may write to it",
+                                            path.string(), mode)),
+              std::string::npos)
+        << warnings_[0];
+    EXPECT_NE(warnings_[0].find("chmod -R go-w " + root()), std::string::npos) << warnings_[0];
+    EXPECT_NE(cache->inspect(key)->problem.find("other users may write to it"), std::string::npos);
+    ASSERT_EQ(::chmod(path.c_str(), good), 0);
+    EXPECT_TRUE(open()->get(key));
+  }
+}
+
+// A new kernel takes the place of a file that others may write to, but goes into no such folder.
+TEST_F(CacheFolderTest, WritesWhereNobodyElseWrites) {
+  const Digest key = sha256("key");
+  ASSERT_TRUE(open()->put(key, "{}", payload(10)));
+  ASSERT_EQ(::chmod(path_of(key).c_str(), 0666), 0);
+  EXPECT_TRUE(open()->put(key, "{}", payload(10)));
+  EXPECT_TRUE(open()->get(key));
+  for (const std::filesystem::path& folder :
+       {path_of(key).parent_path(), folder_ / "cache/v2/tmp"}) {
+    ASSERT_EQ(::chmod(folder.c_str(), 0777), 0);
+    const auto cache = open();
+    EXPECT_FALSE(cache->put(key, "{}", payload(20)));
+    EXPECT_NE(cache->write_problem().find("chmod -R go-w " + root()), std::string::npos)
+        << cache->write_problem();
+    ASSERT_EQ(::chmod(folder.c_str(), 0700), 0);
+  }
+}
+
+TEST_F(CacheFolderTest, HintsMendAWholeFolderThatWasOpenedToAll) {
+  const Digest key = sha256("key");
+  ASSERT_TRUE(open()->put(key, "{}", payload(10)));
+  ASSERT_EQ(::system(("chmod -R 777 " + root()).c_str()), 0);  // NOLINT(concurrency-mt-unsafe)
+  const auto refused = KernelCache::open(root());
+  ASSERT_FALSE(refused);
+  const std::string hint = refused.error().hint;
+  const std::string command = hint.substr(0, hint.find(','));
+  EXPECT_EQ(command, "chmod -R go-w " + root());
+  ASSERT_EQ(::system(command.c_str()), 0);  // NOLINT(concurrency-mt-unsafe)
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root()))
+    EXPECT_EQ(entry.status().permissions() & std::filesystem::perms(0022),
+              std::filesystem::perms::none)
+        << entry;
+  EXPECT_TRUE(open()->get(key));
+}
+
+TEST_F(CacheFolderTest, EntriesMustBelongToTheUserOrToRoot) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  const Digest key = sha256("key");
+  ASSERT_TRUE(open()->put(key, "{}", payload(10)));
+  for (const std::filesystem::path& path : {path_of(key), path_of(key).parent_path()}) {
+    ASSERT_EQ(::chown(path.c_str(), 12345, 12345), 0);
+    warnings_.clear();
+    EXPECT_FALSE(open()->get(key));
+    ASSERT_EQ(warnings_.size(), 1u);
+    EXPECT_NE(warnings_[0].find("it belongs to user 12345"), std::string::npos) << warnings_[0];
+    ASSERT_EQ(::chown(path.c_str(), 0, 0), 0);
+  }
+}
+
+// What is of the wrong kind is moved aside, wherever it is, and nothing waits for it.
+TEST_F(CacheFolderTest, RecoversFromWhatIsOfTheWrongKind) {
+  const Digest key = sha256("key");
+  const std::filesystem::path v2 = folder_ / "cache/v2";
+  const auto make_folder = [](const std::filesystem::path& path) {
+    std::filesystem::create_directories(path / "below");
+  };
+  const auto make_file = [](const std::filesystem::path& path) {
+    EXPECT_TRUE(write_file(path.string(), "text"));
+  };
+  const auto make_pipe = [](const std::filesystem::path& path) {
+    EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  };
+  const auto make_link = [](const std::filesystem::path& path) {
+    std::filesystem::create_symlink("/dev/null", path);
+  };
+  using Make = std::function<void(const std::filesystem::path&)>;
+  for (const Make& make : {Make(make_folder), Make(make_file), Make(make_pipe), Make(make_link)}) {
+    for (const std::filesystem::path& path : {path_of(key), path_of(key).parent_path(), v2 / "tmp",
+                                              v2 / "quarantine", v2 / "stats", v2 / "compilers"}) {
+      ASSERT_TRUE(open()->put(key, "{}", payload(10)));
+      std::filesystem::remove_all(path);
+      make(path);
+      {
+        const auto cache = open();
+        cache->add_compiler("a compiler");
+        static_cast<void>(cache->get(key));
+        EXPECT_TRUE(cache->put(key, "{}", payload(10))) << path;
+      }
+      EXPECT_TRUE(open()->get(key)) << path;
+      EXPECT_EQ(open()->compilers().size(), 1u) << path;
+
+      std::filesystem::remove_all(path);
+      make(path);
+      open()->clear();
+      for (const auto& left : std::filesystem::recursive_directory_iterator(v2))
+        EXPECT_TRUE(left.is_directory() || left.path().filename() == "stats") << left.path();
+      EXPECT_TRUE(open()->put(key, "{}", payload(10))) << path;
+    }
+  }
 }
 
 TEST_F(CacheFolderTest, MustBelongToTheUserOrToRoot) {

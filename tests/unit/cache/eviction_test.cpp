@@ -3,8 +3,8 @@
 #include "cache/eviction.h"
 
 #include "cache/kernel_cache.h"
-#include "cache/temporary_files.h"
 #include "compiler/support/file.h"
+#include "compiler/support/temporary_files.h"
 #include "tests/unit/cache/cache_test.h"
 
 #include <cerrno>

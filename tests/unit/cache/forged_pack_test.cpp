@@ -69,6 +69,28 @@ TEST_F(ForgedPack, DigestsOfOtherEntriesAreCaught) {
   expect_caught(7, [](PackRecord& record) { record.digest = sha256("another"); });
 }
 
+// Else a small file would unpack to any size.
+TEST_F(ForgedPack, EntriesThatShareBytesAreCaught) {
+  const auto places_of = [&](std::size_t index) {
+    Bytes pack = write(100);
+    const PackHeader header = decode_header(std::span(pack).first(kPackHeaderBytes)).value();
+    const auto records = std::span(pack).subspan(header.index_offset());
+    PackRecord record = decode_record(records.subspan(index * kRecordBytes));
+    const PackRecord before = decode_record(records.subspan((index - 1) * kRecordBytes));
+    record.offset = before.offset;
+    record.bytes = before.bytes;
+    encode_record(record, records.subspan(index * kRecordBytes));
+    seal(pack, header);
+    write_bytes(pack);
+    return Pack::open(file()).value()->places();
+  };
+  for (const std::size_t index : {1, 50, 64, 99}) {  // 64: the first of its page
+    const auto places = places_of(index);
+    ASSERT_FALSE(places) << index;
+    EXPECT_NE(places.error().message.find("its index is damaged"), std::string::npos);
+  }
+}
+
 // An entry of format 2 has a checksum that anybody can make fit, and may end as its record says.
 TEST_F(ForgedPack, DigestsOfFormat1AreComputedAndNotTakenFromTheEntry) {
   Bytes pack =

@@ -4,6 +4,7 @@
 #include "tests/unit/cache/pack_test.h"
 
 #include <algorithm>
+#include <sys/stat.h>
 
 namespace moejit::cache {
 namespace {
@@ -138,6 +139,50 @@ TEST_F(SignatureTest, TermsAreSigned) {
   EXPECT_FALSE(is_valid(good, pack, private_key(kPrivateB).public_key()));
 }
 
+// S and S plus the order of the group are the same to a lenient verifier.
+TEST_F(SignatureTest, ASignatureHasOneForm) {
+  const auto order =
+      Digest::from_hex("edd3f55c1a631258d69cf7a2def9de1400000000000000000000000000000010")->bytes;
+  const auto key = private_key(kPrivateA);
+  Signature signature = sign(sha256("pack"), {}, key);
+  EXPECT_TRUE(is_valid(signature, sha256("pack"), key.public_key()));
+  unsigned carry = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    carry += signature.bytes[32 + i] + unsigned{order[i]};
+    signature.bytes[32 + i] = static_cast<std::uint8_t>(carry);
+    carry >>= 8U;
+  }
+  EXPECT_FALSE(is_valid(signature, sha256("pack"), key.public_key()));
+}
+
+// Under such a key anybody can sign: with R the neutral element and S = 0, for one pack in eight at
+// least.
+TEST_F(SignatureTest, KeysOfSmallOrderAreRefused) {
+  for (const char* hex : {"0000000000000000000000000000000000000000000000000000000000000000",
+                          "0100000000000000000000000000000000000000000000000000000000000000",
+                          "0100000000000000000000000000000000000000000000000000000000000080",
+                          "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+                          "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+                          "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+                          "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff"}) {
+    PublicKey key;
+    key.bytes = Digest::from_hex(hex)->bytes;
+    EXPECT_TRUE(is_of_small_order(key)) << hex;
+    for (int pack = 0; pack < 64; ++pack) {
+      Signature forged{.key_id = key.id()};
+      forged.bytes[0] = 1;
+      EXPECT_FALSE(is_valid(forged, sha256(std::to_string(pack)), key)) << hex;
+    }
+  }
+  EXPECT_FALSE(is_of_small_order(private_key(kPrivateA).public_key()));
+  const auto ring = read_key_ring(write_text(
+      "ring",
+      "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAAQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"
+      "-----END PUBLIC KEY-----\n"));
+  ASSERT_FALSE(ring);
+  EXPECT_NE(ring.error().message.find("of small order"), std::string::npos) << ring.error().message;
+}
+
 TEST_F(SignatureTest, AnExpiredSignatureIsRefused) {
   write(1);
   sign_file(kPrivateA, {.expires_at = kNow - 1});
@@ -232,12 +277,49 @@ TEST_F(SignatureTest, BadKeyRingsAreRefused) {
   EXPECT_EQ(code_of("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"),
             ErrorCode::kInvalidFile);
   EXPECT_EQ(code_of(std::string("least-serial: some\n") + kPublicA), ErrorCode::kInvalidFile);
+  for (const char* line : {"least-serial 7", "Least-Serial: 7", "least_serial: 7", "last-serial: 7",
+                           "# least-serial: 7", "least-serial: 7 or so", "least-serial: -7"})
+    EXPECT_EQ(code_of(std::string(line) + "\n" + kPublicA), ErrorCode::kInvalidFile) << line;
+  EXPECT_EQ(code_of(std::string(kPublicA) + "least-serial: 7\n"), ErrorCode::kInvalidFile);
+  EXPECT_EQ(ring(std::string("# spring\nleast-serial: 7 \r\n\n") + kPublicA).keys[0].least_serial,
+            7u);
   EXPECT_EQ(read_key_ring((folder_ / "none").string()).error().code, ErrorCode::kFileNotFound);
   const std::string path = write_text("ring", kPublicA);
   std::filesystem::permissions(path, std::filesystem::perms(0666));
   EXPECT_EQ(read_key_ring(path).error().code, ErrorCode::kCacheUnusable);
   EXPECT_EQ(read_private_key(write_text("private", kPublicA)).error().code,
             ErrorCode::kInvalidFile);
+}
+
+// A ring that others can exchange is none, however right its file is.
+TEST_F(SignatureTest, AKeyRingHasToBeWhereNobodyElseWrites) {
+  const auto message_of = [](const std::filesystem::path& path) {
+    const auto ring = read_key_ring(path.string());
+    return ring ? "" : ring.error().message;
+  };
+  const std::filesystem::path below = folder_ / "open/below";
+  std::filesystem::create_directories(below);
+  const std::string ring = write_text("open/below/ring.pem", kPublicA);
+  std::filesystem::create_symlink(ring, folder_ / "link.pem");
+  EXPECT_EQ(message_of(ring), "");
+  EXPECT_EQ(message_of(folder_ / "link.pem"), "");
+  const auto set_mode = [&](unsigned mode) {
+    ASSERT_EQ(::chmod((folder_ / "open").c_str(), mode), 0);
+  };
+  for (const unsigned mode : {0777u, 0775u, 0707u}) {
+    set_mode(mode);
+    for (const std::filesystem::path& path :
+         {std::filesystem::path(ring), below, folder_ / "link.pem"})
+      EXPECT_NE(message_of(path).find("open on the way to it: its mode is"), std::string::npos)
+          << path << message_of(path);
+  }
+  set_mode(01777);  // as /tmp: what is ours stays
+  EXPECT_EQ(message_of(ring), "");
+  if (::geteuid() != 0) return;
+  ASSERT_EQ(::lchown((folder_ / "link.pem").c_str(), 12345, 12345), 0);
+  EXPECT_NE(message_of(folder_ / "link.pem").find("belongs to user 12345"), std::string::npos);
+  ASSERT_EQ(::chown((folder_ / "open").c_str(), 12345, 12345), 0);
+  EXPECT_NE(message_of(ring).find("belongs to user 12345"), std::string::npos);
 }
 
 TEST(Dates, AreDaysInUtc) {

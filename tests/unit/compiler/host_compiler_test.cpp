@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/host/host_compiler.h"
 
+#include "compiler/support/file.h"
+
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <sstream>
+#include <unistd.h>
 
 namespace moejit::compiler {
 namespace {
@@ -36,6 +41,29 @@ TEST(HostCompiler, LeavesOutPassesOfGccAlone) {
     EXPECT_FALSE(has(options_for(clang), "-fno-tree-dominator-opts")) << clang;
     EXPECT_TRUE(has(options_for(clang), "-ffp-contract=off")) << clang;
   }
+}
+
+// Two compilers that call themselves the same, such as wrappers that add options, share no kernel.
+TEST(HostCompiler, TellsCompilersOfOneNameApart) {
+  std::string folder = (std::filesystem::temp_directory_path() / "moejit-cxx-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const auto field_of = [&](const std::string& name, const std::string& script) {
+    const std::string path = folder + "/" + name;
+    EXPECT_TRUE(moejit::write_file(path, "#!/bin/sh\n" + script + "\n"));
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    ::setenv("MOEJIT_CXX", path.c_str(), 1);
+    const auto identity =
+        host_toolchain_identity({.entry = "moejit_test", .text = "", .target = {}}).value();
+    EXPECT_TRUE(is_host_compiler_field(identity.front()));
+    return identity.front();
+  };
+  const std::string plain = field_of("plain", "echo 'c++ (Test) 1.0'; exec c++ \"$@\"");
+  EXPECT_TRUE(plain.starts_with("compiler=c++ (Test) 1.0 [")) << plain;
+  EXPECT_EQ(field_of("copy", "echo 'c++ (Test) 1.0'; exec c++ \"$@\""), plain);
+  EXPECT_NE(field_of("slow", "echo 'c++ (Test) 1.0'; exec c++ \"$@\" -O0"), plain);
+  EXPECT_NE(field_of("more", "printf 'c++ (Test) 1.0\\nTarget: other\\n'; exec c++ \"$@\""), plain);
+  ::unsetenv("MOEJIT_CXX");
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -55,6 +55,11 @@ TEST(KernelOf, RefusesEntriesThatAreNotOfThisKernel) {
   EXPECT_TRUE(is_refused(R"({"entry":1,"target":"cuda:sm_90a"})"));
   EXPECT_TRUE(is_refused(R"({"entry":"f","target":"sim"})"));
   EXPECT_TRUE(is_refused(R"({"entry":"f","target":"cuda:sm_90a","usage":{"registers":1}})"));
+  // Numbers are not cut to 32 bits.
+  std::string huge = kernel_metadata(kBinary, kKey);
+  EXPECT_FALSE(is_refused(huge));
+  huge.replace(huge.find(R"("registers":32)"), 14, R"("registers":4294967328)");
+  EXPECT_TRUE(is_refused(huge));
   EXPECT_FALSE(is_refused(R"({"entry":"f","target":"cuda:sm_90a"})"));
 }
 

@@ -31,6 +31,20 @@ def is_new_enough(version: str, oldest: tuple[int, int]) -> bool:
     return tuple(int(part) for part in re.findall(r"\d+", version)) >= oldest
 
 
+def is_switched_on(name: str) -> bool:
+    """Returns whether an environment variable that is a switch is on, as the library reads its own.
+
+    Raises:
+        ValueError: The value is neither 1, true, yes or on, nor 0, false, no, off or nothing.
+    """
+    value = os.environ.get(name, "")
+    if value.lower() in ("1", "true", "yes", "on"):
+        return True
+    if value.lower() in ("", "0", "false", "no", "off"):
+        return False
+    raise ValueError(f"{name} is {value!r}, wanted 1 or 0")
+
+
 def torch_library_path() -> pathlib.Path:
     """Returns the path where libmoejit_torch.so should be: the one in MOEJIT_TORCH_LIBRARY, else beside libmoejit.so.
     """

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable
 
 import torch
 
-from moejit.frameworks import torch_library_path
+from moejit.frameworks import is_switched_on, torch_library_path
 from moejit.info import TensorInfo
 from moejit.library import load
 from moejit.torch import _plan
@@ -37,7 +36,7 @@ def _load() -> ctypes.CDLL:
     error = library.moejit_torch_load_error()
     if error:
         raise ImportError(f"moejit.torch: {path}: {error.decode()}")
-    library.moejit_torch_fill_blocks(bool(os.environ.get("MOEJIT_TORCH_FILL")))
+    library.moejit_torch_fill_blocks(is_switched_on("MOEJIT_TORCH_FILL"))
     return library
 
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace moejit::cache {
+namespace moejit {
 
 // Returns a new name for a file being written: <system>-<pid>-<random>. The first part is equal for
 // all processes that can see each other's ids: processes of one boot of one machine, in one
@@ -19,4 +19,4 @@ std::string random_hex();
 // be told, it is an hour old (a day if a process with the writer's number lives).
 bool is_stale_temporary(std::string_view name, std::int64_t age_seconds);
 
-}  // namespace moejit::cache
+}  // namespace moejit

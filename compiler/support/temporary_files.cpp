@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/temporary_files.h"
+#include "compiler/support/temporary_files.h"
 
 #include "compiler/support/digest.h"
 #include "compiler/support/file.h"
@@ -12,7 +12,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-namespace moejit::cache {
+namespace moejit {
 namespace {
 
 constexpr std::int64_t kHourSeconds = 3600;
@@ -60,4 +60,4 @@ bool is_stale_temporary(std::string_view name, std::int64_t age_seconds) {
   return !is_alive || age_seconds > kDaySeconds;
 }
 
-}  // namespace moejit::cache
+}  // namespace moejit

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/nvrtc/fork_gate.h"
+#include "compiler/support/fork_gate.h"
 
 #include "compiler/support/fork.h"
 
@@ -7,7 +7,7 @@
 #include <memory>
 #include <mutex>
 
-namespace moejit::compiler {
+namespace moejit {
 namespace {
 
 class Gate final : private ForkHandler {
@@ -63,4 +63,4 @@ Gate& gate() {
 ForkGate::ForkGate() { gate().enter(); }
 ForkGate::~ForkGate() { gate().leave(); }
 
-}  // namespace moejit::compiler
+}  // namespace moejit

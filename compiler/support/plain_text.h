@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+namespace moejit {
+
+// Returns a text without control characters, which would command the terminal that shows it: those
+// of ASCII and, in UTF-8, U+0080 to U+009F are blanks. Line breaks and tabs stay.
+std::string plain_text(std::string text);
+
+}  // namespace moejit
