@@ -74,10 +74,10 @@ typedef struct moejit_device_info {
 MOEJIT_API moejit_error_code moejit_device_get_info(const moejit_device* device,
                                                     moejit_device_info* info);
 
-// Allocate and release memory for programs without an allocator of their own. It is uninitialized
-// and 256-byte aligned; zero bytes give NULL. Release it once, before the device; NULL is fine.
-// Another address, and a copy or fill beyond the memory in which it begins, is
-// MOEJIT_ERROR_INVALID_VALUE on the simulator, _DRIVER on a GPU, which may miss those.
+// Allocate and release memory for programs without an allocator of their own: 256-byte aligned, and
+// to be written with copy and fill alone (the simulator sees no other writes of the host). Zero
+// bytes give NULL. Release it once, before the device. Another address, and a copy or fill beyond
+// its memory, is MOEJIT_ERROR_INVALID_VALUE on the simulator, _DRIVER on a GPU, which may miss it.
 MOEJIT_API moejit_error_code moejit_device_allocate(moejit_device* device, int64_t bytes,
                                                     void** address);
 MOEJIT_API moejit_error_code moejit_device_release(moejit_device* device, void* address);
