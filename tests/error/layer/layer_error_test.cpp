@@ -64,6 +64,11 @@ TEST_P(LayerError, NamesThePlaceAndTheWayOut) {
   EXPECT_EQ(to_string(error.code), to_string(wrong.code));
   EXPECT_EQ(error.message.substr(0, wrong.message.size()), wrong.message);
   EXPECT_NE(error.hint.find(wrong.hint), std::string::npos) << error.hint;
+  // A message that lists all choices, or says what is no JSON, is its own hint.
+  const auto says = [&](const char* text) { return error.message.find(text) != std::string::npos; };
+  if (says(": $.") && !says("wanted one of") && !says("a double can hold")) {
+    EXPECT_FALSE(error.hint.empty()) << error.message << ": there is no hint";
+  }
   // One sentence on one line, fit for a terminal.
   for (const char c : error.message + error.hint)
     ASSERT_TRUE(static_cast<unsigned char>(c) >= 0x20 && c != 0x7F) << error.message;
