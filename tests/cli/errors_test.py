@@ -154,10 +154,6 @@ class LayerErrors(Refusal):
         config.unlink()
         self.refuse(["layer", "--from-hf", self.folder], FILE, "is a folder without config.json")
 
-    def test_a_frozen_cache_names_the_layer_that_it_cannot_serve(self):
-        self.refuse(["run", TINY, "--target", "sim", "--frozen", "--cache-dir", self.folder / "none"], TOOLCHAIN,
-                    'moejit: layer "tiny": the frozen cache', "moejit build")
-
     def test_descriptions_that_are_too_long(self):
         self.refuse(["layer", self.write("long.json", b" " * ((1 << 20) + 1))], USAGE,
                     "long.json: got 1048577 bytes, wanted at most 1048576")
@@ -316,6 +312,8 @@ exec c++ "$@"
         empty.mkdir(mode=0o700)
         self.refuse(["build", TINY, "--target", "sim", "--frozen", "--cache-dir", empty], TOOLCHAIN,
                     "frozen")
+        self.refuse(["run", TINY, "--target", "sim", "--frozen", "--cache-dir", empty], TOOLCHAIN,
+                    "moejit: the layer tiny: the frozen cache", "moejit build")
 
     def test_outputs_that_cannot_be_written(self):
         run = ["run", TINY, "--target", "sim", "--output"]
