@@ -16,10 +16,6 @@ namespace {
 
 using runtime::KernelOrigin;
 
-bool is_needed_by(const BuildJob& job, const std::string& file) {
-  return std::ranges::count(job.subjects, file, &BuildSubject::file) > 0;
-}
-
 nlohmann::ordered_json job_json(const BuildJob& job) {
   nlohmann::ordered_json json{{"layer", job.subjects.front().name},
                               {"layers", nlohmann::ordered_json::array()},
@@ -73,12 +69,16 @@ std::string totals_text(const BuildResult& result) {
   return text;
 }
 
-// Returns the name in the description, for a table; the file if no kernel was planned for it.
-std::string name_of(const std::string& file, const std::vector<BuildJob>& jobs) {
-  for (const BuildJob& job : jobs)
-    for (const BuildSubject& subject : job.subjects)
-      if (subject.file == file) return subject.name;
-  return file;
+// Returns the descriptions of all jobs, each once, in the order of the files that were given.
+std::vector<BuildSubject> subjects_of(const std::vector<std::string>& files,
+                                      const std::vector<BuildJob>& jobs) {
+  std::vector<BuildSubject> subjects;
+  for (const std::string& file : files)
+    for (const BuildJob& job : jobs)
+      for (const BuildSubject& subject : job.subjects)
+        if (subject.file == file && std::ranges::count(subjects, subject) == 0)
+          subjects.push_back(subject);
+  return subjects;
 }
 
 }  // namespace
@@ -145,18 +145,18 @@ std::string build_summary(const BuildCommand& command, const BuildResult& result
                {"from cache", kRight},
                {"from packs", kRight},
                {"size", kRight}});
-  for (const std::string& file : command.layers) {
+  for (const BuildSubject& subject : subjects_of(command.layers, result.jobs)) {
     int64_t kernels = 0;
     int64_t bytes = 0;
     std::array<int64_t, 3> counts{};  // in the order of the columns
     for (const BuildJob& job : result.jobs) {
-      if (job.error || !is_needed_by(job, file)) continue;
+      if (job.error || std::ranges::count(job.subjects, subject) == 0) continue;
       ++kernels;
       bytes += std::ssize(job.kernel.binary->bytes);
       const KernelOrigin origin = job.kernel.origin;
       ++counts.at(origin == KernelOrigin::kCompiler ? 0 : origin == KernelOrigin::kPack ? 2 : 1);
     }
-    std::vector<std::string> cells = {name_of(file, result.jobs), fmt::format("{}", kernels)};
+    std::vector<std::string> cells = {subject.name, fmt::format("{}", kernels)};
     for (const int64_t count : counts) cells.push_back(fmt::format("{}", count));
     cells.push_back(bytes_text(bytes));
     table.add(std::move(cells));
