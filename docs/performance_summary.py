@@ -6,7 +6,7 @@ from performance_text import layer_command, table, time_text
 
 SHAPE = ("experts", "local_experts", "top_k", "hidden", "intermediate", "max_tokens")
 # Families of layers that results of `moejit bench` call by the name of a file.
-MODELS = {"dsv3_8_fused": "8 experts of DeepSeek-V3", "gpt_oss_ep8": "16 experts of gpt-oss-120b",
+MODELS = {"dsv3_8_fused": "8 experts of DeepSeek-V3", "gpt_oss_ep8": "16 experts of the sizes of gpt-oss-120b",
           "qwen_fused": "Qwen3-30B-A3B"}
 
 

@@ -30,7 +30,7 @@ def table(rows):
 
 def layer_command(command_line):
     """The command with the folder of its layer, which was the working directory when it ran."""
-    return re.sub(r"(?<= )(?=[\w.-]+\.json\b)", "docs/examples/layers/", command_line, count=1)
+    return re.sub(r"(?<= )(?=[\w.-]+\.json\b)", "docs/performance/layers/", command_line, count=1)
 
 
 def gpu_text(gpu):

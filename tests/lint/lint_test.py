@@ -177,7 +177,7 @@ class Performance(unittest.TestCase):
         page = self.page(self.GEMM, self.ROUTE, power_limit_watts=700.0, driver="580.1")
         self.assertIn("## dsv3, 4096 tokens\n\nNVIDIA H200, 132 SMs, 700 W, driver 580.1, 2026-11-21.", page)
         self.assertIn("Copy bandwidth 4.15 TB/s. A forward pass, hot: 3.46 ms at 1600 MHz.", page)
-        self.assertIn("```sh\nmoejit bench docs/examples/layers/dsv3.json --json\n```", page)
+        self.assertIn("```sh\nmoejit bench docs/performance/layers/dsv3.json --json\n```", page)
         self.assertIn("| gemm_fc1 | 812.3 us | 1755 | 1.04 ms | 1410 | 3.0 GiB | 0.95 | 0.74 | 1501 | 0.765 | "
                       "1100 | 0.810 |\n", page)
         self.assertIn("| route | 11.2 us | 1980 | 10.8 us | 1980 | 1000 B | 0.01 | 0.00 | | | | |\n", page)
@@ -228,7 +228,7 @@ class Performance(unittest.TestCase):
         self.assertEqual(check_performance.generate_performance.summary([*steps, torch]).splitlines()[2:], [
             "| Q | H100 | 8192 | **3.55 ms** (fp8_flow) | 6.13 ms: transformers, grouped_mm, compiled | `python3 b.py` |",
             "| a | H200 | 4096 | **8.47 ms** (fp8_flow) | 14.72 ms: moejit in bf16 | "
-            "`moejit bench docs/examples/layers/a.json --json` |"])
+            "`moejit bench docs/performance/layers/a.json --json` |"])
 
 
 if __name__ == "__main__":
