@@ -18,7 +18,7 @@ enum class Count : std::size_t {
   kFiles,  // entries present
   kBytes,  // sum of their sizes
   kHits,
-  kMisses,  // includes corrupt entries
+  kMisses,  // kernels that were looked for and not found; corrupt ones, too
   kPublished,
   kEvicted,
   kCorrupt,           // files that failed verification

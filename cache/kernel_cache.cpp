@@ -70,6 +70,12 @@ void KernelCache::warn_once(const std::string& cause, const std::string& message
 }
 
 std::optional<Entry> KernelCache::get(const Digest& key) {
+  auto entry = find(key);
+  if (!entry) count_miss();
+  return entry;
+}
+
+std::optional<Entry> KernelCache::find(const Digest& key) {
   std::vector<std::byte> file;
   const int error = folder_.read(name_of(key), file, is_writable());
   if (error == 0) {
@@ -89,7 +95,6 @@ std::optional<Entry> KernelCache::get(const Digest& key) {
               fmt::format("cache folder {}: reading fails ({}); what cannot be read is compiled",
                           folder(), errno_text(error)));
   }
-  add(Count::kMisses);
   return std::nullopt;
 }
 

@@ -30,7 +30,7 @@ using WarningSink = std::function<void(std::string_view)>;
 
 struct CacheCounters {
   std::int64_t hits = 0;
-  std::int64_t misses = 0;     // includes corrupt entries
+  std::int64_t misses = 0;     // kernels that were looked for and not found; corrupt ones, too
   std::int64_t corrupt = 0;    // entries that failed verification
   std::int64_t published = 0;  // entries written
   std::int64_t failed_reads = 0;
@@ -81,7 +81,12 @@ class KernelCache {
   KernelCache(const KernelCache&) = delete;
   KernelCache& operator=(const KernelCache&) = delete;
 
+  // Returns the entry, and counts a hit, or a miss if there is none.
   std::optional<Entry> get(const Digest& key);
+  // Does the same, but counts no miss, for a caller that may ask for a kernel more than once or
+  // under several keys, and calls count_miss() when it is sure that no key has it.
+  std::optional<Entry> find(const Digest& key);
+  void count_miss() { add(Count::kMisses); }
 
   // Publishes an entry and replaces what is there unless that has the same payload; returns whether
   // the folder has it. The caller goes on with its own bytes, since on some file systems a new file

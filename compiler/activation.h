@@ -32,6 +32,9 @@ struct Activation {
 inline constexpr std::string_view kOwnFormula = "expression";
 
 std::vector<std::string_view> preset_names();
+// Returns what to write for a name of other libraries that is no preset here: the name of a preset,
+// or a formula as {"expression": "..."}. Empty if nobody knows the name.
+std::string spelling_of_other_name(std::string_view name);
 // Returns the names of a preset's parameters; empty if there is no such preset.
 std::vector<std::string_view> parameter_names(std::string_view preset);
 

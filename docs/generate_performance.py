@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/performance.md from docs/performance/: the text of page.md, in which {{results}} stands
-for a section per GPU with one per result file in it (*.json, as `moejit bench [--gemms] --json`, hf_experts_bench.py
-and ranks_bench.py print them, in the order of their names), and {{NAME.md}} for that file. A lint test
-checks that the page is what this script makes.
+"""Writes docs/performance.md from docs/performance/: the text of page.md, in which {{summary}} stands for a table of all
+training steps, and {{results}} for a section per GPU with one per result file in it (*.json, as `moejit bench [--gemms]
+--json`, hf_experts_bench.py and ranks_bench.py print them, in the order of their names). A lint test checks that the page
+is what this script makes.
 
   python3 docs/generate_performance.py [--check]   --check: write nothing, status 1 where it differs
 """
@@ -14,13 +14,15 @@ import sys
 
 import expert_parallel_sections
 import hf_experts_sections
-from performance_text import bytes_text, gpu_text, table, time_text
+from performance_summary import summary
+from performance_text import bytes_text, gpu_text, layer_command, table, time_text
 
 SECTIONS = {**hf_experts_sections.SECTIONS, **expert_parallel_sections.SECTIONS}
 DOCS = pathlib.Path(__file__).resolve().parent
 SHAPE = ("experts", "local_experts", "top_k", "hidden", "intermediate", "splits_alignment")
-PLACE = re.compile(r"^\{\{([\w.-]+)\}\}$", re.MULTILINE)
-NO_RESULTS = "## Results\n\nNone with the present bench yet; what was measured before it is below, under History."
+PLACE = re.compile(r"^\{\{(summary|results)\}\}$", re.MULTILINE)
+SIBLING = re.compile(r"\]\((?=[\w-]+\.md)")  # page.md lies one folder below the page
+NO_RESULTS = "None with the present bench yet; [history](performance/history.md) has what was measured before it."
 
 
 def kernel_row(kernel, copy_bytes_per_second):
@@ -84,7 +86,7 @@ def section(result):
         f"{result['copy_bytes_per_second'] * 1e-12:.2f} TB/s. A forward pass, hot: "
         f"{time_text(result['forward_hot_us'])} at {result['forward_hot_mhz']:.0f} MHz."
         + step_text(result),
-        f"```sh\n{result['command_line']}\n```",
+        f"```sh\n{layer_command(result['command_line'])}\n```",
         table([kernel_row(kernel, result["copy_bytes_per_second"]) for kernel in result["kernels"]]),
         throttle_text(result["kernels"]),
         clock_text(result["kernels"]),
@@ -174,11 +176,12 @@ def page(folder):
     results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
     def filled(match):
-        if match.group(1) == "results":
-            return "\n\n".join(gpu_sections(results)) or NO_RESULTS
-        return (folder / match.group(1)).read_text(encoding="utf-8").rstrip("\n")
+        if match.group(1) == "summary":
+            return summary(results) if results else NO_RESULTS
+        return "\n\n".join(gpu_sections(results)) or NO_RESULTS
 
-    return PLACE.sub(filled, (folder / "page.md").read_text(encoding="utf-8"))
+    text = (folder / "page.md").read_text(encoding="utf-8")
+    return PLACE.sub(filled, SIBLING.sub("](performance/", text))
 
 
 def main():

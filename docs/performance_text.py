@@ -28,6 +28,11 @@ def table(rows):
     return re.sub(r"\|  (?=\|)", "| ", "\n".join(lines))
 
 
+def layer_command(command_line):
+    """The command with the folder of its layer, which was the working directory when it ran."""
+    return re.sub(r"(?<= )(?=[\w.-]+\.json\b)", "docs/performance/layers/", command_line, count=1)
+
+
 def gpu_text(gpu):
     facts = [gpu["name"], f"{gpu['sm_count']} SMs"]
     if "power_limit_watts" in gpu:

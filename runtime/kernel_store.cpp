@@ -121,7 +121,7 @@ std::optional<ObtainedKernel> KernelStore::find_in_folder(const compiler::Kernel
 std::optional<ObtainedKernel> KernelStore::find_in_folder(const compiler::KernelSource& source,
                                                           const Digest& key) {
   if (!folder_) return std::nullopt;
-  auto entry = folder_->get(key);
+  auto entry = folder_->find(key);
   if (!entry) return std::nullopt;
   auto binary = kernel_of(std::move(*entry), source);
   if (!binary) {
@@ -181,6 +181,10 @@ void KernelStore::report_bad_pack(const std::string& path, const compiler::Kerne
     if (!warned_.insert(path).second) return;
   }
   if (warn_) warn_(fmt::format("{}; its kernels are looked up elsewhere", message));
+}
+
+void KernelStore::count_miss() {
+  if (folder_) folder_->count_miss();
 }
 
 bool KernelStore::publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key) {

@@ -42,6 +42,9 @@ class KernelStore {
   };
   // Finds a kernel. `known` is the key that an earlier call for the source returned.
   Found find(const compiler::KernelSource& source, std::optional<OwnKey> known = {});
+  // Counts in the folder's stats that it did not have a kernel. find() does not, because a kernel
+  // is looked for more than once, and under the keys of several compilers.
+  void count_miss();
   // Publishes a kernel to the folder and returns whether the folder has it. False without a folder.
   bool publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key);
 

@@ -23,6 +23,7 @@ using compiler::KernelPlan;
 using compiler::Phase;
 using compiler::Plan;
 
+// Obtains the plan's kernels. The engine knows kernels alone, so its errors get the layer's name.
 Result<std::vector<ObtainedKernel>> obtain_kernels(const Plan& plan, Engine& engine,
                                                    const PrepareOptions& options) {
   std::vector<compiler::KernelSource> sources;
@@ -30,7 +31,10 @@ Result<std::vector<ObtainedKernel>> obtain_kernels(const Plan& plan, Engine& eng
     MOEJIT_TRY_ASSIGN(compiler::KernelSource source, compiler::emit_kernel(kernel, plan.target));
     sources.push_back(std::move(source));
   }
-  return engine.obtain_all(sources, options.patience, options.progress);
+  return engine.obtain_all(sources, options.patience, options.progress).map_error([&](Error error) {
+    error.message = fmt::format("{}: {}", plan.subject, error.message);
+    return error;
+  });
 }
 
 // Warns if the plan was tuned for another GPU than the device's.

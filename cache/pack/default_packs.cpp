@@ -32,6 +32,10 @@ Result<PackTrust> pack_trust(const std::string& key_ring) {
       key_ring.empty() ? environment(Variable::kPackKeys).value_or("") : key_ring;
   PackTrust trust;
   if (path.empty()) return trust;
+  if (key_ring.empty() && !path.starts_with('/'))
+    return fail(Stage::kCache, ErrorCode::kCacheUnusable,
+                fmt::format("MOEJIT_PACK_KEYS is \"{}\", wanted an absolute path", path),
+                "a relative one would name another key ring in every working directory");
   MOEJIT_TRY_ASSIGN(trust.ring, read_key_ring(path));
   return trust;
 }

@@ -41,6 +41,9 @@ void add_cache_options(CLI::App& sub, CacheOptions& cache);
 // The tuning records that a command makes its plans with.
 void add_tuning_options(CLI::App& sub, TuningOptions& tuning);
 
+// The passes to plan instead of those of the description; an empty `pass` is "not given".
+void add_pass_option(CLI::App& sub, std::string& pass);
+
 // How often random tokens choose each expert.
 CLI::Option* add_routing_option(CLI::App& sub, RandomRouting& routing);
 

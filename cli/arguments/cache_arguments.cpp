@@ -46,6 +46,7 @@ void add_cache_looks(CLI::App& cache, Action& action) {
                                         &run_cache_why, why);
   why_app.add_option("LAYER", why->what, "Layer description, or a key")->required();
   why_app.add_option("--target", why->target, kTargetHelp)->capture_default_str();
+  add_pass_option(why_app, why->pass);
   why_app.add_option("--packs", why->packs, "Packs to look into, separated by ':'")
       ->delimiter(':')
       ->allow_extra_args(false);

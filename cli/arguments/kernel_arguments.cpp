@@ -82,6 +82,8 @@ void add_build(CLI::App& app, Action& action) {
   sub->add_option("--pack", command->pack, "Write the kernels to this file, too")
       ->check(&check_name)
       ->excludes("--packs");
+  sub->add_flag("-q,--quiet", command->is_quiet,
+                "Print a line for each layer instead of one for each kernel");
   sub->add_flag("--json", command->is_json, "Print JSON");
 }
 

@@ -43,16 +43,23 @@ void add_activation(CLI::App& app, Action& action) {
       ->required();
 }
 
+void add_pass_option(CLI::App& sub, std::string& pass) {
+  sub.add_option("--pass", pass,
+                 "forward, or training: forward and backward; default: as the description says")
+      ->check(CLI::IsMember({"forward", "training"}));
+}
+
 void add_plan(CLI::App& app, Action& action) {
   const auto command = add_command<PlanCommand>(
       app, action, "plan", "Show kernels, tensors, memory and launches of a layer",
       "  moejit plan layer.json\n"
-      "  moejit plan layer.json --explain\n"
+      "  moejit plan layer.json --pass training --explain\n"
       "  moejit plan layer.json --target sim --json\n",
       run_plan);
   CLI::App* sub = app.get_subcommand("plan");
   sub->add_option("LAYER", command->layers, "Layer descriptions")->required();
   sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
+  add_pass_option(*sub, command->pass);
   sub->add_flag("--json", command->is_json, "Print JSON");
   sub->add_flag("--explain", command->explain, "Add the reason for each choice");
   add_tuning_options(*sub, command->tuning);
@@ -67,6 +74,7 @@ void add_emit(CLI::App& app, Action& action) {
   CLI::App* sub = app.get_subcommand("emit");
   sub->add_option("LAYER", command->layers, "Layer descriptions")->required();
   sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
+  add_pass_option(*sub, command->pass);
   sub->add_option("--operation", command->operation, "Only this kernel of the plan");
   add_tuning_options(*sub, command->tuning);
   sub->add_option("--output-dir", command->output_dir,
@@ -86,6 +94,7 @@ void add_inspect(CLI::App& app, Action& action) {
   sub->add_option("FILE", command->files, "Layer descriptions, cubins or cache entries")
       ->required();
   sub->add_option("--target", command->target, "Of a layer description")->capture_default_str();
+  add_pass_option(*sub, command->pass);
   add_cache_options(*sub, command->cache);
   add_tuning_options(*sub, command->tuning);
   sub->add_flag("--sass", command->with_sass, "Print the disassembly of the kernels");

@@ -21,7 +21,7 @@ void add_pack_readers(CLI::App& pack, Action& action) {
         pack, action, name, summary, "  moejit pack " + name + " kernels.moejitpack\n", run);
     CLI::App* sub = add_pack_command(pack, *command, name);
     sub->add_option("PACK", command->file, "Pack")->required();
-    if (name == "verify") sub->add_option("--keys", command->keys, kKeysHelp);
+    if (name == "verify") sub->add_option("--pack-keys,--keys", command->keys, kKeysHelp);
   };
   add("ls", "List what is in a pack, and who signed it", &run_pack_ls);
   add("verify", "Check every byte of a pack, and whether it is trusted", &run_pack_verify);
@@ -34,7 +34,7 @@ void add_pack_readers(CLI::App& pack, Action& action) {
   CLI::App* sub = add_pack_command(pack, *merge, "merge");
   sub->add_option("INPUT", merge->inputs, "Packs and cache folders")->required();
   sub->add_option("-o,--output", merge->output, "Pack to write")->required()->check(&check_name);
-  sub->add_option("--keys", merge->keys, kKeysHelp);
+  sub->add_option("--pack-keys,--keys", merge->keys, kKeysHelp);
 
   const auto to_folder = add_command<PackExportCommand>(
       pack, action, "export", "Write the kernels of a pack into a cache folder",
@@ -44,7 +44,7 @@ void add_pack_readers(CLI::App& pack, Action& action) {
   sub->add_option("--output-dir", to_folder->output_dir, "Cache folder, made if need be")
       ->required()
       ->check(&check_name);
-  sub->add_option("--keys", to_folder->keys, kKeysHelp);
+  sub->add_option("--pack-keys,--keys", to_folder->keys, kKeysHelp);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ void add_measure_options(CLI::App& sub, MeasureOptions& measured) {
   sub.add_option("--gemms", measured.gemms, "File of grouped GEMMs, as of bench");
   sub.add_option("--target", measured.target, "auto (the GPU where there is one), cuda or sim")
       ->capture_default_str();
+  add_pass_option(sub, measured.pass);
   add_cache_options(sub, measured.cache);
   sub.add_option("--tokens", measured.tokens, "T of the calls; default: max_tokens");
   sub.add_option("--candidate-limit", measured.candidate_limit,
@@ -131,6 +132,7 @@ void add_tuning(CLI::App& app, Action& action) {
   sub = tuning->get_subcommand("prune");
   sub->add_option("RECORD", prune->record, "Tuning record")->required();
   sub->add_option("LAYER", prune->layers, "Descriptions of layers or operations")->required();
+  add_pass_option(*sub, prune->pass);
   sub->add_option("-o,--output", prune->output, "Record to write")->required()->check(&check_name);
 }
 

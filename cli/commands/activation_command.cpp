@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace moejit::cli {
 namespace {
@@ -13,8 +14,14 @@ Result<compiler::Activation> activation_of(const std::string& text) {
   const std::vector<std::string_view> presets = compiler::preset_names();
   if (std::ranges::count(presets, text) > 0) return compiler::make_activation(text);
   Result<compiler::Activation> activation = compiler::parse_activation(text);
-  if (!activation) activation.error().message = "the formula, " + activation.error().message;
-  return activation;
+  if (activation) return activation;
+  Error error = std::move(activation.error());
+  error.message = "the formula, " + error.message;
+  const bool is_word =
+      text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789") == std::string::npos;
+  if (is_word && error.hint.empty())
+    error.hint = fmt::format("presets: {}", fmt::join(presets, ", "));
+  return tl::make_unexpected(std::move(error));
 }
 
 std::string result_text(float result) {

@@ -11,6 +11,7 @@
 #include "cli/inputs/call_rows.h"
 #include "cli/inputs/random_layer_inputs.h"
 #include "cli/report/bench_page.h"
+#include "cli/terminal/output_file.h"
 #include "cli/terminal/shell_word.h"
 #include "compiler/group_plan.h"
 #include "runtime/measure/measure_layer.h"
@@ -86,6 +87,7 @@ Result<void> run_bench(const BenchCommand& command, Terminal& terminal) {
     return fail(Stage::kCommand, ErrorCode::kUsage,
                 "wanted a layer description, that of an operation, or --gemms FILE",
                 "moejit bench LAYER.json, or moejit bench --gemms GEMMS.json");
+  MOEJIT_TRY(check_output(command.report));
   if (!command.gemms.empty()) return bench_gemms(command, terminal);
   MOEJIT_TRY_ASSIGN(Description description, read_layer_or_operation(command.layer));
   auto* const layer = std::get_if<compiler::Layer>(&description);

@@ -3,24 +3,21 @@
 #include "cache/pack_writer.h"
 #include "cli/commands/build_failures.h"
 #include "cli/commands/build_jobs.h"
+#include "cli/commands/build_report.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/execution/open_engine.h"
-#include "cli/terminal/json_output.h"
+#include "cli/terminal/output_file.h"
 #include "cli/terminal/shell_word.h"
 #include "compiler/kernel_key.h"
 #include "compiler/support/exhausted.h"
-#include "compiler/support/table.h"
 #include "runtime/kernel_pack.h"
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <fmt/core.h>
 #include <functional>
-#include <iterator>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
@@ -31,8 +28,13 @@ namespace {
 // others too.
 class Builder {
  public:
-  Builder(std::vector<BuildJob>& jobs, runtime::Engine& engine, const Terminal& terminal)
-      : jobs_(jobs), engine_(engine), terminal_(terminal) {}
+  Builder(const BuildCommand& command, std::vector<BuildJob>& jobs, runtime::Engine& engine,
+          const Terminal& terminal)
+      : is_quiet_(command.is_quiet),
+        names_layers_(command.layers.size() > 1),
+        jobs_(jobs),
+        engine_(engine),
+        terminal_(terminal) {}
 
   Result<void> run(int32_t threads) {
     std::vector<std::jthread> workers;
@@ -60,13 +62,20 @@ class Builder {
         return;
       }
       jobs_[i].kernel = std::move(*kernel);
-      const auto total = static_cast<int64_t>(jobs_.size());
       ++done_;
-      if (jobs_[i].kernel.compile_time)
-        terminal_.report_progress(jobs_[i].operation, done_, total);
-      else
-        terminal_.show_progress(jobs_[i].operation, done_, total);
+      tell(jobs_[i]);
     }
+  }
+
+  // Tells that a job is done. A kernel that was there has no line of its own in a log.
+  void tell(const BuildJob& job) const {
+    const auto total = static_cast<int64_t>(jobs_.size());
+    const std::string what =
+        names_layers_ ? job.subjects.front().name + " " + job.operation : job.operation;
+    if (job.kernel.compile_time && !is_quiet_)
+      terminal_.report_progress(what, done_, total);
+    else
+      terminal_.show_progress(what, done_, total);
   }
 
   // Makes one kernel. Catches exceptions, since none may leave a thread.
@@ -81,6 +90,8 @@ class Builder {
     }
   }
 
+  const bool is_quiet_;
+  const bool names_layers_;
   std::vector<BuildJob>& jobs_;
   runtime::Engine& engine_;
   const Terminal& terminal_;
@@ -89,59 +100,6 @@ class Builder {
   std::atomic<bool> has_failed_ = false;
   int64_t done_ = 0;
   std::optional<Error> error_;
-};
-
-double compile_seconds(const BuildJob& job) {
-  return job.kernel.compile_time ? job.kernel.compile_time->total : 0.0;
-}
-
-nlohmann::ordered_json job_json(const BuildJob& job) {
-  nlohmann::ordered_json json{{"layer", job.layer},
-                              {"operation", job.operation},
-                              {"entry", job.source.entry},
-                              {"bytes", job.kernel.binary->bytes.size()},
-                              {"from_cache", !job.kernel.compile_time.has_value()}};
-  if (!job.kernel.compile_time) return json;
-  const compiler::CompileTime& time = *job.kernel.compile_time;
-  const auto rounded = [](double seconds) { return std::round(seconds * 1e3) * 1e-3; };
-  json["compile_seconds"] = rounded(time.total);
-  if (time.cpu) json["cpu_seconds"] = rounded(*time.cpu);
-  if (time.phases) {
-    json["front_end_seconds"] = time.phases->front_end;
-    json["optimizer_seconds"] = time.phases->optimizer;
-    json["assembler_seconds"] = time.phases->assembler;
-  }
-  return json;
-}
-
-nlohmann::ordered_json failure_json(const BuildJob& job) {
-  return {{"file", job.file},
-          {"layer", job.layer},
-          {"operation", job.operation},
-          {"entry", job.source.entry},
-          {"code", to_string(job.error->code)},
-          {"message", job.error->message}};
-}
-
-// Returns wall and CPU time, then front end, optimizer and assembler; "-" for unknown times.
-std::vector<std::string> time_cells(const BuildJob& job) {
-  if (!job.kernel.compile_time) return {"from cache", "", "", "", ""};
-  const auto text = [](double seconds) { return fmt::format("{:.2f} s", seconds); };
-  const compiler::CompileTime& time = *job.kernel.compile_time;
-  std::vector<std::string> cells = {text(time.total), time.cpu ? text(*time.cpu) : "-"};
-  for (double compiler::CompilePhases::*phase :
-       {&compiler::CompilePhases::front_end, &compiler::CompilePhases::optimizer,
-        &compiler::CompilePhases::assembler})
-    cells.push_back(time.phases ? text((*time.phases).*phase) : "-");
-  return cells;
-}
-
-// Facts about the written pack, read from its file.
-struct BuiltPack {
-  std::string path;
-  int64_t kernels = 0;
-  int64_t bytes = 0;
-  Digest digest;
 };
 
 Result<BuiltPack> write_pack(const std::string& path, const std::vector<BuildJob>& jobs) {
@@ -158,58 +116,6 @@ Result<BuiltPack> write_pack(const std::string& path, const std::vector<BuildJob
   return BuiltPack{path, pack->size(), pack->file_bytes(), pack->digest()};
 }
 
-std::string json_report(const BuildCommand& command, const std::vector<BuildJob>& jobs,
-                        const std::optional<BuiltPack>& pack, const runtime::Engine& engine) {
-  const runtime::EngineCounters counters = engine.counters();
-  nlohmann::ordered_json report;
-  report["target"] = command.target;
-  report["cache"] = engine.cache_description();
-  report["kernels"] = nlohmann::ordered_json::array();
-  for (const BuildJob& job : jobs)
-    if (!job.error) report["kernels"].push_back(job_json(job));
-  report["failed"] = nlohmann::ordered_json::array();
-  for (const BuildJob& job : jobs)
-    if (job.error) report["failed"].push_back(failure_json(job));
-  report["corrupt"] = counters.corrupt;
-  report["compiled"] = counters.compiled;
-  report["unpublished"] = counters.unpublished;
-  report["from_cache"] = counters.from_cache;
-  report["from_packs"] = counters.from_packs;
-  if (pack)
-    report["pack"] = {{"path", pack->path},
-                      {"kernels", pack->kernels},
-                      {"bytes", pack->bytes},
-                      {"digest", pack->digest.hex()}};
-  return json_output(report);
-}
-
-std::string text_report(const std::vector<BuildJob>& jobs, const std::optional<BuiltPack>& pack,
-                        const runtime::Engine& engine, int32_t width) {
-  constexpr auto kRight = Table::Align::kRight;
-  Table table({{"kernel"},
-               {"compile time", kRight},
-               {"CPU time", kRight},
-               {"front end", kRight},
-               {"optimizer", kRight},
-               {"assembler", kRight},
-               {"size", kRight},
-               {"entry"}});
-  for (const BuildJob& job : jobs) {
-    if (job.error) continue;
-    std::vector<std::string> cells = {job.operation};
-    std::ranges::move(time_cells(job), std::back_inserter(cells));
-    cells.push_back(bytes_text(std::ssize(job.kernel.binary->bytes)));
-    cells.push_back(job.source.entry);
-    table.add(std::move(cells));
-  }
-  std::string text = table.text(width) + fmt::format("cache: {}\n{}", engine.cache_description(),
-                                                     counters_text(engine.counters()));
-  if (pack)
-    text += fmt::format("\npack: {}, {} kernels, {}", pack->path, pack->kernels,
-                        bytes_text(pack->bytes));
-  return text + "\n";
-}
-
 // Adds a hint for a machine without a compiler: it can still pack what others compiled.
 Error with_pack_hint(const BuildCommand& command, Error error) {
   const bool lacks_compiler =
@@ -219,11 +125,33 @@ Error with_pack_hint(const BuildCommand& command, Error error) {
   return error;
 }
 
-// Checks that the folder got the kernels, unless the build makes a pack or wants no folder.
+// Returns whether the build is for the cache folder: not if it makes a pack or wants no folder.
+bool fills_folder(const BuildCommand& command) {
+  return command.pack.empty() && !command.cache.is_disabled;
+}
+
+// Checks before anything is compiled that kernels which are not there can be written.
+Result<void> check_writable(const BuildCommand& command, const CacheOptions& cache,
+                            const std::vector<BuildJob>& jobs, const runtime::Engine& engine) {
+  MOEJIT_TRY(check_output(command.pack));
+  const std::string problem = engine.write_problem();
+  if (problem.empty() || !fills_folder(command)) return {};
+  std::vector<compiler::KernelSource> sources;
+  for (const BuildJob& job : jobs) sources.push_back(job.source);
+  MOEJIT_TRY_ASSIGN(const int64_t missing, count_missing_kernels(cache, sources));
+  if (missing == 0) return {};
+  return fail(Stage::kCache, ErrorCode::kFileWrite,
+              fmt::format("{} of {} kernels are missing, and could not be written: {}", missing,
+                          jobs.size(), problem),
+              "nothing was compiled; name a folder that can be written to with --cache-dir, or a "
+              "file with --pack");
+}
+
+// Checks that the folder got the kernels.
 Result<void> check_written(const BuildCommand& command, size_t kernels,
                            const runtime::Engine& engine) {
   const int64_t unpublished = engine.counters().unpublished;
-  if (unpublished == 0 || !command.pack.empty() || command.cache.is_disabled) return {};
+  if (unpublished == 0 || !fills_folder(command)) return {};
   return fail(Stage::kCache, ErrorCode::kFileWrite,
               fmt::format("{} of {} kernels were not written: {}", unpublished, kernels,
                           engine.write_problem()),
@@ -257,8 +185,9 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
   cache.own_compiler_only = !command.pack.empty();
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
                     open_engine(cache, terminal, command.jobs));
+  MOEJIT_TRY(check_writable(command, cache, jobs, *engine));
   auto built =
-      Builder(jobs, *engine, terminal)
+      Builder(command, jobs, *engine, terminal)
           .run(std::min<int32_t>(engine->compile_jobs(), static_cast<int32_t>(jobs.size())));
   if (!built) return tl::make_unexpected(with_pack_hint(command, std::move(built).error()));
   const auto failed = report_failures(jobs, terminal);
@@ -267,8 +196,10 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
     MOEJIT_TRY_ASSIGN(pack, write_pack(command.pack, jobs));
   }
   std::ranges::stable_sort(jobs, std::ranges::greater(), compile_seconds);
-  terminal.print(command.is_json ? json_report(command, jobs, pack, *engine)
-                                 : text_report(jobs, pack, *engine, terminal.width()));
+  const BuildResult result{jobs, pack, *engine};
+  terminal.print(command.is_json    ? build_json(command, result)
+                 : command.is_quiet ? build_summary(command, result, terminal.width())
+                                    : build_text(command, result, terminal.width()));
   return failed ? check_written(command, jobs.size(), *engine) : failed;
 }
 

@@ -12,11 +12,12 @@ namespace {
 // Returns the job's error, worded for the author of the layer.
 Error told(const BuildJob& job) {
   Error error = *job.error;
-  error.message = fmt::format("{}: layer \"{}\": {}: {}", job.file, job.layer, job.operation,
-                              job.error->message);
+  const BuildSubject& of = job.subjects.front();
+  error.message =
+      fmt::format("{}: layer \"{}\": {}: {}", of.file, of.name, job.operation, job.error->message);
   if (const std::string_view field = compiler::field_that_fuses(job.source.entry); !field.empty())
     error.hint = fmt::format("set \"{}\": false in {}: other kernels do the same then{}{}", field,
-                             job.file, error.hint.empty() ? "" : "; ", error.hint);
+                             of.file, error.hint.empty() ? "" : "; ", error.hint);
   error.detail.clear();
   return error;
 }
@@ -37,7 +38,8 @@ Result<void> report_failures(const std::vector<BuildJob>& jobs, const Terminal& 
     ++failures;
     terminal.report(told(job), false);
     if (!job.error->detail.empty())
-      logs += fmt::format("{} of {}:\n{}\n", job.operation, job.file, job.error->detail);
+      logs += fmt::format("{} of {}:\n{}\n", job.operation, job.subjects.front().file,
+                          job.error->detail);
   }
   if (failures == 0) return {};
   return fail(

@@ -14,12 +14,13 @@ using compiler::Layer;
 using compiler::Pass;
 using JobsByText = std::map<std::string, BuildJob>;
 
-Result<void> add_jobs(const std::string& file, const std::string& name, const compiler::Plan& plan,
-                      JobsByText& jobs) {
+Result<void> add_jobs(const BuildSubject& subject, const compiler::Plan& plan, JobsByText& jobs) {
   for (const compiler::KernelPlan& kernel : plan.kernels) {
     MOEJIT_TRY_ASSIGN(compiler::KernelSource source, compiler::emit_kernel(kernel, plan.target));
     const std::string text = source.text;
-    jobs.emplace(text, BuildJob{file, name, kernel.operation, std::move(source)});
+    BuildJob& job =
+        jobs.emplace(text, BuildJob{{}, kernel.operation, std::move(source)}).first->second;
+    if (std::ranges::count(job.subjects, subject) == 0) job.subjects.push_back(subject);
   }
   return {};
 }
@@ -48,14 +49,14 @@ std::vector<Layer> variants_of(const Layer& layer) {
   return variants;
 }
 
-Result<void> add_variants(const std::string& file, const Layer& layer,
+Result<void> add_variants(const BuildSubject& subject, const Layer& layer,
                           const compiler::Target& target, const compiler::Tuning* tuning,
                           JobsByText& jobs) {
   for (const Layer& variant : variants_of(layer))
     for (const bool keeps : {false, true}) {
       const auto plan =
           compiler::plan_layer(variant, target, {.keep_intermediates = keeps, .tuning = tuning});
-      if (plan) MOEJIT_TRY(add_jobs(file, layer.name, *plan, jobs));
+      if (plan) MOEJIT_TRY(add_jobs(subject, *plan, jobs));
       if (!plan && plan.error().code != ErrorCode::kUnsupported)
         return tl::make_unexpected(plan.error());
     }
@@ -64,17 +65,18 @@ Result<void> add_variants(const std::string& file, const Layer& layer,
 
 Result<void> add_plan(const std::string& path, const DescribedPlan& plan, BuildVariants variants,
                       const compiler::Tuning* tuning, JobsByText& by_text) {
-  MOEJIT_TRY(add_jobs(path, name_of(plan), base_of(plan), by_text));
+  const BuildSubject subject{path, name_of(plan)};
+  MOEJIT_TRY(add_jobs(subject, base_of(plan), by_text));
   const auto* const layer = std::get_if<compiler::LayerPlan>(&plan);
   if (layer == nullptr) return {};  // an operation has no variants
   if (variants == BuildVariants::kWithIntermediates) {
     MOEJIT_TRY_ASSIGN(const compiler::LayerPlan kept,
                       compiler::plan_layer(layer->layer, layer->target,
                                            {.keep_intermediates = true, .tuning = tuning}));
-    MOEJIT_TRY(add_jobs(path, layer->layer.name, kept, by_text));
+    MOEJIT_TRY(add_jobs(subject, kept, by_text));
   }
   if (variants == BuildVariants::kAll)
-    MOEJIT_TRY(add_variants(path, layer->layer, layer->target, tuning, by_text));
+    MOEJIT_TRY(add_variants(subject, layer->layer, layer->target, tuning, by_text));
   return {};
 }
 
@@ -93,7 +95,7 @@ Result<std::vector<BuildJob>> collect_build_jobs(const std::vector<std::string>&
   std::vector<BuildJob> jobs;
   for (auto& [text, job] : by_text) jobs.push_back(std::move(job));
   std::ranges::sort(jobs, {}, [](const BuildJob& job) {
-    return std::tie(job.layer, job.operation, job.source.entry);
+    return std::tie(job.subjects.front().name, job.operation, job.source.entry);
   });
   return jobs;
 }

@@ -19,10 +19,16 @@ enum class BuildVariants {
   kAll
 };
 
+// A description that a build makes kernels for.
+struct BuildSubject {
+  std::string file;
+  std::string name;  // of the layer or operation in it
+  bool operator==(const BuildSubject&) const = default;
+};
+
 // One kernel to make; several plans and layers may need it.
 struct BuildJob {
-  std::string file;   // of the layer
-  std::string layer;  // its name
+  std::vector<BuildSubject> subjects;  // that need it, each once, in their order; at least one
   std::string operation;
   compiler::KernelSource source;
   runtime::ObtainedKernel kernel = {};

@@ -36,8 +36,10 @@ Result<void> run_cache_diff(const CacheDiffCommand& command, Terminal& terminal)
     return {};
   }
   Table table({{"field"}, {keys[0].substr(0, 12)}, {keys[1].substr(0, 12)}});
-  for (const FieldDifference& difference : differences)
-    table.add({cell_text(difference.field), short_text(difference.a), short_text(difference.b)});
+  for (const FieldDifference& difference : differences) {
+    auto [a, b] = short_texts(difference.a, difference.b);
+    table.add({cell_text(difference.field), std::move(a), std::move(b)});
+  }
   terminal.print(differences.empty() ? "the same fields\n" : table.text(terminal.width()));
   return {};
 }

@@ -142,15 +142,19 @@ nlohmann::ordered_json differences_json(std::span<const FieldDifference> differe
   return json;
 }
 
+namespace {
+
+// Returns whether a byte continues a character of UTF-8.
+bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U; }
+
+}  // namespace
+
 std::string cell_text(std::string_view text, std::size_t most) {
   constexpr std::string_view kCut = "...";
   std::string cell(text);
   if (cell.size() > most) {
     std::size_t end = most - kCut.size();
-    const auto continues = [&](std::size_t at) {  // whether a UTF-8 character continues
-      return (static_cast<unsigned char>(cell[at]) & 0xC0U) == 0x80U;
-    };
-    while (end > 0 && continues(end)) --end;
+    while (end > 0 && is_continuation(cell[end])) --end;
     cell.replace(end, std::string::npos, kCut);
   }
   std::ranges::replace_if(
@@ -158,8 +162,18 @@ std::string cell_text(std::string_view text, std::size_t most) {
   return cell;
 }
 
-std::string short_text(const std::string& value) {
-  return value.empty() ? "(none)" : cell_text(value, 24);
+std::pair<std::string, std::string> short_texts(std::string_view a, std::string_view b) {
+  constexpr std::size_t kMost = 24;
+  constexpr std::size_t kBefore = 8;  // bytes before the first one that differs
+  const auto common = static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+  const auto cell = [&](std::string_view value) -> std::string {
+    if (value.empty()) return "(none)";
+    if (std::max(a.size(), b.size()) <= kMost || common <= kBefore) return cell_text(value, kMost);
+    std::size_t begin = common - kBefore;
+    while (begin < common && is_continuation(value[begin])) ++begin;
+    return "..." + cell_text(value.substr(begin), kMost);
+  };
+  return {cell(a), cell(b)};
 }
 
 std::string_view reason_of(std::string_view field) {
@@ -169,7 +183,7 @@ std::string_view reason_of(std::string_view field) {
   constexpr std::array kReasons = {
       Reason{"schema", "another version of moejit stores other things"},
       Reason{"target", "made for another target"},
-      Reason{"entry", "another kernel"},
+      Reason{"entry", "other shapes, types or choices"},
       Reason{"source", "other source: another layer, plan or version of moejit"},
       Reason{"launch_abi", "another version of moejit launches it in another way"},
       Reason{"compiler_build_id", "another build of NVRTC"},

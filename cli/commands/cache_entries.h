@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace moejit::cli {
@@ -49,8 +50,9 @@ nlohmann::ordered_json differences_json(std::span<const FieldDifference> differe
 // `most` bytes is cut and ends in "...", and control characters are "?". A column is as wide as its
 // widest cell.
 std::string cell_text(std::string_view text, std::size_t most = 96);
-// Returns the cell for a value beside another one; "(none)" if there is none.
-std::string short_text(const std::string& value);
+// Returns the cells for two values that differ; "(none)" for one that is missing. Long values lose
+// what both begin with, so that the difference is seen.
+std::pair<std::string, std::string> short_texts(std::string_view a, std::string_view b);
 
 // Returns what it means if this field of two keys differs, as a phrase.
 std::string_view reason_of(std::string_view field);

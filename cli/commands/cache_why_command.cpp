@@ -64,10 +64,13 @@ std::string state_text(const WantedKernel& wanted, const KernelPlaces& places) {
   if (!wanted.problem.empty()) return "damaged: " + cell_text(wanted.problem, 256);
   const std::string_view damaged = wanted.is_quarantined ? "; it was damaged and moved aside" : "";
   if (wanted.differs.empty()) return fmt::format("not there; nor is any other{}", damaged);
+  if (!wanted.is_nearest_of_operation)
+    return fmt::format("not there; nor is any other {}{}", wanted.operation, damaged);
   const FieldDifference& first = wanted.differs.front();
+  const auto [a, b] = short_texts(first.a, first.b);
   return fmt::format("not there{}; nearest {} differs in {}: wanted {}, has {} ({})", damaged,
-                     wanted.nearest->hex().substr(0, 12), cell_text(first.field),
-                     short_text(first.a), short_text(first.b), reason_of(first.field));
+                     wanted.nearest->hex().substr(0, 12), cell_text(first.field), a, b,
+                     reason_of(first.field));
 }
 
 nlohmann::ordered_json wanted_json(const WantedKernel& wanted) {
@@ -84,6 +87,7 @@ nlohmann::ordered_json wanted_json(const WantedKernel& wanted) {
           {"is_quarantined", wanted.is_quarantined},
           {"problem", wanted.problem},
           {"nearest", text(hex(wanted.nearest))},
+          {"is_nearest_of_operation", wanted.is_nearest_of_operation},
           {"first_differing_field", text(wanted.differs.empty() ? "" : wanted.differs[0].field)},
           {"differing", differences_json(wanted.differs, "wanted", "found")}};
 }
@@ -118,8 +122,9 @@ nlohmann::ordered_json places_json(const KernelPlaces& places) {
 Result<void> why_of_layer(const CacheWhyCommand& command, const KernelPlaces& places,
                           Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning));
-  MOEJIT_TRY_ASSIGN(const DescribedPlan plan,
-                    read_described_plan(command.what, command.target, {.tuning = tuning.get()}));
+  MOEJIT_TRY_ASSIGN(
+      const DescribedPlan plan,
+      read_described_plan(command.what, command.target, {.tuning = tuning.get()}, command.pass));
   MOEJIT_TRY_ASSIGN(const std::vector<WantedKernel> all, look_for(base_of(plan), places));
   if (command.cache.is_json) {
     nlohmann::ordered_json json = places_json(places);

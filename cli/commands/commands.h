@@ -40,6 +40,7 @@ struct TuningOptions {
 struct PlanCommand {
   std::vector<std::string> layers;
   std::string target = "cuda:sm_90a";
+  std::string pass;  // "forward", "training", or empty: what the description says
   TuningOptions tuning;
   bool is_json = false;
   bool explain = false;
@@ -49,6 +50,7 @@ Result<void> run_plan(const PlanCommand& command, Terminal& terminal);
 struct EmitCommand {
   std::vector<std::string> layers;
   std::string target = "cuda:sm_90a";
+  std::string pass;  // as of PlanCommand
   TuningOptions tuning;
   std::string operation;   // empty: all
   std::string output_dir;  // empty: print
@@ -75,8 +77,9 @@ struct BuildCommand {
   TuningOptions tuning;
   int32_t jobs = 0;  // 0: one per core
   bool with_intermediates = false;
-  std::string variants;  // "described", "all"; empty: all for a pack, else described
-  std::string pack;      // file to write; empty: none
+  std::string variants;   // "described", "all"; empty: all for a pack, else described
+  std::string pack;       // file to write; empty: none
+  bool is_quiet = false;  // a line for each layer instead of one for each kernel
   bool is_json = false;
 };
 Result<void> run_build(const BuildCommand& command, Terminal& terminal);
@@ -120,6 +123,7 @@ Result<void> run_bench(const BenchCommand& command, Terminal& terminal);
 struct InspectCommand {
   std::vector<std::string> files;  // layer descriptions, cubins and cache entries
   std::string target = "cuda:sm_90a";
+  std::string pass;  // as of PlanCommand
   CacheOptions cache;
   TuningOptions tuning;
   bool with_sass = false;  // print the machine code
@@ -145,6 +149,7 @@ struct CacheWhyCommand {
   CacheCommand cache;
   std::string what;  // a layer description, or a key
   std::string target = "cuda:sm_90a";
+  std::string pass;  // as of PlanCommand
   TuningOptions tuning;
   std::vector<std::string> packs;  // these three as in CacheOptions
   std::string pack_keys;
@@ -210,6 +215,7 @@ struct MeasureOptions {
   std::vector<std::string> layers;
   std::string gemms;  // a file of GEMM cases
   std::string target = "auto";
+  std::string pass;  // as of PlanCommand
   CacheOptions cache;
   std::optional<int64_t> tokens;        // default: max_tokens
   std::string candidate_limit = "60s";  // for a candidate to be made and to run once
@@ -262,6 +268,7 @@ Result<void> run_tuning_diff(const TuningDiffCommand& command, Terminal& termina
 struct TuningPruneCommand {
   std::string record;
   std::vector<std::string> layers;  // of layers or operations
+  std::string pass;                 // as of PlanCommand
   std::string output;
 };
 Result<void> run_tuning_prune(const TuningPruneCommand& command, Terminal& terminal);

@@ -63,11 +63,13 @@ Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command
                                                    const std::string& path,
                                                    const Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning));
-  MOEJIT_TRY_ASSIGN(const DescribedPlan described,
-                    read_described_plan(path, command.target, {.tuning = tuning.get()}));
+  MOEJIT_TRY_ASSIGN(
+      const DescribedPlan described,
+      read_described_plan(path, command.target, {.tuning = tuning.get()}, command.pass));
   const compiler::Plan& plan = base_of(described);
   CacheOptions cache = command.cache;
-  cache.build_arguments = shell_word(path) + tuning_words(command.tuning);
+  cache.build_arguments = shell_word(path) + (command.pass.empty() ? "" : " --variants all") +
+                          tuning_words(command.tuning);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
   std::vector<InspectedKernel> kernels;
   for (const compiler::KernelPlan& kernel : plan.kernels) {

@@ -149,10 +149,28 @@ std::string name_of(const DescribedPlan& plan) {
   return std::string(operation_name(std::get<compiler::OperationPlan>(plan).operation));
 }
 
+void choose_passes(compiler::Layer& layer, std::string_view pass) {
+  if (pass.empty()) return;
+  layer.passes = {compiler::Pass::kForward};
+  if (pass == "training") layer.passes.push_back(compiler::Pass::kBackward);
+}
+
+Result<void> check_pass(const compiler::OperationDescription& operation, std::string_view pass) {
+  if (pass.empty()) return {};
+  return fail(
+      Stage::kCommand, ErrorCode::kUsage,
+      fmt::format("--pass is for layers, not for the operation {}", operation_name(operation)),
+      "leave --pass out");
+}
+
 Result<DescribedPlan> read_described_plan(const std::string& path, const std::string& target,
-                                          const compiler::PlanOptions& options) {
+                                          const compiler::PlanOptions& options,
+                                          std::string_view pass) {
   MOEJIT_TRY_ASSIGN(const compiler::Target parsed, compiler::parse_target(target));
-  MOEJIT_TRY_ASSIGN(const Description description, read_layer_or_operation(path));
+  MOEJIT_TRY_ASSIGN(Description description, read_layer_or_operation(path));
+  if (const auto* const operation = std::get_if<compiler::OperationDescription>(&description))
+    MOEJIT_TRY(check_pass(*operation, pass));
+  if (auto* const layer = std::get_if<compiler::Layer>(&description)) choose_passes(*layer, pass);
   return plan_description(description, parsed, options);
 }
 

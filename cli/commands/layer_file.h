@@ -43,10 +43,19 @@ const compiler::Plan& base_of(const DescribedPlan& plan);
 std::string_view kind_of(const DescribedPlan& plan);
 std::string name_of(const DescribedPlan& plan);
 
+// Gives a layer the passes that the option --pass names: "forward", or "training" for forward and
+// backward. An empty one leaves those of the description.
+void choose_passes(compiler::Layer& layer, std::string_view pass);
+
+// Returns the error (kUsage) if --pass is given for an operation.
+Result<void> check_pass(const compiler::OperationDescription& operation, std::string_view pass);
+
 // Reads the description of a layer or of an operation and plans it for a target by name. Options
-// are for layers. Errors: of the file, and all of parse_layer() or parse_operation().
+// are for layers, as is `pass` (choose_passes()). Errors: of the file, and all of parse_layer() or
+// parse_operation().
 Result<DescribedPlan> read_described_plan(const std::string& path, const std::string& target,
-                                          const compiler::PlanOptions& options = {});
+                                          const compiler::PlanOptions& options = {},
+                                          std::string_view pass = {});
 
 // Does the same for a file with one description or a JSON list of them, as moejit layer --for torch
 // writes it. Errors tell an element of a list by its number: FILE[3].

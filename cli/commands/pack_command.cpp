@@ -53,7 +53,7 @@ std::string summary_text(const cache::Pack& pack) {
     text += fmt::format("signed with key {}, serial {}, {}\n", signature.key_id.hex().substr(0, 16),
                         signature.terms.serial,
                         signature.terms.expires_at == 0
-                            ? "good for ever"
+                            ? "never expires"
                             : "good until " + cache::date_text(signature.terms.expires_at));
   return text;
 }

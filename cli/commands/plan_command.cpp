@@ -12,13 +12,14 @@ namespace moejit::cli {
 namespace {
 
 // Returns the plan of rank 0 if the file describes a layer of a group, else none.
-Result<std::optional<compiler::GroupPlan>> read_group_plan(const std::string& path,
-                                                           const std::string& target,
+Result<std::optional<compiler::GroupPlan>> read_group_plan(const PlanCommand& command,
+                                                           const std::string& path,
                                                            const compiler::Tuning* tuning) {
-  MOEJIT_TRY_ASSIGN(const compiler::Target parsed, compiler::parse_target(target));
-  MOEJIT_TRY_ASSIGN(const Description description, read_layer_or_operation(path));
-  const auto* const layer = std::get_if<compiler::Layer>(&description);
+  MOEJIT_TRY_ASSIGN(const compiler::Target parsed, compiler::parse_target(command.target));
+  MOEJIT_TRY_ASSIGN(Description description, read_layer_or_operation(path));
+  auto* const layer = std::get_if<compiler::Layer>(&description);
   if (layer == nullptr || !compiler::is_of_group(*layer)) return std::nullopt;
+  choose_passes(*layer, command.pass);
   MOEJIT_TRY_ASSIGN(compiler::GroupPlan plan,
                     compiler::plan_group_layer(*layer, parsed, {.tuning = tuning}));
   return plan;
@@ -40,13 +41,14 @@ Result<void> run_plan(const PlanCommand& command, Terminal& terminal) {
       else
         json.push_back(nlohmann::ordered_json::parse(compiler::plan_to_json(plan)));
     };
-    MOEJIT_TRY_ASSIGN(const auto group, read_group_plan(path, command.target, tuning.get()));
+    MOEJIT_TRY_ASSIGN(const auto group, read_group_plan(command, path, tuning.get()));
     if (group) {
       add(*group);
       continue;
     }
-    MOEJIT_TRY_ASSIGN(const DescribedPlan described,
-                      read_described_plan(path, command.target, {.tuning = tuning.get()}));
+    MOEJIT_TRY_ASSIGN(
+        const DescribedPlan described,
+        read_described_plan(path, command.target, {.tuning = tuning.get()}, command.pass));
     std::visit(add, described);
   }
   if (!json.empty()) text = json_output({{"plans", json}});

@@ -15,6 +15,7 @@
 #include "cli/safetensors/write_safetensors.h"
 #include "cli/tensors/colwise_slices.h"
 #include "cli/tensors/padded_halves.h"
+#include "cli/terminal/output_file.h"
 #include "cli/terminal/shell_word.h"
 #include "compiler/group_plan.h"
 #include "runtime/compile_budget.h"
@@ -221,6 +222,7 @@ Result<void> run_layer(const RunCommand& command, compiler::Layer layer, Termina
 
 Result<void> run_run(const RunCommand& command, Terminal& terminal) {
   MOEJIT_TRY(check_options(command));
+  MOEJIT_TRY(check_output(command.output));
   MOEJIT_TRY_ASSIGN(Description description, read_layer_or_operation(command.layer));
   if (auto* const layer = std::get_if<compiler::Layer>(&description)) {
     if (command.ranks > 0) return run_group(command, *layer, terminal);

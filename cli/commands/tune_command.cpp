@@ -3,6 +3,7 @@
 #include "cli/execution/open_engine.h"
 #include "cli/report/tune_page.h"
 #include "cli/terminal/interruption.h"
+#include "cli/terminal/output_file.h"
 #include "cli/terminal/shell_word.h"
 #include "cli/tune/folder_lock.h"
 #include "cli/tune/sweep.h"
@@ -108,8 +109,9 @@ Result<void> list_problems(const TuneCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const TuneSubjects subjects, read_subjects(command.measured));
   MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(subjects, target));
   MOEJIT_TRY_ASSIGN(const auto unmeasured, unmeasured_kernels(subjects, target));
-  terminal.print(command.is_json ? dry_run_json(problems, unmeasured)
-                                 : dry_run_text(problems, unmeasured));
+  const double block = command.measured.block_milliseconds;
+  terminal.print(command.is_json ? dry_run_json(problems, block, unmeasured)
+                                 : dry_run_text(problems, block, unmeasured));
   return {};
 }
 
@@ -144,6 +146,8 @@ Result<void> measure(const TuneCommand& command, Terminal& terminal) {
   if (had_journal && !command.resumes)
     return wrong_use(fmt::format("there is a journal {} already", journal),
                      "--resume goes on with it; a new sweep wants another --journal");
+  if (command.measured.target == "sim")
+    terminal.warn("times of the simulator say nothing about a GPU, and no plan for one takes them");
   Result<SweepEnd> end = sweep(command, journal, terminal);
   if (!end) {
     if (end.error().stage != Stage::kFile && std::filesystem::exists(journal, ignored))
@@ -162,6 +166,8 @@ Result<void> run_tune(const TuneCommand& command, Terminal& terminal) {
   if (!command.replay.empty()) return finish(command, command.replay, {}, terminal);
   if (command.is_dry_run) return list_problems(command, terminal);
   if (command.compiles_only) return fill_cache(command, terminal);
+  for (const std::string* const output : {&command.output, &command.journal, &command.report})
+    MOEJIT_TRY(check_output(*output));
   return measure(command, terminal);
 }
 

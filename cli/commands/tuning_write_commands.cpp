@@ -33,10 +33,10 @@ struct Wanted {
   std::set<std::string> digests;   // of the plans with the usual choices
 };
 
-Result<Wanted> wanted_of(const std::vector<std::string>& layers) {
+Result<Wanted> wanted_of(const std::vector<std::string>& layers, std::string_view pass) {
   Wanted wanted;
   for (const std::string& path : layers) {
-    MOEJIT_TRY_ASSIGN(const DescribedPlan plan, read_described_plan(path, "cuda"));
+    MOEJIT_TRY_ASSIGN(const DescribedPlan plan, read_described_plan(path, "cuda", {}, pass));
     for (const compiler::KernelPlan& kernel : base_of(plan).kernels)
       if (!kernel.problem.empty()) wanted.problems.insert(kernel.problem);
     wanted.digests.insert(
@@ -70,7 +70,7 @@ Result<void> run_tuning_merge(const TuningMergeCommand& command, Terminal& termi
 
 Result<void> run_tuning_prune(const TuningPruneCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(TuningRecord record, compiler::read_tuning(command.record));
-  MOEJIT_TRY_ASSIGN(const Wanted wanted, wanted_of(command.layers));
+  MOEJIT_TRY_ASSIGN(const Wanted wanted, wanted_of(command.layers, command.pass));
   std::erase_if(record.entries,
                 [&](const TuningEntry& entry) { return !wanted.problems.contains(entry.problem); });
   std::erase_if(record.steps, [&](const TuningStep& step) { return !is_of(step, wanted); });

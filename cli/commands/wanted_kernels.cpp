@@ -48,18 +48,33 @@ bool has_field(const std::vector<FieldDifference>& differences, std::string_view
       differences, [name](const FieldDifference& difference) { return difference.field == name; });
 }
 
-// Finds the nearest entry: a difference in target counts most, then one in the kernel's name, then
-// the number of fields that differ.
+// Returns the kernel's name in a key; empty if the key has none.
+std::string_view entry_in(const std::vector<HashedField>& fields) {
+  const auto found = std::ranges::find(fields, "entry", &HashedField::name);
+  return found == fields.end() ? std::string_view() : std::string_view(found->value);
+}
+
+// Finds the nearest entry: a difference in target counts most, then one in the operation, then how
+// soon the names of the kernels part, then the number of fields that differ. A name begins with the
+// operation and ends with a digest of the shape. Names of an operation have as many words, which
+// tells gemm_fc1 from gemm_fc1_dgrad.
 void find_nearest(WantedKernel& wanted, const std::vector<HashedField>& fields,
                   const FolderContent& content) {
-  std::optional<std::tuple<bool, bool, size_t>> least;
+  const std::string beginning = fmt::format("moejit_{}_", wanted.operation);
+  const auto words = std::ranges::count(wanted.entry, '_');
+  std::optional<std::tuple<bool, bool, bool, std::ptrdiff_t, size_t>> least;
   for (const auto& [key, candidate] : content.entries) {
     if (candidate.fields.empty()) continue;
     auto differences = differing_fields(fields, candidate.fields);
-    const std::tuple distance{has_field(differences, "target"), has_field(differences, "entry"),
-                              differences.size()};
+    const std::string_view entry = entry_in(candidate.fields);
+    const bool is_of_operation = entry.starts_with(beginning);
+    const std::ptrdiff_t common = std::ranges::mismatch(entry, wanted.entry).in1 - entry.begin();
+    const std::tuple distance{has_field(differences, "target"), !is_of_operation,
+                              std::ranges::count(entry, '_') != words,
+                              std::ssize(wanted.entry) - common, differences.size()};
     if (least && *least <= distance) continue;
     least = distance;
+    wanted.is_nearest_of_operation = is_of_operation;
     wanted.nearest = key;
     wanted.differs = std::move(differences);
   }

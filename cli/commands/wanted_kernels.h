@@ -35,6 +35,7 @@ struct WantedKernel {
   bool is_quarantined = false;
   std::string problem;                   // of an entry that cannot be used
   std::optional<Digest> nearest;         // the kernel of the folder whose key differs least
+  bool is_nearest_of_operation = false;  // the nearest one is a kernel of the same operation
   std::vector<FieldDifference> differs;  // a: wanted, b: nearest
 };
 

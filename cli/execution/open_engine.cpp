@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/execution/open_engine.h"
 
+#include "compiler/compiler.h"
+
 #include <fmt/core.h>
 
 namespace moejit::cli {
@@ -18,6 +20,24 @@ Result<std::unique_ptr<runtime::Engine>> open_engine(const CacheOptions& options
   if (!options.uses_packs || !options.packs.empty()) engine.packs = options.packs;
   if (!options.build_arguments.empty()) engine.build_arguments = options.build_arguments;
   return runtime::Engine::create(engine);
+}
+
+Result<int64_t> count_missing_kernels(const CacheOptions& options,
+                                      std::span<const compiler::KernelSource> sources) {
+  if (sources.empty()) return 0;
+  // A frozen engine compiles nothing. Like one that compiles, it takes kernels of other compilers
+  // only if there is none here.
+  const bool has_compiler = compiler::toolchain_identity(sources.front()).has_value();
+  runtime::EngineOptions frozen{.cache_dir = options.dir,
+                                .use_cache = !options.is_disabled,
+                                .pack_keys = options.pack_keys,
+                                .frozen = true,
+                                .own_compiler_only = options.own_compiler_only || has_compiler};
+  if (!options.uses_packs || !options.packs.empty()) frozen.packs = options.packs;
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, runtime::Engine::create(frozen));
+  int64_t missing = 0;
+  for (const compiler::KernelSource& source : sources) missing += engine->binary(source) ? 0 : 1;
+  return missing;
 }
 
 std::string counters_text(const runtime::EngineCounters& counters) {

@@ -5,6 +5,7 @@
 #include "runtime/engine.h"
 
 #include <memory>
+#include <span>
 #include <string>
 
 namespace moejit::cli {
@@ -15,6 +16,11 @@ namespace moejit::cli {
 Result<std::unique_ptr<runtime::Engine>> open_engine(const CacheOptions& options,
                                                      const Terminal& terminal,
                                                      int32_t compile_jobs = 0);
+
+// Returns how many of the kernels an engine with these options would have to compile. Compiles
+// nothing and says nothing.
+Result<int64_t> count_missing_kernels(const CacheOptions& options,
+                                      std::span<const compiler::KernelSource> sources);
 
 // Returns "compiled: 8, from cache: 0", and how many came from packs if any did.
 std::string counters_text(const runtime::EngineCounters& counters);

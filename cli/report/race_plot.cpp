@@ -80,7 +80,7 @@ void draw_legend(Element svg, const Layout& layout, const Outcome& outcome) {
   add_label(svg, {x + 14.0, y}, "a block", "soft");
   x += 72.0;
   add_circle(svg, {x + 4.0, y - 4.0}, 3.0, "dot-out legend");
-  add_label(svg, {x + 14.0, y}, "of one that is out", "soft");
+  add_label(svg, {x + 14.0, y}, "dropped or ruled out", "soft");
   x += 128.0;
   add_line(svg, {x, y - 4.0}, {x + 22.0, y - 4.0}, "range-racing");
   add_line(svg, {x + 11.0, y - 10.0}, {x + 11.0, y + 2.0}, "range-racing");

@@ -30,11 +30,11 @@ std::string tune_text(const TuneSummary& summary, const compiler::TuningRecord& 
                       const std::string& output, const std::string& note);
 std::string tune_json(const TuneSummary& summary, const compiler::TuningRecord& record);
 
-// Returns the list of what a sweep would measure, and of the kernels that it leaves out, by
-// unmeasured_kernels().
-std::string dry_run_text(const std::vector<TuneProblem>& problems,
+// Returns the list of what a sweep would measure, about how long that takes with blocks of so many
+// milliseconds, and the kernels that it leaves out, by unmeasured_kernels().
+std::string dry_run_text(const std::vector<TuneProblem>& problems, double block_milliseconds,
                          const std::vector<std::string>& unmeasured);
-std::string dry_run_json(const std::vector<TuneProblem>& problems,
+std::string dry_run_json(const std::vector<TuneProblem>& problems, double block_milliseconds,
                          const std::vector<std::string>& unmeasured);
 // Returns a sentence about kernels that are left out.
 std::string unmeasured_text(const std::vector<std::string>& kernels);

@@ -35,6 +35,7 @@ Result<TuneSubjects> read_subjects(const MeasureOptions& options) {
   TuneSubjects subjects{.layers = {}, .gemms = {}, .seed = options.seed};
   for (const std::string& path : options.layers) {
     MOEJIT_TRY_ASSIGN(compiler::Layer layer, read_layer(path));
+    choose_passes(layer, options.pass);
     const int64_t tokens = options.tokens.value_or(layer.max_tokens);
     if (tokens < 1 || tokens > layer.max_tokens)
       return fail(Stage::kCommand, ErrorCode::kUsage,

@@ -43,6 +43,31 @@ constexpr std::array kPresets = std::to_array<Preset>({
     {"relu_squared", "relu(up) * relu(up)", {}},
 });
 
+// Names that users of other libraries will try, and what is meant: a formula, or a preset. A name
+// that becomes a preset goes from here to the table above.
+struct OtherName {
+  std::string_view name;
+  std::string_view formula;
+  std::string_view preset = {};
+};
+constexpr std::array kOtherNames = std::to_array<OtherName>({
+    {"reglu", "relu(gate) * up"},
+    {"glu", "sigmoid(gate) * up"},
+    {"geglu_tanh", "gelu_tanh(gate) * up"},
+    {"silu", "silu(up)"},
+    {"gelu", "gelu(up)"},
+    {"relu", "relu(up)"},
+    {"swiglu_oai", {}, "clamped_swiglu"},
+    {"relu2", {}, "relu_squared"},
+    {"squared_relu", {}, "relu_squared"},
+});
+static_assert(std::ranges::none_of(kOtherNames,
+                                   [](const OtherName& other) {
+                                     return std::ranges::count(kPresets, other.name,
+                                                               &Preset::name) > 0;
+                                   }),
+              "a preset is also among the names that are refused");
+
 constexpr std::array<std::string_view, 2> kVariables = {"gate", "up"};
 
 const Preset* find_preset(std::string_view name) {
@@ -75,6 +100,13 @@ std::vector<std::string_view> preset_names() {
   return names;
 }
 
+std::string spelling_of_other_name(std::string_view name) {
+  const auto other = std::ranges::find(kOtherNames, name, &OtherName::name);
+  if (other == kOtherNames.end()) return {};
+  return other->preset.empty() ? fmt::format("{{\"expression\": \"{}\"}}", other->formula)
+                               : std::string(other->preset);
+}
+
 std::vector<std::string_view> parameter_names(std::string_view name) {
   std::vector<std::string_view> names;
   if (const Preset* preset = find_preset(name))
@@ -94,9 +126,11 @@ Result<Activation> make_activation(std::string_view name,
     const auto given = std::ranges::find(chosen, parameter.name, &ActivationParameter::name);
     const double value = given == chosen.end() ? parameter.value : given->value;
     if (std::fabs(value) > double{FLT_MAX})
-      return refuse(fmt::format("got {} for {}, wanted a number of fp32", value, parameter.name));
+      return refuse(fmt::format("got {} for {}, wanted a number of fp32", value, parameter.name),
+                    fmt::format("the default is {}", parameter.value));
     if (parameter.is_positive && !(static_cast<float>(value) > 0.0F))
-      return refuse(fmt::format("got {} for {}, wanted a number above 0", value, parameter.name));
+      return refuse(fmt::format("got {} for {}, wanted a number above 0", value, parameter.name),
+                    fmt::format("the default is {}", parameter.value));
     activation.parameters.push_back({std::string(parameter.name), value});
     names.constants.emplace(parameter.name, value);
   }
@@ -112,7 +146,8 @@ Result<Activation> parse_activation(std::string_view text) {
   MOEJIT_TRY_ASSIGN(Expression formula,
                     parse_expression(text, {.variables = {kVariables.begin(), kVariables.end()}}));
   if (!has_variable(formula, "gate") && !has_variable(formula, "up"))
-    return refuse("got a formula of neither gate nor up");
+    return refuse("got a formula of neither gate nor up",
+                  "a formula is over gate and up, such as \"silu(gate) * up\"");
   return Activation{
       .preset = std::string(kOwnFormula), .parameters = {}, .formula = std::move(formula)};
 }

@@ -89,13 +89,15 @@ Result<std::string> read_name(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(std::string name, view->read_string());
   if (name.size() > kMaxNameBytes)
     return view->fail(ErrorCode::kInvalidValue,
-                      fmt::format("got {} bytes, wanted at most {}", name.size(), kMaxNameBytes));
+                      fmt::format("got {} bytes, wanted at most {}", name.size(), kMaxNameBytes),
+                      "the name is for people alone: a shorter one gives the same kernels");
   const bool has_control = std::any_of(name.begin(), name.end(), [](char c) {
     return static_cast<unsigned char>(c) < 0x20u || c == 0x7F;
   });
   if (has_control)
     return view->fail(ErrorCode::kInvalidValue,
-                      fmt::format("got {}, wanted text without control characters", view->got()));
+                      fmt::format("got {}, wanted text without control characters", view->got()),
+                      "leave out line breaks and the like: messages are one line");
   return name;
 }
 
@@ -146,7 +148,8 @@ auto read_each_once(const std::vector<JsonView>& elements, std::string_view what
     MOEJIT_TRY_ASSIGN(const auto value, read(element));
     if (std::find(values.begin(), values.end(), value) != values.end())
       return element.fail(ErrorCode::kInvalidValue,
-                          fmt::format("got {} twice, wanted each {} once", element.got(), what));
+                          fmt::format("got {} twice, wanted each {} once", element.got(), what),
+                          "leave one of the two out");
     values.push_back(value);
   }
   std::sort(values.begin(), values.end());

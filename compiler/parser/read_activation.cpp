@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/parser/read_activation.h"
 
-#include <algorithm>
 #include <array>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -12,30 +11,6 @@ namespace {
 constexpr std::string_view kPresetKey = "preset";
 constexpr std::string_view kExpressionKey = "expression";
 
-// A name that users of other libraries will try, and the formula that they mean.
-struct OtherName {
-  std::string_view name;
-  std::string_view formula;
-};
-constexpr std::array kOtherNames = std::to_array<OtherName>({
-    {"reglu", "relu(gate) * up"},
-    {"glu", "sigmoid(gate) * up"},
-    {"geglu_tanh", "gelu_tanh(gate) * up"},
-    {"silu", "silu(up)"},
-    {"gelu", "gelu(up)"},
-    {"relu", "relu(up)"},
-});
-// A name of other libraries that is a preset here.
-struct Alias {
-  std::string_view name;
-  std::string_view preset;
-};
-constexpr std::array kAliases = std::to_array<Alias>({
-    {"swiglu_oai", "clamped_swiglu"},
-    {"relu2", "relu_squared"},
-    {"squared_relu", "relu_squared"},
-});
-
 // Returns the formula's error with its place in the description.
 tl::unexpected<Error> at_view(const JsonView& view, const Error& error) {
   return view.fail(error.code, error.message, error.hint);
@@ -43,19 +18,10 @@ tl::unexpected<Error> at_view(const JsonView& view, const Error& error) {
 
 Result<std::string_view> read_preset(const JsonView& view) {
   const std::vector<std::string_view> names = preset_names();
-  const std::string& text = view.value().text;
-  const auto fail = [&](std::string hint) {
-    return view.fail(ErrorCode::kUnsupported, fmt::format("got {}, not supported", view.got()),
-                     std::move(hint));
-  };
-  if (view.value().kind == JsonKind::kString) {
-    if (const auto other = std::ranges::find(kOtherNames, text, &OtherName::name);
-        other != kOtherNames.end())
-      return fail(fmt::format("write {{\"expression\": \"{}\"}}; presets: {}", other->formula,
-                              fmt::join(names, ", ")));
-    if (const auto alias = std::ranges::find(kAliases, text, &Alias::name); alias != kAliases.end())
-      return fail(fmt::format("it is called {} here", alias->preset));
-  }
+  if (view.value().kind == JsonKind::kString)
+    if (const std::string meant = spelling_of_other_name(view.value().text); !meant.empty())
+      return view.fail(ErrorCode::kUnsupported, fmt::format("got {}, not supported", view.got()),
+                       fmt::format("write {}; presets: {}", meant, fmt::join(names, ", ")));
   MOEJIT_TRY_ASSIGN(const std::size_t index, view.read_choice(names));
   return names[index];
 }

@@ -125,8 +125,8 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
   std::vector<std::string> reasons = {
       fmt::format("{} column tiles of {} and {} of {} cover {} columns", spec.wide_tiles,
                   spec.wide_columns, spec.narrow_tiles, spec.narrow_columns, spec.n),
-      fmt::format("tiles leave in rounds of {} panels of 128 bytes a row, moved by a warp of their "
-                  "own",
+      fmt::format("a warp of its own stores the results of a tile, in rounds of {} panels of 128 "
+                  "bytes a row",
                   spec.panels_staged)};
   if (spec.cluster_ctas > 1) reasons.emplace_back(kClusterReason);
   if (spec.start_times > 1)
@@ -147,10 +147,11 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
   if (has_end_scales(spec))
     reasons.emplace_back("scales do not change along a group, so complete sums meet them, once");
   if (spec.output == GradientOutput::kF32Add) {
-    reasons.push_back(fmt::format(
-        "about {} tokens a group: the old values of the first {} panels of a tile are loaded, L2 "
-        "adds the others, about 300 G elements a second",
-        mean_columns, spec.panels_loaded));
+    reasons.push_back(
+        fmt::format("at about {} tokens a group, the old gradient of the first {} panels of a tile "
+                    "is loaded and "
+                    "added in registers; L2 adds the other panels, about 300 G elements a second",
+                    mean_columns, spec.panels_loaded));
   }
   return reasons;
 }

@@ -132,8 +132,9 @@ GroupedGemmSpec choose_gated_tiles(GroupedGemmSpec spec) {
 
 std::string gated_tiles_reason(const GroupedGemmSpec& spec) {
   return fmt::format(
-      "{} column tiles of {} columns of gate and the same of up, with {} to spare: both of an "
-      "element are in one thread, and a row's {} of the activation in one warp",
+      "{} column tiles, each of {} columns of gate and the same of up; {} columns of the last one "
+      "are unused; gate and up of an element end in the same thread, so the activation needs no "
+      "exchange, and the {} activations that share a scale end in one warp",
       spec.narrow_tiles, spec.narrow_columns,
       spec.narrow_tiles * spec.narrow_columns - spec.section_n, kScaleBlock);
 }
@@ -142,9 +143,11 @@ std::string column_tiles_reason(const GroupedGemmSpec& spec) {
   const int64_t covered = int64_t{spec.wide_tiles} * spec.wide_columns +
                           int64_t{spec.narrow_tiles} * spec.narrow_columns;
   return fmt::format(
-      "{} column tiles of {} and {} of {} cover {} columns with {} to spare: wide tiles read the "
-      "least for each product, narrow ones end where the columns end; no tile depends on the "
-      "number of tokens",
+      "{} column tiles of {} and {} of {} for {} columns leave {} unused: wide tiles read the "
+      "fewest "
+      "bytes for each product, narrow ones leave fewer columns unused at the end; the tiles are "
+      "the "
+      "same for any number of tokens",
       spec.wide_tiles, spec.wide_columns, spec.narrow_tiles, spec.narrow_columns, spec.section_n,
       covered - spec.section_n);
 }
@@ -270,8 +273,9 @@ std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const Grou
                                               : column_tiles_reason(spec));
   if (is_halved(spec))
     reasons.emplace_back(
-        "the halves of a tile's columns are multiplied one after the other: sums of all of them "
-        "leave registers for the partial sums of one half");
+        "a tile's columns are multiplied in two halves, one after the other: beside the sums of "
+        "all "
+        "columns there are registers for the partial sums of one half");
   if (spec.cluster_ctas > 1) reasons.emplace_back(kClusterReason);
   if (spec.b_major == Major::kMn)
     reasons.emplace_back(

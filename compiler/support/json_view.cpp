@@ -18,6 +18,25 @@ std::string did_you_mean(std::string_view name, std::span<const std::string_view
   return nearest.empty() ? list : fmt::format("did you mean {}? {}", nearest, list);
 }
 
+// Returns the allowed numbers next to one that is not allowed: "nearest: 240, 256". A number beyond
+// int64_t has none.
+std::string nearest_numbers(std::optional<int64_t> number, const IntRange& range) {
+  if (!number) return fmt::format("nearest: {}", range.highest);
+  const int64_t step = range.multiple_of;
+  const int64_t most = range.highest - range.highest % step;
+  const int64_t least = range.lowest + (step - range.lowest % step) % step;
+  const int64_t inside = std::clamp(*number, least, most);
+  const int64_t below = inside - inside % step;
+  if (below == inside) return fmt::format("nearest: {}", inside);
+  return fmt::format("nearest: {}, {}", below, below + step);
+}
+
+// Returns the hint for a value of the wrong kind that would be right without its quotes.
+std::string without_quotes(const JsonValue& value, std::string_view what) {
+  return value.kind == JsonKind::kString ? fmt::format("write {} without quotes", what)
+                                         : fmt::format("write {} here", what);
+}
+
 bool is_whole(std::string_view number) {
   return number.find_first_of(".eE") == std::string_view::npos;
 }
@@ -42,7 +61,8 @@ JsonView::JsonView(const JsonDocument& document, const JsonValue& value, std::st
 
 Result<void> JsonView::check_object() const {
   if (value_->kind == JsonKind::kObject) return {};
-  return fail(ErrorCode::kWrongType, fmt::format("got {}, wanted an object", got()));
+  return fail(ErrorCode::kWrongType, fmt::format("got {}, wanted an object", got()),
+              "an object is written in braces: {\"key\": value}");
 }
 
 Result<void> JsonView::check_keys(std::span<const std::string_view> known) const {
@@ -67,7 +87,9 @@ Result<JsonView> JsonView::at(std::string_view key) const {
   MOEJIT_TRY(check_object());
   if (std::optional<JsonView> member = find(key)) return *std::move(member);
   const JsonView absent(*document_, *value_, json_path_of_member(path_, key), key);
-  return absent.fail(ErrorCode::kMissingKey, "missing key");
+  return absent.fail(ErrorCode::kMissingKey, "missing key",
+                     fmt::format("add \"{}\" and its value to {}", key,
+                                 path_ == "$" ? "the outermost object" : path_));
 }
 
 Result<std::vector<JsonView>> JsonView::read_members() const {
@@ -82,7 +104,8 @@ Result<std::vector<JsonView>> JsonView::read_members() const {
 
 Result<std::vector<JsonView>> JsonView::read_array() const {
   if (value_->kind != JsonKind::kArray)
-    return fail(ErrorCode::kWrongType, fmt::format("got {}, wanted an array", got()));
+    return fail(ErrorCode::kWrongType, fmt::format("got {}, wanted an array", got()),
+                "an array is written in brackets, also with one element: [value]");
   std::vector<JsonView> elements;
   elements.reserve(value_->elements.size());
   for (const JsonValue& element : value_->elements)
@@ -100,13 +123,14 @@ Result<int64_t> JsonView::read_int(const IntRange& range) const {
   const std::optional<int64_t> number = value_->integer;
   if (!number || *number < range.lowest || *number > range.highest ||
       *number % range.multiple_of != 0)
-    return fail(ErrorCode::kInvalidValue, what);
+    return fail(ErrorCode::kInvalidValue, what, nearest_numbers(number, range));
   return *number;
 }
 
 Result<double> JsonView::read_number() const {
   const std::string what = fmt::format("got {}, wanted a number", got());
-  if (value_->kind != JsonKind::kNumber) return fail(ErrorCode::kWrongType, what);
+  if (value_->kind != JsonKind::kNumber)
+    return fail(ErrorCode::kWrongType, what, without_quotes(*value_, "a number"));
   double number = 0.0;
   const std::string& text = value_->text;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -117,12 +141,14 @@ Result<double> JsonView::read_number() const {
 
 Result<bool> JsonView::read_bool() const {
   if (value_->kind == JsonKind::kBoolean) return value_->boolean;
-  return fail(ErrorCode::kWrongType, fmt::format("got {}, wanted true or false", got()));
+  return fail(ErrorCode::kWrongType, fmt::format("got {}, wanted true or false", got()),
+              without_quotes(*value_, "true or false"));
 }
 
 Result<std::string> JsonView::read_string() const {
   if (value_->kind == JsonKind::kString) return value_->text;
-  return fail(ErrorCode::kWrongType, fmt::format("got {}, wanted a string", got()));
+  return fail(ErrorCode::kWrongType, fmt::format("got {}, wanted a string", got()),
+              "a string is written in double quotes");
 }
 
 Result<std::string> JsonView::read_string_at(std::string_view key) const {
@@ -134,7 +160,8 @@ Result<std::size_t> JsonView::read_choice(std::span<const std::string_view> name
   const std::string wanted = fmt::format("\"{}\"", fmt::join(names, "\", \""));
   const std::string what =
       fmt::format("got {}, wanted {}{}", got(), names.size() > 1 ? "one of " : "", wanted);
-  if (value_->kind != JsonKind::kString) return fail(ErrorCode::kWrongType, what);
+  if (value_->kind != JsonKind::kString)
+    return fail(ErrorCode::kWrongType, what, "a string is written in double quotes");
   const auto found = std::find(names.begin(), names.end(), value_->text);
   if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
   const std::string_view nearest = nearest_name(value_->text, names);

@@ -156,8 +156,7 @@ int main(int argc, char** argv) {
                 moejit_version());
     return EXIT_SUCCESS;
   } catch (const moejit::Error& error) {
-    std::fprintf(stderr, "%s error [%s]: %s\n", error.stage().c_str(), error.code_name(),
-                 error.what());
+    std::fprintf(stderr, "%s error: %s\n", error.stage().c_str(), error.what());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
   }

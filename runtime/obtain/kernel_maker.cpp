@@ -22,11 +22,13 @@ KernelMaker::LookedUp KernelMaker::look_up(const compiler::KernelSource& source,
                                            std::optional<OwnKey> known) {
   auto [kernel, own] = store_->find(source, std::move(known));
   if (kernel) {
+    if (kernel->origin == KernelOrigin::kPack) store_->count_miss();
     count(kernel->origin == KernelOrigin::kPack ? &EngineCounters::from_packs
                                                 : &EngineCounters::from_cache);
     return {std::move(*kernel), std::move(own)};
   }
   if (!options_.frozen) return {std::nullopt, std::move(own)};
+  store_->count_miss();
   return {frozen_error(source, std::move(own)), {}};
 }
 
@@ -129,6 +131,7 @@ ObtainedResult KernelMaker::make(const compiler::KernelSource& source,
   // The previous holder of the lock may have published the kernel since we looked.
   LookedUp nearby = look_up(source, std::move(own));
   if (nearby.result) return std::move(*nearby.result);
+  store_->count_miss();
   return compile(source, std::move(nearby.own), stop);
 }
 
@@ -156,7 +159,7 @@ ObtainedResult KernelMaker::compile(const compiler::KernelSource& source, std::o
 // keys; if another process has published other bytes meanwhile, those stay.
 bool KernelMaker::publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key) {
   if (store_->folder() == nullptr) return false;
-  const auto there = store_->folder()->get(key.digest);
+  const auto there = store_->folder()->find(key.digest);
   if (!there) return store_->publish(binary, key);
   if (there->payload == binary.bytes) return true;
   count(&EngineCounters::nondeterministic);

@@ -205,7 +205,7 @@ std::string LaunchMemory::explain(uintptr_t address, uint32_t bytes, sim::Access
     }
     return fmt::format("{} that thread {} wrote with no barrier since (race)", what, past.thread());
   }
-  return what + " that nothing has written";
+  return what + std::string(kNothingHasWritten);
 }
 
 }  // namespace moejit::runtime

@@ -10,9 +10,13 @@
 #include <shared_mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moejit::runtime {
+
+// Ends the clause of LaunchMemory::explain() about bytes that nothing has written.
+inline constexpr std::string_view kNothingHasWritten = " that nothing has written";
 
 // One bit for each byte: whether something has written the byte. Several threads may set bits of
 // one word.

@@ -2,6 +2,7 @@
 #include "compiler/support/floating_point.h"
 #include "runtime/device.h"
 #include "runtime/simulator/cta_pool.h"
+#include "runtime/simulator/global_memory.h"
 #include "runtime/simulator/kernel_image.h"
 #include "runtime/simulator/prepared_launch.h"
 #include "runtime/simulator/tensor_map.h"
@@ -62,8 +63,15 @@ class CtaQueue {
     if (is_out_of_memory_)
       return fail(Stage::kLaunch, ErrorCode::kOutOfMemory, "the host has no memory left");
     if (failed_.load() == kNone) return {};
+    // What a program writes through a pointer of its own looks like nothing to the simulator.
+    const bool is_unwritten = report_.find(kNothingHasWritten) != std::string::npos;
     return fail(Stage::kLaunch, ErrorCode::kSimulatorFault, std::move(report_),
-                fmt::format("the order of threads had seed {}", launch_.seed));
+                fmt::format("{}the order of threads had seed {}",
+                            is_unwritten ? "copy to the device's memory or fill it with the "
+                                           "functions of the device, since the simulator does not "
+                                           "see what else the host writes there; "
+                                         : "",
+                            launch_.seed));
   }
 
  private:

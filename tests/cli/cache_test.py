@@ -159,6 +159,22 @@ class CacheTest(tool.ToolTest):
         self.damage(wanted["key"])
         self.assertEqual(self.why()["kernels"][0]["problem"], "its checksum does not match")
 
+    def test_why_compares_a_kernel_with_one_of_the_same_operation(self):
+        self.put("other", [("nothing", "else")])
+        wanted = self.why()["kernels"][0]
+        self.assertFalse(wanted["is_nearest_of_operation"])
+        self.assertIn(f"not there; nor is any other {wanted['operation']}\n",
+                      self.succeed("cache", "why", TINY, "--target", "sim").stdout)
+        # A kernel of another operation is no neighbor, even if fewer fields of its key differ.
+        fields = {item["field"]: item["wanted"] for item in wanted["differing"] if item["wanted"]}
+        self.put("stranger", {**fields, "entry": "moejit_stranger_1234"}.items())
+        other_shape = fields["entry"][:-8] + "zzzzzzzz"
+        nearest = self.put("nearest", {**fields, "entry": other_shape, "source": "x", "launch_abi": "y"}.items())
+        self.assertEqual(self.why()["kernels"][0]["nearest"], nearest)
+        # Both names are as long as a line; what differs is seen.
+        self.assertIn(f"wanted ...{fields['entry'][-16:]}, has ...{other_shape[-16:]} (",
+                      self.succeed("cache", "why", TINY, "--target", "sim").stdout)
+
     def test_why_of_a_key(self):
         key = self.put("a")
         self.assertTrue(self.succeed_json("cache", "why", key)["is_present"])

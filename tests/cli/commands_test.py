@@ -71,6 +71,17 @@ class Descriptions(tool.ToolTest):
         table = self.succeed("inspect", TINY, other, "--target", "sim").stdout.splitlines()
         self.assertTrue(table[0].startswith("layer  kernel"))
 
+    def test_plans_of_the_passes_that_are_asked_for(self):
+        both = self.layer(passes=["forward", "backward"])
+        self.assertEqual(self.succeed("plan", TINY, "--pass", "training").stdout, self.succeed("plan", both).stdout)
+        self.assertEqual(self.succeed("plan", both, "--pass", "forward").stdout, self.succeed("plan", TINY).stdout)
+        self.assertEqual(self.succeed("emit", TINY, "--pass", "training", "--operation", "gemm_fc1_dgrad").stdout,
+                         self.succeed("emit", both, "--operation", "gemm_fc1_dgrad").stdout)
+        group = ROOT / "docs/examples/layers/tiny-ep2.json"
+        self.assertIn("gemm_fc1_dgrad", self.succeed("plan", group, "--pass", "training").stdout)
+        wanted = self.succeed_json("cache", "why", TINY, "--target", "sim", "--pass", "training")["kernels"]
+        self.assertIn("gemm_fc1_dgrad", [kernel["operation"] for kernel in wanted])
+
     def on_terminal(self, columns, *arguments):
         """What a terminal of so many columns shows of `moejit ARGUMENTS`."""
         terminal, end = pty.openpty()
@@ -257,6 +268,24 @@ class Kernels(tool.ToolTest):
             self.assertGreater(sum(phases), 0)
             self.assertLess(sum(phases), kernel["compile_seconds"] + 0.01)  # they are rounded
             self.assertLess(kernel["cpu_seconds"], kernel["compile_seconds"] + 0.01)
+
+    def test_what_a_build_says_in_a_log(self):
+        self.cache = self.folder / "cache"
+        other = self.layer(name="other")
+        done = self.succeed("build", TINY, other, "--quiet")
+        self.assertEqual(done.stderr, "")
+        table = [line.split() for line in done.stdout.splitlines()]
+        self.assertEqual([row[:5] for row in table[1:3]], [[name, "8", "8", "0", "0"] for name in ("tiny", "other")])
+        self.assertEqual(done.stdout.splitlines()[-1], "compiled: 8, from cache: 0")
+        # Without --quiet each row says for which layer the kernel is.
+        rows = self.succeed("build", TINY, other).stdout.splitlines()
+        self.assertTrue(rows[0].startswith("layer  kernel"))
+        self.assertTrue(all(row.startswith("tiny ") and "  from cache  " in row for row in rows[1:9]), rows)
+        kernels = self.succeed_json("build", TINY, other)["kernels"]
+        self.assertEqual({tuple(kernel["layers"]) for kernel in kernels}, {("tiny", "other")})
+        # Each kernel was missed once, and hit once by each later build.
+        stats = self.succeed_json("cache", "stats")["counted"]
+        self.assertEqual((stats["misses"], stats["published"], stats["hits"]), (8, 8, 16))
 
     def test_build_fills_a_cache_that_inspect_and_cache_read(self):
         first = self.succeed_json("build", TINY, "--jobs", "2")

@@ -7,7 +7,7 @@ import struct
 
 import tool
 from refusal import DEVICE, E, FILE, H, I, K, T, TOOLCHAIN, USAGE, Refusal
-from tool import GEMMS, TINY, safetensors, tensor, with_header
+from tool import GEMMS, ROOT, TINY, safetensors, tensor, with_header
 
 
 class CommandLineErrors(Refusal):
@@ -149,6 +149,10 @@ class LayerErrors(Refusal):
                                        "hidden_size": 256, "intermediate_size": 128, "hidden_act": "silu"})
         self.refuse(["layer", "--from-hf", config, "--ep", "3"], USAGE, "--expert-parallel (--ep): got 3")
         self.refuse(["layer", "--from-hf", config, "--max-tokens", "0"], USAGE, "--max-tokens: got 0")
+        operation = ROOT / "docs/examples/operations/transpose.json"
+        for command in ("plan", "emit", "inspect", "cache why"):
+            self.refuse([*command.split(), operation, "--pass", "training"], USAGE,
+                        "--pass is for layers, not for the operation transpose", "leave --pass out")
 
     def test_a_configuration_where_a_description_is_wanted_and_the_reverse(self):
         config = self.write("config.json", {"hidden_size": 64, "model_type": "mixtral"})
@@ -323,6 +327,8 @@ exec c++ "$@"
         empty.mkdir(mode=0o700)
         self.refuse(["build", TINY, "--target", "sim", "--frozen", "--cache-dir", empty], TOOLCHAIN,
                     "frozen")
+        self.refuse(["run", TINY, "--target", "sim", "--frozen", "--cache-dir", empty], TOOLCHAIN,
+                    "moejit: the layer tiny: the frozen cache", "moejit build")
 
     def test_outputs_that_cannot_be_written(self):
         run = ["run", TINY, "--target", "sim", "--output"]

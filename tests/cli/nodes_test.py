@@ -133,12 +133,37 @@ class NodeTest(tool.ToolTest):
                   if line.startswith("moejit: ") and not re.match(r"moejit: (warning|\d+/)", line)]
         return done.returncode, json.loads(done.stdout), "\n".join(errors)
 
+    def refuse_to_build(self, layer, missing, why, prefix=(), **environment):
+        """A build that ends before it compiles anything: it says why the missing kernels could not be written."""
+        done = self.run_bare(["build", layer], prefix, **environment)
+        self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)
+        self.assertNotRegex(done.stderr, r"moejit: \d+/\d+ ")  # no kernel was compiled
+        self.assertIn(f"moejit: {missing} of {self.kernels} kernels are missing, and could not be written: {why}",
+                      done.stderr)
+        self.assertIn("hint: nothing was compiled", done.stderr)
+
+    def test_a_build_looks_first_whether_it_can_write(self):
+        self.refuse_to_build(TINY, self.kernels, "cache folder /proc/none/.cache/moejit: it cannot be made: ",
+                             HOME="/proc/none")
+        other = self.layer(hidden=384)
+        missing = json.loads(self.why(other, "--json", MOEJIT_CACHE_DIR=self.cache))["missing"]
+        self.assertIn(missing, range(1, self.kernels))
+        if not may_mount():
+            self.skipTest("mounting is not permitted here")
+        script = '"$0" --bind "$1" "$1" && "$0" -o remount,bind,ro "$1" && shift && exec "$@"'
+        prefix = [*NAMESPACE, "/bin/sh", "-c", script, MOUNT, self.shared]
+        self.refuse_to_build(other, missing, f"cache folder {self.cache}: it is read-only\n", prefix,
+                             MOEJIT_CACHE_DIR=self.cache)
+
+    def test_a_pack_that_cannot_be_written_costs_no_compile(self):
+        for pack, why in ((self.folder / "none/a", "No such file or directory"), (self.folder, "Is a directory")):
+            done = self.run_bare(["build", self.layer(hidden=384), "--pack", pack], MOEJIT_CACHE_DIR=self.folder / "c")
+            self.assertEqual((done.returncode, done.stdout), (3, ""))
+            self.assertIn(f"moejit: cannot write {pack}: {why}\nhint: ", done.stderr)
+            self.assertNotRegex(done.stderr, r"moejit: \d+/\d+ ")
+
     def test_a_build_fails_where_kernels_are_not_written(self):
-        status, report, said = self.build_elsewhere(HOME="/proc/none")
-        self.assertEqual((status, report["unpublished"]), (3, self.kernels))
-        self.assertIn(f"{self.kernels} of {self.kernels} kernels were not written: cache folder "
-                      "/proc/none/.cache/moejit: it cannot be made: ", said)
-        # Where the product is another, or nobody wanted a folder, that is no failure.
+        # If the product is another, or nobody wanted a folder, that is no failure.
         for arguments in (["--no-cache"], ["--pack", self.folder / "a", "--variants", "described"]):
             status, report, said = self.build_elsewhere(*arguments, HOME="/proc/none")
             self.assertEqual((status, said), (0, ""))

@@ -112,7 +112,7 @@ class Verbs(PackTest):
     def test_sign_and_verify(self):
         pack, private, public = self.pack(), self.key("private", PRIVATE), self.key("public", PUBLIC)
         before = self.succeed_json("pack", "ls", pack)["digest"]
-        self.assertIn("it has no signature", self.fail(4, "pack", "verify", pack, "--keys", public))
+        self.assertIn("it has no signature", self.fail(4, "pack", "verify", pack, "--pack-keys", public))
         signed = self.succeed_json("pack", "sign", pack, "--key", private, "--serial", "7",
                                    "--expires", "2999-12-31")
         self.assertEqual((signed["signatures"], signed["digest"]), (1, before))
@@ -120,9 +120,14 @@ class Verbs(PackTest):
         self.assertEqual([(s["serial"], s["expires"]) for s in listing["signatures"]],
                          [(7, "2999-12-31")])
         pack.chmod(0o666)  # the signature says enough
-        verified = self.succeed_json("pack", "verify", pack, "--keys", public)
+        verified = self.succeed_json("pack", "verify", pack, "--pack-keys", public)
         self.assertEqual(verified["trusted_by"], "signature")
         self.succeed("pack", "verify", pack, MOEJIT_PACK_KEYS=str(public))
+        # Variables outlive the directory in which they were set; options do not.
+        self.succeed("pack", "verify", pack, "--pack-keys", public.name)
+        done = self.run_tool("pack", "verify", pack, MOEJIT_PACK_KEYS=public.name)
+        self.assertEqual(done.returncode, 4)
+        self.assertIn(f'MOEJIT_PACK_KEYS is "{public.name}", wanted an absolute path', done.stderr)
         self.assertIn("good until 2999-12-31", self.succeed("pack", "ls", pack).stdout)
 
         other = self.key("other", OTHER_PUBLIC)

@@ -19,7 +19,7 @@ moejit = None  # path of the binary, set by main()
 
 
 def kept_kernels():
-    """The folder of kernels that all tests keep (docs/CONTRIBUTING.md); None: none are kept."""
+    """The folder of kernels that all tests keep (docs/testing.md); None: none are kept."""
     chosen = os.environ.get("TEST_CACHE")
     if chosen == "off":
         return None

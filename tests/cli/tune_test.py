@@ -54,13 +54,16 @@ class Tune(tool.ToolTest):
     def test_a_dry_run_lists_what_would_be_measured(self):
         text = self.succeed("tune", "--gemms", self.gemms, "--dry-run").stdout
         self.assertIn("small: 13 candidates, 100 % of the estimated time", text)
-        self.assertIn("1 problem, 13 candidates", text)
-        problems = self.succeed_json("tune", "--gemms", self.gemms, "--dry-run")["problems"]
+        self.assertIn("1 problem, 13 candidates: about 1 min on a GPU, and never more than --budget\n", text)
+        self.assertIn("about 5 min", self.succeed("tune", "--gemms", self.gemms, "--dry-run", "--block-ms", "1000").stdout)
+        listed = self.succeed_json("tune", "--gemms", self.gemms, "--dry-run")
+        problems = listed["problems"]
+        self.assertEqual(listed["estimated_seconds"], 26)  # 20 blocks of 0.1 s for each candidate
         self.assertEqual([(one["subject"], one["candidates"], one["estimated_share"]) for one in problems],
                          [("small", 13, 1.0)])
         self.assertIn(problems[0]["problem"], text)
-        training = self.layer(passes=["forward", "backward"], max_tokens=4096)
-        text = self.succeed("tune", training, "--dry-run").stdout
+        training = self.layer(max_tokens=4096)
+        text = self.succeed("tune", training, "--pass", "training", "--dry-run").stdout
         self.assertIn("tiny gemm_fc1_dgrad: ", text)
         self.assertRegex(text, r"tiny unpermute: \d+ candidates, [\d.]+ % of the estimated time\n    row_chain load=combined_rows ")
         shares = [float(share) for share in re.findall(r"([\d.]+) % of the estimated time", text)]

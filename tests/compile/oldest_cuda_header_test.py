@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Argument: a C++ compiler. What calls the driver compiles with the oldest cuda.h that is supported,
-whose folder is in OLDEST_CUDA_INCLUDE (docs/CONTRIBUTING.md), and names it where an older one is used."""
+whose folder is in OLDEST_CUDA_INCLUDE (docs/testing.md), and names it where an older one is used."""
 import os
 import pathlib
 import re

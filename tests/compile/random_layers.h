@@ -7,7 +7,7 @@
 
 namespace moejit::testing {
 
-// What environment variables ask of the tests with random layers (docs/CONTRIBUTING.md).
+// What environment variables ask of the tests with random layers (docs/testing.md).
 struct RandomLayersOptions {
   bool is_long = false;     // RANDOM_LAYERS or RANDOM_LAYERS_SEED is set
   int64_t layers = 0;       // RANDOM_LAYERS; 1 where only RANDOM_LAYERS_SEED is set

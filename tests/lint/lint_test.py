@@ -6,12 +6,41 @@ import sys
 import tempfile
 import unittest
 
+import check_cluster_files
 import check_includes
 import check_names
 import check_performance
 import check_text
 
 LICENCE = "// SPDX-License-Identifier: Apache-2.0\n"
+
+
+class ClusterFiles(unittest.TestCase):
+    POD = """apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec:
+  containers:
+    - {name: serve, image: "serve:1", volumeMounts: [{name: kernels, mountPath: /k}]}
+  volumes: [{name: kernels, emptyDir: {}}]
+"""
+
+    def findings(self, language, text):
+        return check_cluster_files.findings_of("page.md", f"```{language}\n{text}```\n")
+
+    def test_let_a_whole_pod_pass(self):
+        self.assertEqual(self.findings("yaml", self.POD), [])
+
+    @unittest.skipIf(check_cluster_files.yaml is None, "no PyYAML")
+    def test_refuse_a_pod_that_kubernetes_would_refuse(self):
+        for old, new in (("kind: Pod\n", ""), (', image: "serve:1"', ""), ("serve:1", "serve"), ("emptyDir", "}, {"),
+                         ("volumes: [{name: kernels", "volumes: [{name: others")):
+            self.assertGreater(len(self.findings("yaml", self.POD.replace(old, new))), 0, old)
+
+    def test_refuse_stages_that_are_not_there(self):
+        self.assertEqual(self.findings("dockerfile", "FROM debian:12 AS a\nFROM a\nCOPY --from=a /x /x\n"), [])
+        for text in ("FROM builder AS a\n", "FROM debian:12\nCOPY --from=a /x /x\n", "RUN true\n"):
+            self.assertEqual(len(self.findings("dockerfile", text)), 1, text)
 
 
 class Includes(unittest.TestCase):
@@ -170,8 +199,7 @@ class Performance(unittest.TestCase):
         result = self.result("dsv3", *kernels, **gpu)
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-            (folder / "page.md").write_text("# P\n\n{{results}}\n\n{{more.md}}\n")
-            (folder / "more.md").write_text("as it | is {{results}}\n")
+            (folder / "page.md").write_text("# P\n\n{{results}}\n\nas it | is {{results}}, [more](more.md)\n")
             if kernels:
                 (folder / "a.json").write_text(json.dumps(result))
             return check_performance.generate_performance.page(folder)
@@ -191,7 +219,7 @@ class Performance(unittest.TestCase):
         page = self.page(self.GEMM, self.ROUTE, power_limit_watts=700.0, driver="580.1")
         self.assertIn("## dsv3, 4096 tokens\n\nNVIDIA H200, 132 SMs, 700 W, driver 580.1, 2026-11-21.", page)
         self.assertIn("Copy bandwidth 4.15 TB/s. A forward pass, hot: 3.46 ms at 1600 MHz.", page)
-        self.assertIn("```sh\nmoejit bench dsv3.json --json\n```", page)
+        self.assertIn("```sh\nmoejit bench docs/performance/layers/dsv3.json --json\n```", page)
         self.assertIn("| gemm_fc1 | 812.3 us | 1755 | 1.04 ms | 1410 | 3.0 GiB | 0.95 | 0.74 | 1501 | 0.765 | "
                       "1100 | 0.810 |\n", page)
         self.assertIn("| route | 11.2 us | 1980 | 10.8 us | 1980 | 1000 B | 0.01 | 0.00 | | | | |\n", page)
@@ -226,8 +254,23 @@ class Performance(unittest.TestCase):
                                     "## NVIDIA H100", "### a, 4096 tokens"])
 
     def test_takes_texts_as_they_are(self):
-        self.assertTrue(self.page(self.GEMM).endswith("\n\nas it | is {{results}}\n"))
+        self.assertTrue(self.page(self.GEMM).endswith("\n\nas it | is {{results}}, [more](performance/more.md)\n"))
         self.assertIn("None with the present bench yet", self.page())
+
+    def test_sums_up_training_steps_beside_what_they_were_compared_with(self):
+        layer = dict(self.result("a")["description"], max_tokens=4096)
+        steps = [dict(self.result(name), step_hot_us=us, description=dict(layer, recipe=recipe), command_line=command)
+                 for name, us, recipe, command in (("a", 8470.0, "fp8_flow", "moejit bench a.json --json"),
+                                                   ("b", 14720.0, "bf16", "moejit bench docs/b.json --json"))]
+        row = {"implementation": "eager", "mode": "eager", "step_hot_ms": 10.0}
+        torch = {"kind": "hf_experts", "gpu": {"name": "NVIDIA H100 80GB HBM3"}, "command_line": "python3 b.py",
+                 "cases": [{"name": "Q", "tokens": 8192, "results": [
+                     row, dict(row, implementation="grouped_mm", mode="compiled", step_hot_ms=6.13),
+                     dict(row, implementation="moejit fp8_flow", step_hot_ms=3.55), {"implementation": "moejit nvfp4", "error": "x"}]}]}
+        self.assertEqual(check_performance.generate_performance.summary([*steps, torch]).splitlines()[2:], [
+            "| Q | H100 | 8192 | **3.55 ms** (fp8_flow) | 6.13 ms: transformers, grouped_mm, compiled | `python3 b.py` |",
+            "| a | H200 | 4096 | **8.47 ms** (fp8_flow) | 14.72 ms: moejit in bf16 | "
+            "`moejit bench docs/performance/layers/a.json --json` |"])
 
 
 if __name__ == "__main__":

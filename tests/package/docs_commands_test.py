@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-from page_commands import File, read_page
+from page_commands import Command, File, read_page, unprinted
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAYERS = ROOT / "docs/examples/layers"
@@ -58,6 +58,8 @@ def script_of(steps):
         script.append(f"echo {step.line} >&3")
         if isinstance(step, File):
             script.append(f"cat > {step.name} <<'END_OF_FILE'\n{step.text}END_OF_FILE")
+        elif step.shown:
+            script.append(f"{{ {step.text}\n}} > .shown-{step.line} 2>&1; status=$?; cat .shown-{step.line}; (exit $status)")
         else:
             script.append(step.text)
         script.append("status=$?; [ $status = 0 ] || exit $status")
@@ -76,6 +78,16 @@ def run_page(steps, folder, environment):
     line = int(at.read_text().split()[-1])
     command = next(step.text for step in steps if step.line == line)
     return line, f"status {done.returncode}: {command}\n" + "\n".join(done.stdout.splitlines()[-20:])
+
+
+def sample_findings(page, steps, folder):
+    """A sentence for each line of sample output that its command did not print."""
+    found = []
+    for step in steps:
+        if isinstance(step, Command) and step.shown:
+            lines = unprinted(step, (folder / f".shown-{step.line}").read_text(encoding="utf-8"))
+            found += [f"{page}:{step.line}: `{step.text}` prints no such line: {line}" for line in lines]
+    return found
 
 
 def main(build, dlpack):
@@ -98,6 +110,8 @@ def main(build, dlpack):
             failed = None if read.problems else run_page(read.steps, folder, dict(environment, HOME=str(folder)))
             if failed:
                 failures.append(f"{page}:{failed[0]}: {failed[1]}")
+            elif not read.problems:
+                failures += sample_findings(page, read.steps, folder)
             left_out = ", ".join(f"{count} {reason}" for reason, count in read.not_run.items())
             print(f"{page}: {len(read.steps)} commands{f'; not run: {left_out}' if left_out else ''}")
     sys.exit("\n".join(failures) if failures else 0)

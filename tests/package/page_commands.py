@@ -19,6 +19,7 @@ COMMAND = re.compile(r"^([A-Z_]+=\S+ )*(moejit|cmake|cc|make) \S")
 class Command:
     line: int  # of the page, from 1
     text: str
+    shown: tuple = ()  # the lines below it that the page shows as its output
 
 
 @dataclasses.dataclass
@@ -65,7 +66,31 @@ def block_steps(language, lines, first):
         return shell_commands(lines, first)
     if language == "cmake" and lines and lines[0].startswith("# ") and lines[0].endswith(".txt"):
         return [File(first, lines[0][2:], "\n".join(lines) + "\n")]
-    return [Command(number, line[2:]) for number, line in enumerate(lines, start=first) if line.startswith("$ ")]
+    commands = []
+    for number, line in enumerate(lines, start=first):
+        if line.startswith("$ "):
+            commands.append(Command(number, line[2:]))
+        elif commands:
+            commands[-1].shown += (line,)
+    return commands
+
+
+NUMBER = re.compile(r"[0-9a-f]{7,}|\d[\d.]*")
+
+
+def shape_of(line):
+    """A line without what differs from machine to machine: numbers, paths and, in rows of tables, all but the first
+    cell. A line of cells without any number is a heading, and whole."""
+    cells = re.split(r"  +", line.strip())
+    if len(cells) > 2 and not NUMBER.search(line):
+        return " ".join(cells)
+    return NUMBER.sub("#", re.sub(r"/\S+", "/", cells[0]))
+
+
+def unprinted(command, output):
+    """The lines that the page shows and the command did not print, in any order; `...` stands for any lines."""
+    printed = {shape_of(line) for line in output.splitlines()}
+    return [line for line in command.shown if line.strip() not in ("", "...") and shape_of(line) not in printed]
 
 
 def read_page(name, text):

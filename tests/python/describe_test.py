@@ -51,7 +51,7 @@ class Describe(PackageTest):
         self.assertTrue(moejit.Layer(made, "cuda:sm_90a").info.has_backward)
 
     def test_says_what_is_wrong_and_where(self):
-        with self.raises("missing_key", "config.json"):
+        with self.raises("missing_key", "config:1"):
             moejit.describe({"model_type": "qwen3_moe", "num_experts": 4})
         with self.raises("invalid_value", "option recipe", "fp7"):
             moejit.describe(QWEN, recipe="fp7")

@@ -30,7 +30,7 @@ SMALL = {"name": "small", "experts": 4, "top_k": 2, "hidden": 32, "intermediate"
 
 
 def kernel_cache():
-    """The folder of kernels that tests compile, kept from run to run (docs/CONTRIBUTING.md); None: none is kept."""
+    """The folder of kernels that tests compile, kept from run to run (docs/testing.md); None: none is kept."""
     chosen = os.environ.get("TEST_CACHE")
     if chosen == "off":
         return None

@@ -14,8 +14,8 @@ KernelPlan make_kernel(const Operation& operation, const Transpose& transpose,
                             .source = transpose.source,
                             .local_experts = transpose.local_experts,
                             .columns = transpose.columns},
-      .reasons = {"codes are shifted to the largest scale of their 128x128 tile: nothing is "
-                  "dequantized, and wgrad has one scale a tile"},
+      .reasons = {"the codes of a 128x128 tile are shifted to its largest scale: nothing is "
+                  "dequantized, and wgrad needs one scale for each tile"},
   };
   if (transpose.keeps_bytes)
     kernel.reasons = {"bytes are copied as they are: an expert's rows have one scale"};

@@ -70,10 +70,10 @@ moejit_error_code moejit_describe_hugging_face(const char* json, size_t json_byt
                                             Stage::kParse, options, "moejit_hugging_face_options"));
     MOEJIT_TRY_ASSIGN(const HuggingFaceOptions read, read_options(given));
     auto handle = std::make_unique<moejit_description>();
-    MOEJIT_TRY_ASSIGN(handle->made,
-                      moejit::compiler::layer_from_hugging_face(
-                          {json, json_bytes},
-                          given.source_name == nullptr ? "config.json" : given.source_name, read));
+    MOEJIT_TRY_ASSIGN(
+        handle->made,
+        moejit::compiler::layer_from_hugging_face(
+            {json, json_bytes}, given.source_name == nullptr ? "config" : given.source_name, read));
     handle->json = to_json(handle->made.layer);
     handle->used_keys = pointers_to(handle->made.used_keys);
     handle->notes = pointers_to(handle->made.notes);

@@ -74,10 +74,10 @@ typedef struct moejit_device_info {
 MOEJIT_API moejit_error_code moejit_device_get_info(const moejit_device* device,
                                                     moejit_device_info* info);
 
-// Allocate and release memory for programs without an allocator of their own. It is uninitialized
-// and 256-byte aligned; zero bytes give NULL. Release it once, before the device; NULL is fine.
-// Another address, and a copy or fill beyond the memory in which it begins, is
-// MOEJIT_ERROR_INVALID_VALUE on the simulator, _DRIVER on a GPU, which may miss those.
+// Allocate and release memory for programs without an allocator of their own: 256-byte aligned, to
+// be written with copy and fill alone (the simulator sees no other writes of the host). Zero bytes
+// give NULL. Release it once, before the device; NULL is fine. Another address, and a copy or fill
+// beyond its memory, is MOEJIT_ERROR_INVALID_VALUE on the simulator, _DRIVER on a GPU, or missed.
 MOEJIT_API moejit_error_code moejit_device_allocate(moejit_device* device, int64_t bytes,
                                                     void** address);
 MOEJIT_API moejit_error_code moejit_device_release(moejit_device* device, void* address);
@@ -337,12 +337,10 @@ typedef struct moejit_call {
   int64_t deferred_bytes;
 } moejit_call;
 
-// Quantizes w1 and w2 into the tensors with MOEJIT_ROLE_QUANTIZED, in place. Call it after each
-// change of the weights. It needs no workspace. The optional tensor "skip_update" U32 [1] is a word
-// of the caller's on the device: if it is not 0 when the kernels run, they leave the quantized
-// weights as they are. Layers with weight_checks also leave weights as they are that have not
-// changed since the last call: "weights_digest", one of these tensors, tells; fill it with zeros
-// before the first call.
+// Quantizes w1 and w2 into the tensors with MOEJIT_ROLE_QUANTIZED. Call it after each change of the
+// weights. Results stay as they are if the optional "skip_update" U32 [1], a word on the device, is
+// not 0 when kernels run. Layers with weight_checks skip weights that have not changed since the
+// last call; fill their "weights_digest" with zeros before the first. It needs no workspace.
 MOEJIT_API moejit_error_code moejit_layer_update_weights(moejit_layer* layer,
                                                          const moejit_call* call);
 

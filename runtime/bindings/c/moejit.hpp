@@ -25,7 +25,8 @@ namespace moejit {
 // Programs built with other versions of this header do not share its inline functions.
 inline namespace bindings_v0 {
 
-// The exception of every failed call: the last error of the thread, copied.
+// The exception of every failed call: the last error of the thread, copied. what() has all that a
+// person needs, "code: message (hint)".
 class Error : public std::exception {
  public:
   explicit Error(const moejit_error& error)
@@ -33,7 +34,9 @@ class Error : public std::exception {
         stage_(error.stage),
         message_(error.message),
         hint_(error.hint),
-        detail_(error.detail) {}
+        detail_(error.detail),
+        what_(std::string(code_name()) + ": " + message_ +
+              (hint_.empty() ? "" : " (" + hint_ + ")")) {}
 
   moejit_error_code code() const noexcept { return code_; }
   const char* code_name() const noexcept { return moejit_error_code_name(code_); }
@@ -41,11 +44,11 @@ class Error : public std::exception {
   const std::string& message() const noexcept { return message_; }
   const std::string& hint() const noexcept { return hint_; }
   const std::string& detail() const noexcept { return detail_; }
-  const char* what() const noexcept override { return message_.c_str(); }
+  const char* what() const noexcept override { return what_.c_str(); }
 
  private:
   moejit_error_code code_;
-  std::string stage_, message_, hint_, detail_;
+  std::string stage_, message_, hint_, detail_, what_;
 };
 
 inline void check(moejit_error_code code) {

@@ -17,8 +17,7 @@ typedef struct moejit_description moejit_description;
 
 typedef struct moejit_hugging_face_options {
   size_t struct_size;
-  const char* source_name;  // what errors call the configuration, such as its path; NULL:
-                            // "config.json"
+  const char* source_name;  // what errors call the configuration, such as its path; NULL: "config"
   const char* recipe;       // of the description; NULL: "fp8_flow"
   int64_t max_tokens;       // of the description; 0: 8192
   int64_t expert_parallel;  // ranks that share the experts evenly; 0: 1

@@ -214,7 +214,13 @@ TEST_F(CApiCalls, ReportWhatTheSimulatorCaught) {
   void* unwritten = nullptr;
   ASSERT_TRUE(is_ok(moejit_device_allocate(sim_->device(), kSimTokens * 256 * 2, &unwritten)));
   change("x").data = unwritten;
+  std::memset(unwritten, 0, kSimTokens * 256 * 2);  // which the simulator does not see
   EXPECT_TRUE(is_error(forward(), MOEJIT_ERROR_SIMULATOR_FAULT, "x"));
+  EXPECT_NE(std::string(moejit_last_error()->hint).find("copy to the device's memory"),
+            std::string::npos);
+  ASSERT_TRUE(
+      is_ok(moejit_device_fill(sim_->device(), unwritten, 0, kSimTokens * 256 * 2, nullptr)));
+  EXPECT_TRUE(is_ok(forward()));
   EXPECT_TRUE(is_ok(moejit_device_release(sim_->device(), unwritten)));
 }
 

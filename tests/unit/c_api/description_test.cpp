@@ -66,8 +66,8 @@ TEST_F(CApiDescription, RefusesOptionsOutOfRange) {
 }
 
 TEST_F(CApiDescription, NamesThePlaceInTheConfiguration) {
-  EXPECT_TRUE(is_error(describe("{\"model_type\": \"qwen3_moe\""), MOEJIT_ERROR_INVALID_JSON,
-                       "config.json:1"));
+  EXPECT_TRUE(
+      is_error(describe("{\"model_type\": \"qwen3_moe\""), MOEJIT_ERROR_INVALID_JSON, "config:1"));
   options_.source_name = "model/config.json";
   EXPECT_TRUE(is_error(describe(R"({"model_type": "qwen3_moe", "num_experts": 16})"),
                        MOEJIT_ERROR_MISSING_KEY, "model/config.json"));

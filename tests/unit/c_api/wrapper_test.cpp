@@ -33,7 +33,16 @@ TEST(Wrapper, ThrowsTheLastErrorWithAllItsFields) {
   EXPECT_NE(error.message().find("hiden"), std::string::npos);
   EXPECT_NE(error.hint().find("hidden"), std::string::npos);
   EXPECT_EQ(error.detail(), "");
-  EXPECT_EQ(error.what(), error.message());
+  EXPECT_EQ(error.what(), "unknown_key: " + error.message() + " (" + error.hint() + ")");
+}
+
+TEST(Wrapper, SaysNothingOfAHintThatIsMissing) {
+  const moejit::Error error({.code = MOEJIT_ERROR_DRIVER,
+                             .stage = "load",
+                             .message = "it failed",
+                             .hint = "",
+                             .detail = ""});
+  EXPECT_STREQ(error.what(), "driver: it failed");
 }
 
 TEST(Wrapper, GivesWhatTheHandlesKnow) {

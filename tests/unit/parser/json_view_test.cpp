@@ -34,6 +34,16 @@ TEST_F(JsonViewTest, TakesOnlyMultiplesWhereTheRangeSaysSo) {
   EXPECT_EQ(number.error().message, "v.json:1: $: got 40, wanted a multiple of 16 from 16 to 64");
 }
 
+TEST_F(JsonViewTest, HintsAtTheNearestNumbers) {
+  const IntRange range{.lowest = 16, .highest = 64, .multiple_of = 16};
+  const auto hint = [&](const char* text) { return view(text).read_int(range).error().hint; };
+  EXPECT_EQ(hint("40"), "nearest: 32, 48");
+  EXPECT_EQ(hint("63"), "nearest: 48, 64");
+  EXPECT_EQ(hint("65"), "nearest: 64");
+  EXPECT_EQ(hint("-1"), "nearest: 16");
+  EXPECT_EQ(hint("99999999999999999999"), "nearest: 64");
+}
+
 TEST_F(JsonViewTest, NamesSourceLinePathGotAndWanted) {
   const JsonView root = view("{\n\"a\": [1,\n99]}");
   const std::vector<JsonView> elements = root.at("a")->read_array().value();

@@ -17,24 +17,39 @@ std::string read_page(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+bool has(const std::string& page, const std::string& text) {
+  return page.find(text) != std::string::npos;
+}
+
+TEST(LayerDocs, ListEveryActivation) {
+  const std::string page = read_page("layer-description.md");
+  for (const std::string_view name : preset_names()) {
+    EXPECT_TRUE(has(page, "\n| `" + std::string(name) + "` |"))
+        << "docs/layer-description.md has no row for the activation " << name;
+    EXPECT_TRUE(has(page, "`\"" + std::string(name) + "\"`"))
+        << "docs/layer-description.md, row `activation`, does not list " << name;
+  }
+}
+
 TEST(LayerDocs, DescribeEveryFieldInARowOfTheTable) {
   const std::string page = read_page("layer-description.md");
   for (const std::string_view key : layer_keys())
-    EXPECT_NE(page.find("\n| `" + std::string(key) + "` |"), std::string::npos) << key;
+    EXPECT_TRUE(has(page, "\n| `" + std::string(key) + "` |"))
+        << "docs/layer-description.md has no row for " << key;
 }
 
 TEST(LayerDocs, ListEveryModelFamily) {
   const std::string page = read_page("layer-description.md");
   for (const HuggingFaceFamily& family : hugging_face_families())
-    EXPECT_NE(page.find("`" + std::string(family.model_type) + "`"), std::string::npos)
-        << family.model_type;
+    EXPECT_TRUE(has(page, "`" + std::string(family.model_type) + "`"))
+        << "docs/layer-description.md does not name the family " << family.model_type;
 }
 
 TEST(LayerDocs, ListEveryRecipe) {
   const std::string page = read_page("recipes.md");
   for (const Recipe& recipe : kRecipes)
-    EXPECT_NE(page.find("\n| `" + std::string(recipe.name) + "` |"), std::string::npos)
-        << recipe.name;
+    EXPECT_TRUE(has(page, "\n| `" + std::string(recipe.name) + "` |"))
+        << "docs/recipes.md has no row for " << recipe.name;
 }
 
 TEST(LayerDocs, ShowAnExampleThatParses) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "compiler/parser/layer_schema.h"
 #include "tests/unit/planner/training_layers.h"
 
 #include <functional>
@@ -33,39 +34,91 @@ TEST(PlanDigest, IsEqualForEqualLayersOfAnyName) {
   EXPECT_EQ(digest_of(layer), digest);
 }
 
-TEST(PlanDigest, DiffersWhereAnyFieldDoes) {
-  const std::vector<Change> changes = {
-      [](Layer&) {},
-      [](Layer& layer) { layer.local_experts = 4; },
-      [](Layer& layer) { layer.top_k = 4; },
-      [](Layer& layer) { layer.hidden = 4096; },
-      [](Layer& layer) { layer.intermediate = 1024; },
-      [](Layer& layer) { layer.activation = make_activation("geglu").value(); },
-      [](Layer& layer) { layer.gate_up_layout = GateUpLayout::kInterleaved; },
-      [](Layer& layer) { layer.biases = true; },
-      [](Layer& layer) { layer.topk_ids_dtype = TopkIdsDtype::kI64; },
-      [](Layer& layer) { layer.topk_probs_dtype = TopkProbsDtype::kBf16; },
-      [](Layer& layer) { layer.foreign_experts = ForeignExperts::kIgnore; },
-      [](Layer& layer) { layer.recipe = Recipe::kBf16; },
-      [](Layer& layer) { layer.scale_sharing_k = 2; },
-      [](Layer& layer) { layer.splits_alignment = 256; },
-      [](Layer& layer) { layer.max_tokens = 2048; },
-      [](Layer& layer) { layer.max_permuted_rows = 8192; },
-      [](Layer& layer) { layer.dispatch = Dispatch::kFp8; },
-      [](Layer& layer) { layer.passes = {Pass::kForward}; },
-      [](Layer& layer) { layer.recompute = Recompute::kMoeExpert; },
-      [](Layer& layer) { layer.wgrad_dtype = WgradDtype::kBf16; },
-      [](Layer& layer) { layer.fuse_activation = false; },
-      [](Layer& layer) { layer.fuse_transpose = false; },
-      [](Layer& layer) { layer.fuse_activation_transpose = false; },
+// A field of a description, and another value of it in a layer of this recipe.
+struct Field {
+  std::string_view key;
+  Change change;
+  Recipe recipe = Recipe::kFp8Flow;
+};
+
+const std::vector<Field>& fields() {
+  static const std::vector<Field> all = {
+      {"name", [](Layer& layer) { layer.name = "another"; }},
+      {"experts", [](Layer& layer) { layer.experts = 16; }},
+      {"local_experts", [](Layer& layer) { layer.local_experts = 4; }},
+      {"top_k", [](Layer& layer) { layer.top_k = 4; }},
+      {"hidden", [](Layer& layer) { layer.hidden = 4096; }},
+      {"intermediate", [](Layer& layer) { layer.intermediate = 1024; }},
+      {"activation", [](Layer& layer) { layer.activation = make_activation("geglu").value(); }},
+      {"gate_up_layout", [](Layer& layer) { layer.gate_up_layout = GateUpLayout::kInterleaved; }},
+      {"biases", [](Layer& layer) { layer.biases = true; }},
+      {"dtype", [](Layer& layer) { layer.dtype = "f16"; }},
+      {"topk_ids_dtype", [](Layer& layer) { layer.topk_ids_dtype = TopkIdsDtype::kI64; }},
+      {"topk_probs_dtype", [](Layer& layer) { layer.topk_probs_dtype = TopkProbsDtype::kBf16; }},
+      {"foreign_experts", [](Layer& layer) { layer.foreign_experts = ForeignExperts::kIgnore; }},
+      {"recipe", [](Layer& layer) { layer.recipe = Recipe::kBf16; }},
+      {"block_size", [](Layer& layer) { layer.block_size = 64; }},
+      {"scale_sharing_k", [](Layer& layer) { layer.scale_sharing_k = 2; }},
+      {"power_of_2_scales", [](Layer& layer) { layer.power_of_2_scales = true; },
+       Recipe::kFp8Current},
+      {"gradient_format",
+       [](Layer& layer) { layer.recipe.gradients.dtype = layer.recipe.tokens.dtype; },
+       Recipe::kFp8Delayed},
+      {"margin", [](Layer& layer) { layer.margin = 1; }, Recipe::kFp8Delayed},
+      {"amax_history_len", [](Layer& layer) { layer.amax_history_len = 16; }, Recipe::kFp8Delayed},
+      {"amax_compute_algo",
+       [](Layer& layer) { layer.amax_compute_algo = AmaxComputeAlgo::kMostRecent; },
+       Recipe::kFp8Delayed},
+      {"splits_alignment", [](Layer& layer) { layer.splits_alignment = 256; }},
+      {"max_tokens", [](Layer& layer) { layer.max_tokens = 2048; }},
+      {"max_permuted_rows", [](Layer& layer) { layer.max_permuted_rows = 8192; }},
+      {"dispatch", [](Layer& layer) { layer.dispatch = Dispatch::kFp8; }},
+      {"dispatch_calls", [](Layer& layer) { layer.dispatch_calls = true; }},
+      {"passes", [](Layer& layer) { layer.passes = {Pass::kForward}; }},
+      {"gradients", [](Layer& layer) { layer.gradients = {Gradient::kDx}; }},
+      {"backward_halves", [](Layer& layer) { layer.backward_halves = true; }},
+      {"weight_checks", [](Layer& layer) { layer.weight_checks = true; }},
+      {"recompute", [](Layer& layer) { layer.recompute = Recompute::kMoeExpert; }},
+      {"wgrad_dtype", [](Layer& layer) { layer.wgrad_dtype = WgradDtype::kBf16; }},
+      {"fuse_activation", [](Layer& layer) { layer.fuse_activation = false; }},
+      {"fuse_transpose", [](Layer& layer) { layer.fuse_transpose = false; }},
+      {"fuse_activation_transpose", [](Layer& layer) { layer.fuse_activation_transpose = false; }},
+      {"expert_parallel", [](Layer& layer) { layer.expert_parallel.ranks = 2; }},
   };
-  std::set<std::string> digests;
-  for (const Change& change : changes) {
-    Layer layer = worst_case_layer();
-    change(layer);
-    digests.insert(digest_of(layer));
+  return all;
+}
+
+// Returns the digest of the plan if its description were this one. The kernels are as they were, so
+// that a difference comes from the description.
+std::string digest_with(LayerPlan plan, const Layer& layer) {
+  plan.layer = layer;
+  return plan_digest(plan);
+}
+
+// A field that changes no kernel may stay out of the digest: then code that was compiled, and
+// blocks that were saved, are not stale after it changed. Such a field belongs to `left_out`, and
+// plan_digest() clears it.
+TEST(PlanDigest, HasEveryFieldOfADescriptionButTheName) {
+  const std::set<std::string_view> left_out = {"name"};
+  const LayerPlan plan = plan_of(worst_case_layer());
+  for (const Field& field : fields()) {
+    const Layer layer = worst_case_layer(field.recipe);
+    Layer changed = layer;
+    field.change(changed);
+    EXPECT_NE(to_json(changed), to_json(layer)) << field.key << ": the test changes nothing";
+    EXPECT_EQ(digest_with(plan, changed) == digest_with(plan, layer), left_out.contains(field.key))
+        << field.key << (left_out.contains(field.key) ? " is in the digest" : " is not in it");
   }
-  EXPECT_EQ(digests.size(), changes.size());
+}
+
+TEST(PlanDigest, KnowsOfEveryField) {
+  std::set<std::string_view> known;
+  for (const Field& field : fields()) known.insert(field.key);
+  for (const std::string_view key : layer_keys())
+    EXPECT_TRUE(known.contains(key))
+        << key << " is a new field: add it to fields() above, and to left_out if no kernel of a "
+        << "plan depends on it";
+  EXPECT_EQ(known.size(), layer_keys().size());
 }
 
 TEST(PlanDigest, DiffersWithTheOptionsAndTheTarget) {

@@ -49,7 +49,7 @@ def describe(config: Mapping[str, Any] | str | os.PathLike | Any, *, recipe: str
     if hasattr(config, "to_dict"):
         # A dict may hold dtypes and other objects, which go through JSON as transformers writes it.
         config = json.loads(json.dumps(config.to_dict(), default=str))
-    text, name = read_source(config, "config.json", file_in_folder="config.json")
+    text, name = read_source(config, "config", file_in_folder="config.json")
     options = records.HuggingFaceOptions(source_name=os.fsencode(name), recipe=recipe.encode(), max_tokens=max_tokens,
                                          expert_parallel=expert_parallel)
     library = load()

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/support/error.h"
+
+#include <string>
+
+namespace moejit::cli {
+
+// Succeeds if write_file() would begin to write this file now, or if the name is empty. Commands
+// ask before they compile or measure, so that a wrong name costs no time. Error: kFileWrite.
+// Changes nothing.
+Result<void> check_output(const std::string& path);
+
+}  // namespace moejit::cli
