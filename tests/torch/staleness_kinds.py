@@ -45,8 +45,9 @@ KINDS = (
     kind("evaluation behind microbatches", (first_microbatch, next_microbatch, eager), (eager, step, compiled)),
     kind("skip_update of 0", (unskipped_step, eager), (unskipped_step, eager), **KEPT),
     kind("reentrant checkpoint", (checkpointed_step,), (checkpointed_step, eager), COPIED),
-    kind("autocast", (autocast,), (autocast, autocast_step), COPIED, dtype=torch.float32),
-    kind("updated", (update, eager, compiled), (update, compiled, eager, step)),
+    kind("autocast", (autocast,), (autocast, autocast_step), (*MEMORY, "replace", "swap", "copy"),
+         dtype=torch.float32),
+    kind("updated", (update, eager, compiled), (update, compiled, eager, step), COPIED),
     kind("exported", (exported,), (exported,), MEMORY),
     kind("captured behind eager", (eager, captured), (captured, eager), MEMORY, device="cuda"),
     kind("captured training", (eager, captured_step), (captured_step, eager), MEMORY, device="cuda"))
