@@ -5,6 +5,7 @@ import math
 import os
 import pathlib
 import random
+import resource
 import signal
 import struct
 import subprocess
@@ -214,9 +215,10 @@ class SimulatedRuns(tool.ToolTest):
         self.assertTrue(report["status"]["bad_expert_id"])
         self.assertEqual([v < 0 for v in struct.unpack("<4i", out["row_map"][2])],
                          [False, True, True, False])
-        strict = self.run_tool("run", TINY, "--target", "sim", "--input", "in.safetensors", "--strict")
+        strict = self.run_tool("run", TINY, "--target", "sim", "--input", "in.safetensors", "--strict", "--output", "s")
         self.assertEqual(strict.returncode, 6)
         self.assertIn("topk_ids", strict.stderr)
+        self.assertEqual(read_safetensors(self.folder / "s")["y"], out["y"])
 
     def test_routing_as_frameworks_have_it(self):
         layer = json.loads(pathlib.Path(TINY).read_text())
@@ -250,8 +252,19 @@ class SimulatedRuns(tool.ToolTest):
         self.assertNotEqual(first, other)
 
     def test_a_failed_write_leaves_nothing(self):
-        self.run_tiny("--tokens", "1", "--output", "y")
+        run = [tool.moejit, "run", TINY, "--target", "sim", "--tokens", "1", "--dump-intermediates", "--output", "y"]
+        self.run_tiny(*run[5:])  # makes the kernels
         self.assertEqual(os.listdir(self.folder), ["y"])
+        self.write("y", "old")
+        # Bytes of a file: w1_q alone has more, and no kernel.
+        limits = (500000, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+        done = subprocess.run(run, cwd=self.folder, env={**os.environ, "MOEJIT_CACHE_DIR": str(self.cache)}, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits))
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("cannot write y: File too large", done.stderr)
+        self.assertEqual(os.listdir(self.folder), ["y"])
+        self.assertEqual((self.folder / "y").read_text(), "old")
 
 
 class Checkpoints(tool.ToolTest):

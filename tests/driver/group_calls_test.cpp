@@ -96,6 +96,22 @@ TEST_F(GroupCalls, EncodeNoTensorMapsForAnotherNumberOfTokens) {
     EXPECT_EQ(calls_of_driver(pass).count("cuTensorMapEncodeTiled"), 0);
 }
 
+TEST_F(GroupCalls, AreRefusedBehindOneThatWasLaunchedInPart) {
+  for (const Pass pass : kPasses) call(pass);
+  cuda()->fail_with = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  cuda()->fail_at = cuda()->calls + 6;  // the context thrice, the stream, the first kernel
+  EXPECT_EQ(rank().call(Pass::kForward), MOEJIT_ERROR_DRIVER);
+  cuda()->fail_at = 0;
+  for (const Pass pass : {Pass::kForward, Pass::kBackward}) {
+    EXPECT_EQ(rank().call(pass), MOEJIT_ERROR_INVALID_STATE);
+    EXPECT_NE(std::string_view(moejit_last_error()->message).find("launched in part"),
+              std::string_view::npos)
+        << moejit_last_error()->message;
+  }
+  EXPECT_EQ(moejit_group_reset(rank().group()), MOEJIT_OK);
+  for (const Pass pass : {Pass::kForward, Pass::kBackward}) call(pass);
+}
+
 TEST_F(GroupCalls, AllocateNothing) {
   for (const Pass pass : kPasses) call(pass);
   for (const Pass pass : kPasses) {

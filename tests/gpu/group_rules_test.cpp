@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a group refuses, and what becomes of it: wrong memory, wrong order, a silent rank.
 #include "moejit_device/params/status_bits.h"
+#include "runtime/group/group_state.h"
 #include "runtime/group_layer.h"
 #include "tests/gpu/group_case.h"
 #include "tests/support/matchers.h"
@@ -290,6 +291,11 @@ TEST_F(GroupTensors, NeedAGroupThatIsAlive) {
   group_.reset();
   EXPECT_TRUE(
       is_refused(forward(), ErrorCode::kInvalidState, "the group of the layer was destroyed"));
+}
+
+TEST_F(GroupTensors, NeedTheGroupForThemselves) {
+  const runtime::GroupCall other(*group_->state());  // as a thread has it that is in a call
+  EXPECT_TRUE(is_refused(forward(), ErrorCode::kInvalidState, "another thread is in a call"));
 }
 
 TEST_F(GroupTensors, NeedTheProcessOfTheGroup) {

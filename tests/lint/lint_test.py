@@ -10,6 +10,7 @@ import check_cluster_files
 import check_includes
 import check_names
 import check_performance
+import check_promises
 import check_text
 
 LICENCE = "// SPDX-License-Identifier: Apache-2.0\n"
@@ -174,6 +175,46 @@ class Text(unittest.TestCase):
     def test_lets_sentences_in_comments_pass(self):
         for text in ("// Returns a row\n// Of a second line.\n", "// Officers\n", "// Whole rows.\n", "int a;  // of a row\n"):
             self.assertEqual(check_text.openers_of("cache/a.h", text), [], text)
+
+
+class Promises(unittest.TestCase):
+    """A page with one row."""
+
+    TESTS = {"Engine.CompilesOnce", "tests/torch/a_test.py::Kept.test_once", "tests/package/install_test.py"}
+    PAGES = {"cache.md": "# Kernel cache\n\n## One compile per node\n\n```\n# no heading\n```\n", "moejit.h": ""}
+
+    def findings(self, *rows):
+        page = "\n".join(["| promise | test |", "|---|---|", *rows])
+        return check_promises.findings_of(page, self.TESTS, self.PAGES.get)
+
+    def test_let_rows_pass_that_name_tests_and_pages(self):
+        self.assertEqual(self.findings(
+            "| a is once ([cache](cache.md#one-compile-per-node)) | `Engine.CompilesOnce` |",
+            "| b is once ([header](moejit.h)) | `tests/torch/a_test.py::Kept.test_once`, `tests/package/install_test.py` |",
+            "| c is once ([cache](cache.md)) | needs a GPU: `Engine.CompilesOnce` |"), [])
+
+    def test_refuse_tests_that_do_not_exist(self):
+        found, = self.findings("| a is once ([cache](cache.md)) | `Engine.CompileOnce` |")
+        self.assertEqual(found, "docs/promises.md:3: no test is called Engine.CompileOnce; did you mean Engine.CompilesOnce?")
+
+    def test_refuse_rows_without_test_or_page(self):
+        self.assertIn("no test is named", *self.findings("| a is once ([cache](cache.md)) | needs two GPUs |"))
+        self.assertIn("no link", *self.findings("| a is once | `Engine.CompilesOnce` |"))
+
+    def test_refuse_links_that_lead_nowhere(self):
+        for link, words in (("stash.md", "leads nowhere"), ("cache.md#no-heading", "has no heading #no-heading")):
+            self.assertIn(words, *self.findings(f"| a is once ([cache]({link})) | `Engine.CompilesOnce` |"))
+
+    def test_refuse_a_promise_that_is_there_twice(self):
+        row = "| a is once ([cache](cache.md)) | `Engine.CompilesOnce` |"
+        self.assertEqual(self.findings(row, row), ["docs/promises.md:4: the promise of line 3 again"])
+
+    def test_know_the_tests_of_a_file(self):
+        text = "TEST_P(Engine, CompilesOnce) {\n}\nTEST(Engine,\n     MakesOne) {\n// TEST(Engine, Is) \n"
+        self.assertEqual(check_promises.tests_of("tests/a_test.cpp", text),
+                         {"tests/a_test.cpp", "Engine.CompilesOnce", "Engine.MakesOne"})
+        text = "class Kept(Case):\n    def test_once(self):\n        pass\n\n    def helper(self):\n        pass\n"
+        self.assertEqual(check_promises.tests_of("tests/a.py", text), {"tests/a.py", "tests/a.py::Kept.test_once"})
 
 
 class Performance(unittest.TestCase):

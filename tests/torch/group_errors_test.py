@@ -13,6 +13,8 @@ from group_case import K_OF_GROUP, Case
 from ranks import run_on_ranks
 from support import DEVICE, E, H, I, MAX_TOKENS, told
 from thread_ranks import run_on_threads
+import moejit
+from moejit import GroupLayer
 from moejit.torch import Experts, group_ops, ops
 from moejit.torch.group_memory import _allocate
 from moejit.torch.groups import layers_of
@@ -66,6 +68,23 @@ class Errors(unittest.TestCase):
         self.check(recipes, "tensor_mismatch: ranks 0 and 1 of the process group differ in recipe: "
                    '"bf16" and "fp8_flow"')
         self.check(gradients, "differ in gradients", "dw2")
+
+    def test_a_rank_that_cannot_prepare_is_told_to_all(self):
+        prepare, failed = GroupLayer.prepare, []
+
+        def fails_once_on_rank_1(layer, *arguments):
+            if layer.info.rank == 1 and not failed:
+                failed.append(layer)
+                raise moejit.Error("out_of_memory", "load", "no room for a kernel")
+            return prepare(layer, *arguments)
+
+        def run(case, group, rank):
+            module, given = case.module(group), case.inputs(rank)
+            sentence = told(lambda: module(*given[:3]))
+            self.assertIsNone(told(lambda: module(*given[:3])))
+            return sentence
+        with unittest.mock.patch.object(GroupLayer, "prepare", fails_once_on_rank_1):
+            self.check(self.on_ranks(run), "out_of_memory: no room for a kernel", "(told by rank 1)")
 
     def test_calls_that_cannot_be(self):
         def run(case, group, rank):

@@ -3,6 +3,7 @@
 
 Ranks are threads here. tests/torch/gpu_group.py runs the same on GPUs.
 """
+import threading
 import unittest
 import unittest.mock
 
@@ -64,6 +65,20 @@ class Steps(unittest.TestCase):
             self.assertRegex(told, r"64 SMs send(?s:.)*tokens send \d+ bytes to the other rank")
             self.assertIn(f"group_status_{rank}", told)
             self.assertIn(told, of_model)
+
+    def test_one_seed_for_all_ranks_draws_other_experts_on_each(self):
+        one_at_a_time = threading.Lock()  # threads share torch's generator
+
+        def run(case, group, rank):
+            with one_at_a_time:
+                torch.manual_seed(3)
+                return Experts(*case.sizes, max_tokens=MAX_TOKENS, process_group=group).state_dict()
+        _, ranks = self.on_ranks(run)
+        torch.manual_seed(3)
+        for name in ("gate_up_proj", "down_proj"):
+            for weights in ranks:
+                want = torch.nn.init.normal_(torch.empty_like(weights[name]), std=weights[name].shape[-1] ** -0.5)
+                assert_same_bits(self, [weights[name]], [want])
 
     def test_several_forward_calls_come_before_their_backward_calls(self):
         def run(case, group, rank):

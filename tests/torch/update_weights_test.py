@@ -6,7 +6,7 @@ import unittest
 import torch
 import transformers
 
-from support import DEVICE, ROOT, assert_same_bits, kept_block
+from support import DEVICE, E, H, I, K, MAX_TOKENS, ROOT, Inputs, assert_same_bits, kept_block
 from moejit.torch import Experts, convert, register_hf, update_weights
 
 sys.path.insert(0, str(ROOT / "tests" / "fixtures" / "hugging_face"))
@@ -118,6 +118,49 @@ class KeptWeights(unittest.TestCase):
         for without in (model, torch.nn.Linear(2, 2)):
             with self.assertRaisesRegex(RuntimeError, "has no experts that run on moejit"):
                 update_weights(without)
+
+
+class Promise(unittest.TestCase):
+    """What eager calls see of writes behind an update_weights(), and what takes its promise back."""
+
+    @torch.no_grad()
+    def setUp(self):
+        torch.manual_seed(0)
+        self.inputs = Inputs()
+        self.module = self.make()
+        self.module.update_weights()
+        self.before = self.call(self.module)
+
+    def make(self):
+        return Experts(E, H, I, K, max_tokens=MAX_TOKENS, device=DEVICE)
+
+    @torch.no_grad()
+    def call(self, module):
+        return module(self.inputs.x, self.inputs.ids, self.inputs.probs)
+
+    def assert_is_of_this_moment(self):
+        fresh = self.make()
+        fresh.load_state_dict(self.module.state_dict())
+        want = self.call(fresh)
+        self.assertFalse(torch.equal(want, self.before), "the write changes nothing")
+        assert_same_bits(self, [self.call(self.module)], [want])
+
+    def test_what_pytorch_does_not_count_is_not_looked_for(self):
+        self.module.down_proj.data.mul_(2)
+        assert_same_bits(self, [self.call(self.module)], [self.before])
+
+    def test_writes_that_are_counted_and_other_tensors_are_seen(self):
+        with torch.no_grad():
+            self.module.down_proj.mul_(2)
+        self.assert_is_of_this_moment()
+        self.module.gate_up_proj = torch.nn.Parameter(self.module.gate_up_proj.detach() * 3)
+        self.assert_is_of_this_moment()
+
+    def test_an_eager_call_with_gradients_takes_it_back(self):
+        self.module(self.inputs.x, self.inputs.ids, self.inputs.probs).sum().backward()
+        for _ in range(2):
+            self.module.down_proj.data.mul_(2)
+            self.assert_is_of_this_moment()
 
 
 if __name__ == "__main__":

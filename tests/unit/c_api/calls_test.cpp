@@ -240,6 +240,29 @@ TEST_F(CApiCalls, SetTheStatusWordForBadExperts) {
       is_ok(moejit_device_fill(sim_->device(), sim_->tensor("status").data, 0, 4, nullptr)));
 }
 
+TEST_F(CApiCalls, AddBitsToTheStatusWordAndClearNone) {
+  ASSERT_TRUE(is_ok(update()));
+  const auto ids = input_values("topk_ids", "I32", kSimTokens * 2);
+  void* const ids_address = sim_->tensor("topk_ids").data;
+  void* const status_address = sim_->tensor("status").data;
+  const auto word_after = [&](int32_t first_id, uint32_t word) {
+    EXPECT_TRUE(
+        is_ok(moejit_device_copy_to_device(sim_->device(), status_address, &word, sizeof(word))));
+    EXPECT_TRUE(is_ok(
+        moejit_device_copy_to_device(sim_->device(), ids_address, &first_id, sizeof(first_id))));
+    EXPECT_TRUE(is_ok(forward()));
+    std::memcpy(&word, sim_->read("status").data(), sizeof(word));
+    return word;
+  };
+  constexpr uint32_t kOther = 64;  // no bit of a kernel
+  EXPECT_EQ(word_after(0, kOther), kOther);
+  EXPECT_EQ(word_after(4, kOther), kOther | MOEJIT_STATUS_BAD_EXPERT_ID);
+  EXPECT_EQ(word_after(0, MOEJIT_STATUS_BAD_EXPERT_ID), MOEJIT_STATUS_BAD_EXPERT_ID);
+  ASSERT_TRUE(is_ok(moejit_device_copy_to_device(sim_->device(), ids_address, ids.data(),
+                                                 static_cast<int64_t>(ids.size()))));
+  ASSERT_TRUE(is_ok(moejit_device_fill(sim_->device(), status_address, 0, 4, nullptr)));
+}
+
 TEST_F(CApiCalls, RunOnSeveralThreadsWithTheirOwnMemory) {
   ASSERT_TRUE(is_ok(update()));
   ASSERT_TRUE(is_ok(forward()));

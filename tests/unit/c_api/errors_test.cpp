@@ -4,6 +4,9 @@
 
 #include <array>
 #include <cstdlib>
+#include <moejit/moejit_describe.h>
+#include <moejit/moejit_group.h>
+#include <moejit/moejit_operation.h>
 #include <set>
 #include <string_view>
 #include <thread>
@@ -40,6 +43,57 @@ TEST(CApiErrors, HaveTheNamesOfTheCppCodesAndANumberEach) {
   EXPECT_EQ(std::string_view(moejit_error_code_name(MOEJIT_OK)), "ok");
   EXPECT_EQ(std::string_view(moejit_error_code_name(static_cast<moejit_error_code>(999))),
             "unknown");
+}
+
+// A program that is compiled with one version runs with the next.
+TEST(CApiErrors, KeepTheirNumbers) {
+  std::string names;
+  for (int number = MOEJIT_OK; number <= MOEJIT_ERROR_INVALID_STATE; ++number)
+    names += std::string(moejit_error_code_name(static_cast<moejit_error_code>(number))) + " ";
+  EXPECT_EQ(names,
+            "ok invalid_json unknown_key missing_key wrong_type invalid_value unsupported usage "
+            "file_not_found file_read file_write invalid_file missing_tensor tensor_mismatch "
+            "compiler_missing compile_failed cache_unusable cache_corrupt cache_miss "
+            "driver_missing no_device driver out_of_memory workspace_too_small simulator_fault "
+            "device_status check_failed internal compiler_fault interrupted stream_capture "
+            "tuning_outdated invalid_state ");
+}
+
+TEST(CApiErrors, LeaveNoHandleOfAFailedCall) {
+  const auto fails = []<typename Handle>(Handle*, const auto& create) {
+    static char other = 0;
+    auto* handle = reinterpret_cast<Handle*>(&other);
+    EXPECT_NE(create(&handle), MOEJIT_OK);
+    EXPECT_EQ(handle, nullptr);
+  };
+  const moejit_simulator_options no_size = {};
+  const moejit_engine_options no_engine_size = {};
+  fails(static_cast<moejit_device*>(nullptr),
+        [](auto** handle) { return moejit_device_open_cuda(-2, handle); });
+  fails(static_cast<moejit_device*>(nullptr),
+        [&](auto** handle) { return moejit_device_open_simulator(&no_size, handle); });
+  fails(static_cast<moejit_device*>(nullptr), [](auto** handle) {
+    void* memory = nullptr;
+    return moejit_device_open_simulator_group(1, -1, 0, handle, &memory);
+  });
+  fails(static_cast<moejit_engine*>(nullptr),
+        [&](auto** handle) { return moejit_engine_create(&no_engine_size, handle); });
+  fails(static_cast<moejit_layer*>(nullptr),
+        [](auto** handle) { return create_layer("{", handle); });
+  fails(static_cast<moejit_group_layer*>(nullptr),
+        [](auto** handle) { return moejit_group_layer_create("{", 1, "sim", 0, nullptr, handle); });
+  fails(static_cast<moejit_operation*>(nullptr),
+        [](auto** handle) { return moejit_operation_create("{", 1, "sim", nullptr, handle); });
+  fails(static_cast<moejit_description*>(nullptr),
+        [](auto** handle) { return moejit_describe_hugging_face("{", 1, nullptr, handle); });
+  fails(static_cast<moejit_group*>(nullptr),
+        [](auto** handle) { return moejit_group_adopt(nullptr, nullptr, nullptr, 0, handle); });
+  fails(static_cast<moejit_group*>(nullptr),
+        [](auto** handle) { return moejit_group_open(nullptr, nullptr, nullptr, handle); });
+  fails(static_cast<moejit_group*>(nullptr),
+        [](auto** handle) { return moejit_group_open_nccl(nullptr, nullptr, nullptr, 0, handle); });
+  fails(static_cast<moejit_group*>(nullptr),
+        [](auto** handle) { return moejit_group_adopt_nccl(nullptr, nullptr, nullptr, handle); });
 }
 
 TEST(CApiErrors, TellStageMessageAndHint) {
@@ -156,6 +210,10 @@ TEST(CApiErrors, LetNullBeDestroyed) {
   moejit_device_destroy(nullptr);
   moejit_engine_destroy(nullptr);
   moejit_layer_destroy(nullptr);
+  moejit_operation_destroy(nullptr);
+  moejit_description_destroy(nullptr);
+  moejit_group_layer_destroy(nullptr);
+  moejit_group_destroy(nullptr);
 }
 
 TEST(CApiStatus, IsASentenceAboutEachBit) {
@@ -198,6 +256,23 @@ TEST(CApiDevice, RefusesMemoryThatIsNone) {
                        MOEJIT_ERROR_INVALID_VALUE, "destination of"));
   EXPECT_TRUE(is_ok(moejit_device_copy_to_device(device, nullptr, nullptr, 0)));
   EXPECT_TRUE(is_ok(moejit_device_release(device, nullptr)));
+  moejit_device_destroy(device);
+}
+
+TEST(CApiDevice, TouchesNothingBeyondItsMemoryInTheSimulator) {
+  moejit_device* device = nullptr;
+  ASSERT_TRUE(is_ok(moejit_device_open_simulator(nullptr, &device)));
+  void* address = nullptr;
+  ASSERT_TRUE(is_ok(moejit_device_allocate(device, 8, &address)));
+  std::array<char, 9> nine{};
+  char* const inside = static_cast<char*>(address) + 4;
+  constexpr auto kRefused = MOEJIT_ERROR_INVALID_VALUE;
+  EXPECT_TRUE(is_error(moejit_device_copy_to_device(device, address, nine.data(), 9), kRefused));
+  EXPECT_TRUE(is_error(moejit_device_copy_to_host(device, nine.data(), inside, 5), kRefused));
+  EXPECT_TRUE(is_error(moejit_device_fill(device, inside, 0, 5, nullptr), kRefused));
+  EXPECT_TRUE(is_error(moejit_device_release(device, inside), kRefused));
+  EXPECT_TRUE(is_ok(moejit_device_release(device, address)));
+  EXPECT_TRUE(is_error(moejit_device_release(device, address), kRefused));
   moejit_device_destroy(device);
 }
 
