@@ -66,7 +66,8 @@ int64_t block_offset(const TensorPlan& tensor) {
 }
 
 bool is_optional(const TensorPlan& tensor, Phase phase) {
-  return tensor.is_optional || (tensor.is_optional_in_backward && phase == Phase::kBackward);
+  return tensor.is_optional || (tensor.is_optional_in_backward && phase == Phase::kBackward) ||
+         (tensor.role == TensorRole::kOutput && phase == Phase::kWeights);
 }
 
 bool begins_as_zeros(const TensorPlan& tensor) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/signature.h"
 #include "cache/trust.h"
+#include "compiler/support/ascii.h"
 #include "compiler/support/file.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cryptopp/base64.h>
@@ -85,9 +85,7 @@ Result<std::optional<std::uint64_t>> least_serial_of(const std::string& path,
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
-    std::string lower(line);
-    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
-    if (lower.find("serial") == std::string::npos) continue;
+    if (ascii_lower(line).find("serial") == std::string::npos) continue;
     const auto serial = serial_of(line);
     if (!serial)
       return invalid(path,

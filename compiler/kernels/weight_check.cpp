@@ -73,6 +73,7 @@ constexpr std::array kWeightCheckPointers = {
     MOEJIT_POINTER(WeightCheckParams, w1, kRead),
     MOEJIT_POINTER(WeightCheckParams, w2, kRead),
     MOEJIT_POINTER(WeightCheckParams, skip, kRead),
+    MOEJIT_POINTER(WeightCheckParams, status, kWrite),
     MOEJIT_POINTER(WeightCheckParams, digest, kReadWrite),
 };
 

@@ -21,7 +21,7 @@ void LayerGraphBuilder::quantize_weights() {
 void LayerGraphBuilder::check_weights() {
   append("check_weights", CheckWeights{weight_check_of(layer_)},
          {port("w1", "w1"), port("w2", "w2"), port("skip", "skip_update")},
-         {port("digest", "weights_digest")});
+         {port("digest", "weights_digest"), port("status", "status")});
 }
 
 Port LayerGraphBuilder::skip_of_casts() const {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/support/env.h"
 
+#include "compiler/support/ascii.h"
 #include "compiler/support/json_document.h"
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstddef>
 #include <cstdlib>
 #include <fmt/core.h>
@@ -88,8 +88,7 @@ Result<bool> is_switched_on(Variable variable) {
   constexpr std::array<std::string_view, 4> kOff = {"0", "false", "no", "off"};
   const std::optional<std::string> value = environment(variable);
   if (!value) return false;
-  std::string lower = *value;
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string lower = ascii_lower(*value);
   if (std::ranges::count(kOn, lower) > 0) return true;
   if (std::ranges::count(kOff, lower) > 0) return false;
   return fail(Stage::kCompile, ErrorCode::kInvalidValue,

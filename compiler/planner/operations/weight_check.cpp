@@ -19,7 +19,7 @@ KernelPlan make_kernel(const Operation& operation, const CheckWeights& check,
                                     "wherever they begin",
                                     window),
                   "the casts behind it end at once if nothing has changed"}};
-  add_arguments(kernel, operation, {"w1", "w2", "skip", "digest"});
+  add_arguments(kernel, operation, {"w1", "w2", "skip", "status", "digest"});
   return kernel;
 }
 

@@ -9,6 +9,8 @@
 #include "runtime/bindings/torch/plan_text.h"
 #include "runtime/bindings/torch/state.h"
 
+#include <utility>
+
 namespace moejit::torch {
 namespace {
 
@@ -93,16 +95,17 @@ struct ForwardResults {
   Tensor status;
 };
 
-// Runs forward, given x, topk_ids, topk_probs, w1, w2, b1, b2 first and the state last.
+// Runs forward, given x, topk_ids, topk_probs, w1, w2, b1, b2 first and the state last. `status` is
+// a word that is 0 when the kernels run.
 template <typename State, std::size_t kCount>
 ForwardResults run_forward(const ReadyLayer& ready, const std::array<Tensor, kCount>& in,
-                           const Tensor& quantized, bool returns_saved) {
+                           const Tensor& quantized, bool returns_saved, Tensor status) {
   const DLDevice device = in[0].device();
   const int64_t tokens = token_count(ready, in[0], "x");
   Call call(ready, device, tokens);
   ForwardResults results;
   results.y = make_output(ready, "y", tokens, device);
-  results.status = make_status(ready, device);
+  results.status = std::move(status);
   if (returns_saved) results.saved = make_block(call.sizes().saved_bytes, device);
   call.add_input("x", in[0]);
   call.add_input("topk_ids", in[1]);
@@ -127,7 +130,8 @@ void forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*
       stack, with_state<State>(
                  std::array{"x", "topk_ids", "topk_probs", "w1", "w2", "b1", "b2", "quantized"}));
   const ReadyLayer& ready = ready_layer(in.text(), in.tensors()[0].device());
-  ForwardResults results = run_forward<State>(ready, in.tensors(), in.tensors()[7], true);
+  ForwardResults results = run_forward<State>(ready, in.tensors(), in.tensors()[7], true,
+                                              make_status(ready, in.tensors()[0].device()));
   stack[0] = results.y.release();
   stack[1] = results.saved.release();
   stack[2] = results.status.release();
@@ -142,12 +146,17 @@ void infer(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/)
     fail(MOEJIT_ERROR_INVALID_VALUE,
          "argument layer: it has a backward pass, wanted a layer with forward alone",
          "call forward, whose result \"saved\" is for backward");
-  if constexpr (kRenews) {
+  const bool checks = kRenews && ready.quantized.digest_bytes > 0;
+  // The kernel that looks at the weights sets the word to 0.
+  Tensor status = checks ? make_output(ready, "status", 0, device) : make_status(ready, device);
+  if (checks) {
     const Tensor colwise = make_block(0, device);  // backward's, which this layer has not
     Call call(ready, device, 0);
+    call.add("status", status);
     update_weights(call, ready, in.tensors()[3], in.tensors()[4], {in.tensors()[7], colwise});
   }
-  ForwardResults results = run_forward<NoState>(ready, in.tensors(), in.tensors()[7], false);
+  ForwardResults results =
+      run_forward<NoState>(ready, in.tensors(), in.tensors()[7], false, std::move(status));
   stack[0] = results.y.release();
   stack[1] = results.status.release();
 }
@@ -161,7 +170,8 @@ void quantize_forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*resu
   Tensor colwise = make_block(ready.quantized_colwise.bytes, device);
   Call call(ready, device, 0);
   update_weights(call, ready, w1, in.tensors()[4], {quantized, colwise});
-  ForwardResults results = run_forward<NoState>(ready, in.tensors(), quantized, true);
+  ForwardResults results =
+      run_forward<NoState>(ready, in.tensors(), quantized, true, make_status(ready, device));
   if (!ready.backward_reads_quantized()) quantized = make_block(0, device);
   stack[0] = results.y.release();
   stack[1] = results.saved.release();

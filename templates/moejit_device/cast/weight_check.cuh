@@ -58,6 +58,8 @@ struct WeightCheck {
 
   MOEJIT_DEVICE static void run(const WeightCheckParams& params) {
     const auto digest = ptx::global(params.digest);
+    const auto status = ptx::global(params.status);
+    if (status && is_first()) ptx::store(status, 0u);
     const auto skip = ptx::global(params.skip);
     if (skip && ptx::load(skip) != 0) {
       if (is_first()) ptx::store(digest + kDigestUnchanged, 1u);

@@ -16,6 +16,7 @@ struct WeightCheckParams {
   const Bf16* w1;        // all experts' matrices
   const Bf16* w2;        // all experts' matrices
   const uint32_t* skip;  // [1] or null; where it is not 0, the weights count as unchanged
+  uint32_t* status;      // [1] or null: set to 0, for the forward call behind
   uint32_t* digest;      // [kDigestHeader + threads of the grid]; zeros: nothing has been seen
 };
 
