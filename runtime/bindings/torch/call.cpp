@@ -90,7 +90,11 @@ Tensor make_output(const ReadyLayer& ready, const char* name, int64_t tokens, DL
 
 Tensor make_status(const ReadyLayer& ready, DLDevice device) {
   Tensor status = make_output(ready, "status", 0, device);
-  clear(status, ready.device);
+  // In a CUDA graph a kernel of torch's takes 2 us less than a fill between two kernels.
+  if (device.device_type == kDLCUDA)
+    status.zero();
+  else
+    clear(status, ready.device);
   return status;
 }
 

@@ -84,9 +84,11 @@ class Inference:
                 or kept.blocks is None or not kept.is_made_of(w1, w2)
                 or not w1.is_contiguous() or not w2.is_contiguous()):
             return None
-        # Another stream has to wait for this one, and the memory has to stay for a graph.
-        if self.index is not None and (_raw_stream(self.index) != kept.stream or _is_capturing()):
-            return None
+        if self.index is not None:
+            if _is_capturing():
+                kept.is_pinned = True  # the memory has to stay for the graph
+            elif _raw_stream(self.index) != kept.stream:
+                return None  # this stream has to wait for the last one
         run = self.infer if kept.is_promised or not self.is_quantized else self.renew_infer
         return run(x, topk_ids, topk_probs, w1, w2, self.none if b1 is None else b1, self.none if b2 is None else b2,
                    kept.blocks[0])
