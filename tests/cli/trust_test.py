@@ -30,7 +30,8 @@ class CacheTrustTest(tool.ToolTest):
         super().setUp()
         kept = self.cache
         self.succeed("build", TINY, "--target", "sim", "--cache-dir", kept)
-        self.succeed("build", TINY, "--target", "sim", "--cache-dir", kept, "--pack", self.folder / "pack")
+        self.succeed("build", TINY, "--target", "sim", "--cache-dir", kept, "--variants", "described",
+                     "--pack", self.folder / "pack")
         self.own = self.folder / "own"
         self.succeed("pack", "export", self.folder / "pack", "--output-dir", self.own)
 

@@ -91,10 +91,14 @@ def offloaded(weight, _):
 
 
 def by_group(collective):
-    """A writer of two ranks of gloo, which are threads: it writes in C++ and tells no version."""
+    """A writer of two ranks of gloo, which are threads: it writes in C++ and tells no version.
+
+    With CUDA tensors gloo of torch 2.11 crashes now and then in threads, so these get what the ranks made.
+    """
     def write(weight, _):
         store = dist.HashStore()
-        tensors = [weight.data, weight.data.clone().mul_(-1.75)]
+        own = weight.data.cpu()
+        tensors = [own, own.clone().mul_(-1.75)]
 
         def work(rank):
             group = dist.ProcessGroupGloo(dist.PrefixStore("weights", store), rank, 2)
@@ -105,6 +109,8 @@ def by_group(collective):
             thread.start()
         for thread in threads:
             thread.join()
+        if weight.is_cuda:
+            weight.data.copy_(own)
     return write
 
 
