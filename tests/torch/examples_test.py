@@ -75,7 +75,7 @@ class Examples(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             transformers.Qwen3MoeForCausalLM(config).save_pretrained(folder)
             changed = lines.replace("Qwen/Qwen3-30B-A3B", folder).replace('"cuda"', f'"{DEVICE.type}"')
-            self.assertEqual(len([line for line in lines.splitlines() if line]), 5)
+            self.assertEqual(len([line for line in lines.splitlines() if line]), 6)
             names = {}
             exec(changed, names)
         tokens = torch.randint(0, 64, (1, 16), device=DEVICE)

@@ -101,7 +101,7 @@ class Errors(unittest.TestCase):
             return sentences
         shape, dtype, meta, pickled, unknown, of_group = zip(*self.on_ranks(run, tokens=(3, 3)))
         self.check(shape, "tokens, tensors before it have")
-        self.check(dtype, "tensor x: its dtype is float32")
+        self.check(dtype, "hidden_states of Experts is float32")
         self.check(meta, "a call on meta, and the process group has layers on cpu")
         self.check(pickled, "is pickled", "state dict")
         self.check(unknown, "none.0, which this process does not have")

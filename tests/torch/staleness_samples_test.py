@@ -8,9 +8,9 @@ from support import DEVICE
 from staleness_case import NAMES
 from moejit.torch import Experts
 
-# A little more than 4 MiB together, from where on windows are compared.
-EXPERTS, HIDDEN, INTERMEDIATE, MAX_TOKENS = 2, 1024, 384, 16
-WINDOWS = 65536
+# A little more than 2 MiB together, from where on windows are compared.
+EXPERTS, HIDDEN, INTERMEDIATE, MAX_TOKENS = 2, 512, 384, 16
+WINDOWS = 32768
 
 
 class Samples(unittest.TestCase):
@@ -23,7 +23,7 @@ class Samples(unittest.TestCase):
         self.module = self.make()
         self.weights = [getattr(self.module, name).data.view(-1) for name in NAMES]
         elements = sum(map(torch.numel, self.weights))
-        self.assertGreater(2 * elements, 4 << 20)
+        self.assertGreater(2 * elements, 2 << 20)
         self.run_of_two = 2 * -(-elements // WINDOWS)
         generator = torch.Generator().manual_seed(0)
         self.given = (torch.randn(1, HIDDEN, generator=generator).bfloat16().to(DEVICE),

@@ -4,6 +4,7 @@
 A writer gets a subject, the names of the weights to write to, and the number of the round. Most writes of few elements
 go through `.data`, so that no version tells of them: whoever looks at the values has to see them.
 """
+import functools
 import threading
 
 import torch
@@ -90,25 +91,29 @@ def offloaded(weight, _):
     weight.data.copy_(values)
 
 
+@functools.cache
+def two_ranks():
+    """Two ranks of gloo in this process, of which each has to wait for the other one while they are made."""
+    store, groups = dist.HashStore(), {}
+
+    def make(rank):
+        groups[rank] = dist.ProcessGroupGloo(dist.PrefixStore("weights", store), rank, 2)
+
+    threads = [threading.Thread(target=make, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return groups[0], groups[1]
+
+
 def by_group(collective):
-    """A writer of two ranks of gloo, which are threads: it writes in C++ and tells no version.
-
-    With CUDA tensors gloo of torch 2.11 crashes now and then in threads, so these get what the ranks made.
-    """
+    """A writer by a collective of two ranks, in memory of the CPU: it writes in C++ and tells no version."""
     def write(weight, _):
-        store = dist.HashStore()
         own = weight.data.cpu()
-        tensors = [own, own.clone().mul_(-1.75)]
-
-        def work(rank):
-            group = dist.ProcessGroupGloo(dist.PrefixStore("weights", store), rank, 2)
-            collective(group, tensors[rank]).wait()
-
-        threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        works = [collective(group, tensor) for group, tensor in zip(two_ranks(), (own, own.clone().mul_(-1.75)))]
+        for work in works:
+            work.wait()
         if weight.is_cuda:
             weight.data.copy_(own)
     return write

@@ -83,7 +83,8 @@ def _gradients(x: torch.Tensor, topk_probs: torch.Tensor, cast: Sequence) -> tup
     return ("dx", "dprobs", *of_weights) if of_weights or x.requires_grad or topk_probs.requires_grad else ()
 
 
-def text_of(call: ExpertsCall, given: tuple, gradients: tuple[str, ...], wgrad: str, has_checks: bool) -> str:
+def text_of(call: ExpertsCall, given: tuple, gradients: tuple[str, ...], wgrad: str,
+            has_checks: bool = False) -> str:
     """Returns the text of the layer of a call. The first call of its kind opens it, together with the other ranks."""
     x, topk_ids, topk_probs = given
     key = (x.device, topk_ids.dtype, topk_probs.dtype, gradients, wgrad, has_checks)
