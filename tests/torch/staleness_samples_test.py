@@ -9,7 +9,7 @@ from staleness_case import NAMES
 from moejit.torch import Experts
 
 # A little more than 2 MiB together, from where on windows are compared.
-EXPERTS, HIDDEN, INTERMEDIATE, MAX_TOKENS = 2, 512, 384, 16
+EXPERTS, HIDDEN, INTERMEDIATE, MAX_TOKENS = 2, 1024, 192, 16
 WINDOWS = 32768
 
 
