@@ -96,6 +96,9 @@ TEST_P(WeightChecksTest, SeeEveryBitOfSmallWeights) {
   std::swap(inputs_.w2[0], inputs_.w2[1]);
   update();
   EXPECT_TRUE(was_cast());
+  std::swap_ranges(inputs_.w2.begin(), inputs_.w2.begin() + 2, inputs_.w2.begin() + 2);
+  update();
+  EXPECT_TRUE(was_cast()) << "two words of a thread";
 }
 
 TEST_P(WeightChecksTest, GiveTheBitsOfALayerWithoutThem) {
