@@ -21,9 +21,6 @@ int32_t splits_alignment_of(std::string_view recipe) {
 // Returns the fields that all calls of the model have in common.
 Fields common_fields(const Layer& base) {
   Fields fields = Fields::parse(to_json(base));
-  // Under expert parallelism transformers hands each rank ids of its own experts, and larger ones
-  // for the others.
-  if (base.local_experts < base.experts) fields["foreign_experts"] = "ignore";
   fields["experts"] = std::max(base.local_experts, base.top_k);
   fields["dispatch"] = "none";
   fields["topk_ids_dtype"] = "i64";
@@ -83,10 +80,14 @@ Result<std::vector<Layer>> layers_for_torch(const Layer& base, int64_t tokens) {
   std::vector<Layer> layers;
   for (int64_t size = kFewestMaxTokens;; size *= 2) {
     fields["max_tokens"] = size;
-    for (const char* dtype : {"f32", "bf16"}) {
-      fields["topk_probs_dtype"] = dtype;
-      MOEJIT_TRY(add_calls(fields, layers));
-    }
+    // Under expert parallelism transformers hands each rank ids of its own experts, and larger ones
+    // for the others. Before 5.18 it does not say whether it does.
+    for (const char* foreign : {"report", "ignore"})
+      for (const char* dtype : {"f32", "bf16"}) {
+        fields["foreign_experts"] = foreign;
+        fields["topk_probs_dtype"] = dtype;
+        MOEJIT_TRY(add_calls(fields, layers));
+      }
     if (size >= tokens) return layers;
   }
 }

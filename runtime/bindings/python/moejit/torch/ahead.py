@@ -105,7 +105,10 @@ def _descriptions(name: str, module: torch.nn.Module, tokens: int) -> Iterator[t
     size = 1
     while True:
         bound = max_tokens_of(size, max_tokens)
-        yield make_call(module, fields, bound, top_k, first_weights(module), None, None).description, False
+        described = json.loads(make_call(module, fields, bound, top_k, first_weights(module), None, None).description)
+        # The version of transformers that runs the model decides which of them its calls ask for.
+        for foreign in ("report", "ignore"):
+            yield json.dumps({**described, "foreign_experts": foreign}), False
         if bound >= tokens or max_tokens is not None:
             return
         size = bound + 1
