@@ -32,7 +32,7 @@ void KernelCache::flush_counts() {
   if (change == CountTable{}) return;
   const std::vector<std::byte> record = encode_stats_record(change, false);
   int error = folder_.append("stats", record, kLargestStats);
-  // What is no file of ours must not take our counts, nor keep its name.
+  // A file of somebody else must not take these counts, so it loses the name.
   if (error == EPERM && folder_.quarantine("stats", "stats") == 0)
     error = folder_.append("stats", record, kLargestStats);
   if (error != EFBIG) return;

@@ -145,6 +145,7 @@ Result<ProcessResult> run_process(const std::vector<std::string>& arguments,
       fmt::format("{} did not end within {} ms and was killed", arguments[0], limit.count()),
       "run it by hand: it hangs, or the machine is overloaded", watched.result.output);
 }
+
 Result<void> write_temporary_file(const std::filesystem::path& path, std::string_view text) {
   std::error_code ignored;  // opening the file fails for the same reason
   std::filesystem::create_directories(path.parent_path(), ignored);

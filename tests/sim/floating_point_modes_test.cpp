@@ -72,6 +72,22 @@ std::vector<uint32_t> operands() {
   return words;
 }
 
+// Expects the wanted results in every mode of the host's thread, which keeps its mode.
+template <typename Results, typename Wanted>
+void expect_in_all_modes(const Results& results, const Wanted& wanted) {
+  for (const auto& [name, mode] : kModes) {
+    Wanted got = wanted;
+    unsigned after = 0;
+    {
+      const ThreadInMode changed(mode);
+      got = results();
+      after = ThreadInMode::now();
+    }
+    EXPECT_EQ(after, mode) << name;
+    EXPECT_EQ(got, wanted) << name;
+  }
+}
+
 TEST(FloatingPointModes, OfTheHostDoNotChangeWhatKernelsCompute) {
   constexpr int64_t kCtas = 8;
   const auto results = [] {
@@ -87,17 +103,7 @@ TEST(FloatingPointModes, OfTheHostDoNotChangeWhatKernelsCompute) {
   ASSERT_GT(std::ranges::count_if(
                 wanted, [](uint32_t word) { return (word & 0x7f800000u) == 0 && word << 1 != 0; }),
             0);
-  for (const auto& [name, mode] : kModes) {
-    std::vector<uint32_t> got;
-    unsigned after = 0;
-    {
-      const ThreadInMode changed(mode);
-      got = results();
-      after = ThreadInMode::now();
-    }
-    EXPECT_EQ(after, mode) << name;
-    EXPECT_EQ(got, wanted) << name;
-  }
+  expect_in_all_modes(results, wanted);
 }
 
 TEST(FloatingPointModes, OfTheHostDoNotChangeWhatRanksCompute) {
@@ -113,17 +119,7 @@ MOEJIT_KERNEL(1, 1, test_kernel, Params) {
   };
   const auto wanted = results();
   ASSERT_NE(wanted[0][1], 0u);
-  for (const auto& [name, mode] : kModes) {
-    auto got = wanted;
-    unsigned after = 0;
-    {
-      const ThreadInMode changed(mode);
-      got = results();
-      after = ThreadInMode::now();
-    }
-    EXPECT_EQ(after, mode) << name;
-    EXPECT_EQ(got, wanted) << name;
-  }
+  expect_in_all_modes(results, wanted);
 }
 
 }  // namespace

@@ -138,12 +138,12 @@ class Promise(unittest.TestCase):
     def call(self, module):
         return module(self.inputs.x, self.inputs.ids, self.inputs.probs)
 
-    def assert_is_of_this_moment(self):
+    def assert_is_of_this_moment(self, module=None):
         fresh = self.make()
         fresh.load_state_dict(self.module.state_dict())
         want = self.call(fresh)
         self.assertFalse(torch.equal(want, self.before), "the write changes nothing")
-        assert_same_bits(self, [self.call(self.module)], [want])
+        assert_same_bits(self, [self.call(self.module if module is None else module)], [want])
 
     def test_what_pytorch_does_not_count_is_not_looked_for(self):
         self.module.down_proj.data.mul_(2)
@@ -161,6 +161,20 @@ class Promise(unittest.TestCase):
         for _ in range(2):
             self.module.down_proj.data.mul_(2)
             self.assert_is_of_this_moment()
+
+    def assert_compiled_is_of_this_moment(self):
+        self.addCleanup(torch._dynamo.reset)
+        self.assert_is_of_this_moment(torch.compile(self.module, backend="eager", fullgraph=True))
+
+    def test_a_step_with_kept_weights_takes_it_back_from_compiled_calls(self):
+        self.module(self.inputs.x, self.inputs.ids, self.inputs.probs, is_first_microbatch=True).sum().backward()
+        self.module.down_proj.data.mul_(2)
+        self.assert_compiled_is_of_this_moment()
+
+    def test_a_new_promise_lets_compiled_calls_look_until_the_weights_are_quantized(self):
+        self.module._state.weights.promise()  # as update_weights() of moejit.torch.serving
+        self.module.down_proj.data.mul_(2)
+        self.assert_compiled_is_of_this_moment()
 
 
 if __name__ == "__main__":

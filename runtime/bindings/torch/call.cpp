@@ -58,8 +58,7 @@ bool fills_blocks(DLDevice device) {
 }
 
 void clear(const Tensor& tensor, moejit_device* device) {
-  const DLDataType dtype = tensor.dl().dtype;
-  clear(tensor, device, 0, tensor.element_count() * dtype.bits * dtype.lanes / 8);
+  clear(tensor, device, 0, tensor.byte_count());
 }
 
 void clear(const Tensor& tensor, moejit_device* device, int64_t first, int64_t bytes) {

@@ -31,6 +31,7 @@ class Tensor {
   // Returns the size of a dimension, or -1 if there are fewer.
   int64_t size(int32_t dim) const { return dim < dl_.ndim ? dl_.shape[dim] : -1; }
   int64_t element_count() const;
+  int64_t byte_count() const { return element_count() * dl_.dtype.bits * dl_.dtype.lanes / 8; }
 
   // Returns whether kernels cannot read the tensor where it is, but could read a copy().
   bool needs_copy() const;
@@ -44,7 +45,6 @@ class Tensor {
 
  private:
   void allocate(std::span<const int64_t> shape, int32_t torch_dtype);
-  int64_t byte_count() const { return element_count() * dl_.dtype.bits * dl_.dtype.lanes / 8; }
 
   TensorOpaque* handle_ = nullptr;
   DLTensor dl_{};

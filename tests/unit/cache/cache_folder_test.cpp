@@ -125,7 +125,7 @@ TEST_F(CacheFolderTest, EntriesMustBelongToTheUserOrToRoot) {
   }
 }
 
-// What is of the wrong kind is moved aside, wherever it is, and nothing waits for it.
+// The cache moves folders, pipes and links in a file's place aside, and never waits for one.
 TEST_F(CacheFolderTest, RecoversFromWhatIsOfTheWrongKind) {
   const Digest key = sha256("key");
   const std::filesystem::path v2 = folder_ / "cache/v2";

@@ -8,7 +8,8 @@ from moejit.torch._operation import operation_text
 from moejit.torch.activation import activation
 from moejit.torch.ahead import build
 from moejit.torch.convert import convert, explain
-from moejit.torch.experts import Experts, experts
+from moejit.torch.experts import Experts
+from moejit.torch.functional import experts
 from moejit.torch.grouped_gemm import grouped_gemm
 from moejit.torch.hf import register_hf
 from moejit.torch.layers import layer_text

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import itertools
 import json
-from collections.abc import Callable
 
 from moejit.group_layer import GroupLayer
 from moejit.info import TensorInfo
@@ -56,12 +55,12 @@ class Plan:
     @functools.cached_property
     def quantized(self) -> Block:
         """The row-wise quantized weights, which forward reads, with the digest, which only update_weights() reads."""
-        return self._block(lambda tensor: "forward" in tensor.used_by or tensor.used_by == {"update_weights"})
+        return self._block(is_rowwise=True)
 
     @functools.cached_property
     def quantized_colwise(self) -> Block:
         """The column-wise quantized weights, which only backward reads."""
-        return self._block(lambda tensor: "forward" not in tensor.used_by and tensor.used_by != {"update_weights"})
+        return self._block(is_rowwise=False)
 
     @functools.cached_property
     def backward_reads_quantized(self) -> bool:
@@ -78,12 +77,17 @@ class Plan:
         """Whether scales follow from the steps before, so that calls read and write a state."""
         return any(tensor.role == "state" for tensor in self.tensors.values())
 
-    def _block(self, is_inside: Callable[[TensorInfo], bool]) -> Block:
+    def _block(self, is_rowwise: bool) -> Block:
         fields = json.loads(self.json)
         recipe = json.dumps([self.target, fields["recipe"], fields["gate_up_layout"], fields.get("scale_sharing_k"),
                              fields.get("power_of_2_scales"), fields.get("gradient_format")])
         return Block(tuple(tensor for tensor in self.tensors.values()
-                           if tensor.role == "quantized" and is_inside(tensor)), recipe)
+                           if tensor.role == "quantized" and _is_rowwise(tensor) == is_rowwise), recipe)
+
+
+def _is_rowwise(tensor: TensorInfo) -> bool:
+    """Returns whether quantized weights, or their digest, belong to the row-wise block."""
+    return "forward" in tensor.used_by or tensor.used_by == {"update_weights"}
 
 
 @functools.lru_cache(maxsize=None)

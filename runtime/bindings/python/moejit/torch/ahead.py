@@ -64,7 +64,7 @@ def build(model: torch.nn.Module, tokens: int | Sequence[int], *, target: str = 
         if path is not None:
             command += [option, os.fspath(path)]
     nvrtc.choose()
-    # Who calls this wants kernels to be made, even where the rest of the process may compile nothing.
+    # The caller wants kernels to be made, even if the rest of the process may compile nothing.
     environment = {name: value for name, value in os.environ.items() if name != "MOEJIT_FROZEN"}
     done = subprocess.run(command, input=json.dumps(layers), env=environment, text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, check=False)
@@ -75,13 +75,8 @@ def build(model: torch.nn.Module, tokens: int | Sequence[int], *, target: str = 
 
 def _layers_of_calls(model: torch.nn.Module, tokens: int) -> Iterator[dict[str, Any]]:
     """Yields the different layers that calls of so many tokens and fewer may ask for."""
-    found = [(name, module) for name, module in model.named_modules()
-             if isinstance(module, Experts) or hf.options_of(module) is not None]
-    if not found:
-        raise RuntimeError(f"moejit: unsupported: {type(model).__name__} has no experts that run on moejit\nhint: call "
-                           "moejit.torch.convert() or model.set_experts_implementation() first")
     seen = set()
-    for name, module in found:
+    for name, module in hf.experts_of(model).items():
         for description, has_halves in _descriptions(name, module, tokens):
             if (description, has_halves) not in seen:
                 seen.add((description, has_halves))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from moejit.torch.checks import name_of
 from moejit.torch.devices import no_elements
 from moejit.torch.gathered import GatheredWeight
 from moejit.torch.weights import Blocks, quantize
@@ -31,20 +32,15 @@ def routing_of(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, to
     """Returns the routing in dtypes that layers accept: its own, or int64 and float32."""
     if ids.dtype not in ID_DTYPES:
         if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
-            raise RuntimeError(f"moejit: tensor_mismatch: tensor topk_ids: its dtype is {_name(ids)}, wanted int32 or "
+            raise RuntimeError(f"moejit: tensor_mismatch: tensor topk_ids: its dtype is {name_of(ids.dtype)}, wanted int32 or "
                                "int64\nhint: torch.topk() returns the probabilities first, experts take the ids first")
         ids = ids.to(torch.int64)
     if probs.dtype not in PROB_DTYPES:
         if not probs.dtype.is_floating_point:
-            raise RuntimeError(f"moejit: tensor_mismatch: tensor topk_probs: its dtype is {_name(probs)}, wanted "
+            raise RuntimeError(f"moejit: tensor_mismatch: tensor topk_probs: its dtype is {name_of(probs.dtype)}, wanted "
                                "float32 or bfloat16\nhint: the ids come before the probabilities")
         probs = probs.to(torch.float32)
     return ids if ids.is_contiguous() else ids.contiguous(), probs if probs.is_contiguous() else probs.contiguous()
-
-
-def _name(tensor: torch.Tensor) -> str:
-    """Returns the name of a tensor's dtype, such as "float32"."""
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def cast_to_bf16(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
@@ -86,6 +82,8 @@ def checks_weights(call: ExpertsCall, has_gradients: bool, is_first_microbatch: 
     """Returns whether a call keeps quantized weights that it compares with the weights."""
     if call.state is None or is_first_microbatch is not None or skip_update is not None or is_exporting():
         return False
+    if has_gradients and torch.compiler.is_compiling():
+        return False
     return not has_gradients if call.cache_weights is None else call.cache_weights
 
 
@@ -99,7 +97,7 @@ def quantized_weights(call: ExpertsCall, weights: tuple, dense: tuple, layer: st
     if is_first_microbatch is not None or skip_update is not None:
         return kept.of_step(dense, layer, is_first_microbatch, skip_update, state)
     is_compiled = torch.compiler.is_compiling()
-    if checks_weights(call, has_gradients, None, None) and not (is_compiled and has_gradients):
+    if checks_weights(call, has_gradients, None, None):
         return kept.in_graph(dense, layer, state) if is_compiled else kept.current(weights[:2], dense, layer, state)
     if has_gradients and not is_compiled:
         kept.forget()

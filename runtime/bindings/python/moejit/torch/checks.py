@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -76,12 +76,20 @@ def _dtype_error(what: str, dtype: torch.dtype, hint: str) -> RuntimeError:
     return RuntimeError(f"moejit: tensor_mismatch: {what} is {name_of(dtype)}; moejit computes in bfloat16\nhint: {hint}")
 
 
-def told_better(error: RuntimeError, owner: str, hidden_states: torch.Tensor,
-                parameters: dict[str, torch.Tensor | None]) -> RuntimeError:
-    """Returns the error of a call in the words of the model's user: the arguments are those of check_dtypes().
+def raise_better(error: RuntimeError, owner: str, hidden_states: torch.Tensor,
+                 parameters: dict[str, torch.Tensor | None]) -> NoReturn:
+    """Raises the error of a call in the words of the model's user, or as it is if there is nothing better to tell.
 
-    It is `error` itself if there is nothing better to tell.
+    The other arguments are as for check_dtypes().
     """
+    better = _told_better(error, owner, hidden_states, parameters)
+    if better is None:
+        raise error
+    raise better from error
+
+
+def _told_better(error: RuntimeError, owner: str, hidden_states: torch.Tensor,
+                 parameters: dict[str, torch.Tensor | None]) -> RuntimeError | None:
     try:
         check_dtypes(owner, hidden_states, parameters)
     except RuntimeError as better:
@@ -89,4 +97,4 @@ def told_better(error: RuntimeError, owner: str, hidden_states: torch.Tensor,
     begin = "moejit: cache_miss: "
     if owner and str(error).startswith(begin):
         return RuntimeError(f"{begin}{owner}: {str(error).removeprefix(begin)}")
-    return error
+    return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experts of a Mixture-of-Experts layer, as a function and as a module."""
+"""The experts of a Mixture-of-Experts layer, as a module."""
 from __future__ import annotations
 
 import json
@@ -11,53 +11,12 @@ from moejit.group_layer import GroupLayer
 from moejit.layer import Layer
 from moejit.torch import _plan, scales
 from moejit.torch.call import ExpertsCall, State, call_experts, usual_layer
-from moejit.torch.checks import check_cache_weights, check_dtypes, name_of, told_better, user_name
+from moejit.torch.checks import check_cache_weights, check_dtypes, name_of, raise_better, user_name
 from moejit.torch.devices import target_of
 from moejit.torch.gathered import is_sharded
 from moejit.torch.groups import ProcessGroupLayers, layers_of, plan_of_rank
 from moejit.torch.halves import DelayedGradients
-from moejit.torch.layers import FORWARD_STATE, GRADIENT_STATE, GRADIENTS, as_json
-
-
-PARAMETERS = ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias")
-
-
-def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
-            gate_up_proj: torch.Tensor, down_proj: torch.Tensor, *, layer: dict[str, Any] | str,
-            gate_up_proj_bias: torch.Tensor | None = None, down_proj_bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Computes experts of chosen tokens, with gradients if autograd wants them.
-
-    Args:
-        hidden_states: [T, H] bf16, T at most `max_tokens` of the layer; more leading dimensions are allowed.
-        top_k_index: [T, K] int32 or int64: the experts of each token; -1: none.
-        top_k_weights: [T, K] float32 or bf16: the factors of the experts' results.
-        gate_up_proj: [E, 2I, H] bf16.
-        down_proj: [E, H, I] bf16.
-        layer: A layer description as a dict or as JSON. The call itself chooses `passes`, `wgrad_dtype`,
-            `backward_halves` and the dtypes of the routing.
-        gate_up_proj_bias: [E, 2I] bf16, if the description says `biases`.
-        down_proj_bias: [E, H] bf16, if the description says `biases`.
-
-    Returns:
-        [T, H] bf16, on the same device.
-
-    Raises:
-        RuntimeError: A tensor's dtype, shape or device is wrong, or the target cannot run the layer. The sentence says
-            which tensor, what was got and what was wanted.
-    """
-    call = ExpertsCall(description=layer if isinstance(layer, str) else as_json(layer))
-    tensors = gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias
-    if torch.compiler.is_compiling():
-        check_dtypes("", hidden_states, dict(zip(PARAMETERS, tensors)))
-        return call_experts(call, hidden_states, top_k_index, top_k_weights, *tensors)
-    try:
-        return call_experts(call, hidden_states, top_k_index, top_k_weights, *tensors)
-    except RuntimeError as error:
-        better = told_better(error, "", hidden_states, dict(zip(PARAMETERS, tensors)))
-        if better is error:
-            raise
-        raise better from error
-
+from moejit.torch.layers import FORWARD_STATE, GRADIENT_STATE, GRADIENTS
 
 # The module keeps the work that backward leaves; a graph could not.
 _call_eagerly = torch.compiler.disable(call_experts, reason="moejit: experts with delay_wgrad_compute run outside of "
@@ -244,10 +203,7 @@ class Experts(torch.nn.Module):
                         return y
             return self._run(hidden_states, top_k_index, top_k_weights, is_first_microbatch, skip_update)
         except RuntimeError as error:
-            better = told_better(error, user_name(self), hidden_states, self._parameters)
-            if better is error:
-                raise
-            raise better from error
+            raise_better(error, user_name(self), hidden_states, self._parameters)
 
     def _run(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
              is_first_microbatch: bool | None, skip_update: torch.Tensor | None) -> torch.Tensor:

@@ -15,6 +15,7 @@ from moejit.torch.devices import target_of
 from moejit.torch.experts import Experts
 from moejit.torch.gathered import GatheredWeight, dense, parts_of_block
 from moejit.torch.layers import call_text, plan_of
+from moejit.torch.weights import version_of
 
 _STASH = "_moejit_quantized_shard"
 
@@ -220,9 +221,9 @@ def _quantized_shard(module: torch.nn.Module, asking: ShardedWeight) -> tuple[to
     _check_wrapped(module, ())
     parameters = {weight: module._parameters[name] for weight, name in _parameters(module).items()}
     shards = {weight: parameter._local_tensor.plain for weight, parameter in parameters.items()}
-    # Only the outermost tensor, which is the parameter, counts versions; tensors of inference mode have none.
+    # Only the outermost tensor, which is the parameter, counts versions.
     made_of = ([shard.data_ptr() for shard in shards.values()],
-               [0 if parameter.is_inference() else parameter._version for parameter in parameters.values()],
+               [version_of(parameter) for parameter in parameters.values()],
                asking.device)
     kept = module.__dict__.pop(_STASH, None)
     if kept is not None and kept[0] == made_of and kept[1] == asking.weight:

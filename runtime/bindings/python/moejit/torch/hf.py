@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from moejit.torch.call import ExpertsCall, State, call_experts
-from moejit.torch.checks import check_dtypes, check_options, told_better, user_name
-from moejit.torch.experts import splits_alignment_of
+from moejit.torch.checks import check_dtypes, check_options, raise_better, user_name
+from moejit.torch.experts import Experts, splits_alignment_of
 from moejit.torch.gathered import is_sharded
 from moejit.torch.hf_layers import FEWEST_MAX_TOKENS, first_weights, foreign_of, make_call, max_tokens_of, top_k_of
 from moejit.torch.hf_models import check_when_set, quantization_of, quantized_error, takes_implementations
@@ -93,6 +93,16 @@ def options_of(module: torch.nn.Module) -> tuple[str, int | None, bool | None] |
     return ALL_EXPERTS_FUNCTIONS.get(name).args
 
 
+def experts_of(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """Returns the modules of a model whose experts run on moejit, by name; raises an error if there are none."""
+    found = {name: module for name, module in model.named_modules()
+             if isinstance(module, Experts) or options_of(module) is not None}
+    if not found:
+        raise RuntimeError(f"moejit: unsupported: {type(model).__name__} has no experts that run on moejit\nhint: call "
+                           "moejit.torch.convert() or model.set_experts_implementation() first")
+    return found
+
+
 def keep_weights(module: torch.nn.Module) -> None:
     """Quantizes the weights of a module that options_of() knows, and keeps them in its state."""
     fields, max_tokens, cache_weights = options_of(module)
@@ -122,10 +132,7 @@ def _experts(fields: str, max_tokens: int | None, cache_weights: bool | None, mo
         return _run(fields, max_tokens, cache_weights, module, hidden_states, top_k_index, top_k_weights)
     except RuntimeError as error:
         refuse_quantized(module)
-        better = told_better(error, user_name(module), hidden_states, _parameters(module))
-        if better is error:
-            raise
-        raise better from error
+        raise_better(error, user_name(module), hidden_states, _parameters(module))
 
 
 def _run(fields: str, max_tokens: int | None, cache_weights: bool | None, module: torch.nn.Module,

@@ -20,7 +20,8 @@ _WEIGHTS = ("gate_up_proj", "up_proj", "down_proj")
 def takes_implementations(module: torch.nn.Module) -> bool:
     """Returns whether a module of experts has transformers' interface for implementations."""
     return all(hasattr(module, flag) for flag in _FLAGS) and hasattr(module, "config") and (
-        "down_proj" in module._parameters or hasattr(type(module), "down_proj") or hasattr(module, "down_proj"))
+        # A class that has it computes it, such as a parametrization: hasattr() of the module would run that.
+        hasattr(type(module), "down_proj") or hasattr(module, "down_proj"))
 
 
 def looks_like_experts(module: torch.nn.Module) -> bool:

@@ -27,7 +27,7 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack
 _are_transforms_active = torch._C._are_functorch_transforms_active
 _unwrap_if_dead = torch._C._functorch.unwrap_if_dead
 _HAS_GRAD_DTYPE = hasattr(torch.Tensor, "grad_dtype")  # from torch 2.11 on
-# Of builds without CUDA torch has neither.
+# Builds of torch without CUDA have neither of these.
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
 

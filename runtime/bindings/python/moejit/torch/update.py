@@ -31,11 +31,7 @@ def update_weights(model: torch.nn.Module) -> None:
         >>> model.load_state_dict(state)
         >>> moejit.torch.update_weights(model)
     """
-    found = {name: module for name, module in model.named_modules()
-             if isinstance(module, Experts) or hf.options_of(module) is not None}
-    if not found:
-        raise RuntimeError(f"moejit: unsupported: {type(model).__name__} has no experts that run on moejit\nhint: call "
-                           "moejit.torch.convert() or model.set_experts_implementation() first")
+    found = hf.experts_of(model)
     for name, module in found.items():
         if is_sharded(module):
             raise RuntimeError(f"moejit: unsupported: {name or '(model)'} is sharded by FSDP, which frees the weights "

@@ -39,32 +39,23 @@ def _quantize_into(blocks: Blocks, dense: Blocks, layer: str, state: tuple[torch
                    skip_update: torch.Tensor | None = None) -> None:
     if blocks[0].numel() == 0:
         return
-    w1, w2 = (weight.detach() for weight in dense)
-    skip = w1.new_empty(0, dtype=torch.int32) if skip_update is None else skip_update
-    if state:
-        ops.quantize_with_state_(w1, w2, *blocks, skip, *state, layer)
-    else:
-        ops.quantize_(w1, w2, *blocks, skip, layer)
+    skip = dense[0].new_empty(0, dtype=torch.int32) if skip_update is None else skip_update
+    quantize_ = ops.quantize_with_state_ if state else ops.quantize_
+    quantize_(*(weight.detach() for weight in dense), *blocks, skip, *state, layer)
 
 
-def _renew(blocks: Blocks, dense: Blocks, layer: str, state: tuple[torch.Tensor, ...]) -> None:
-    """Quantizes again if the device finds that the weights have changed. The host does not wait for the answer."""
-    if blocks[0].numel() == 0:
-        return
-    w1, w2 = (weight.detach() for weight in dense)
-    if state:
-        ops.renew_with_state_(w1, w2, *blocks, *state, layer)
-    else:
-        ops.renew_(w1, w2, *blocks, layer)
+def _is_captured(weight: torch.Tensor) -> bool:
+    return weight.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def version_of(weight: torch.Tensor) -> int:
+    """Returns how often PyTorch has seen the tensor written. Tensors of inference mode count no writes: -1."""
+    return -1 if weight.is_inference() else weight._version
 
 
 def _identity(weight: torch.Tensor) -> tuple:
-    """Returns what changes when a weight becomes another tensor, or is written to in a way that PyTorch counts.
-
-    Tensors of inference mode count no writes.
-    """
-    return (id(weight), weight.untyped_storage()._cdata, weight.data_ptr(),
-            -1 if weight.is_inference() else weight._version)
+    """Returns what changes when a weight becomes another tensor, or is written to in a way that PyTorch counts."""
+    return id(weight), weight.untyped_storage()._cdata, weight.data_ptr(), version_of(weight)
 
 
 class KeptBlocks:
@@ -97,6 +88,21 @@ class KeptBlocks:
         """Notes of which weights the blocks are made now."""
         self.made_of = (_identity(w1), _identity(w2), StorageWeakRef(w1.untyped_storage()),
                         StorageWeakRef(w2.untyped_storage()))
+
+    def doubt(self) -> None:
+        """Forgets of which weights the blocks are made, and the promise."""
+        self.made_of = None
+        self.is_promised = False
+
+    def renew(self, dense: Blocks, layer: str, state: tuple[torch.Tensor, ...]) -> Blocks:
+        """Returns the blocks; unless they are promised, the device quantizes again if it finds that weights changed.
+
+        The host does not wait for the answer.
+        """
+        if not self.is_promised and self.blocks[0].numel() > 0:
+            renew_ = ops.renew_with_state_ if state else ops.renew_
+            renew_(*(weight.detach() for weight in dense), *self.blocks, *state, layer)
+        return self.blocks
 
     def wait_for_last(self) -> None:
         """Makes this stream wait for calls on the last one, which may still renew the blocks."""
@@ -138,19 +144,22 @@ class QuantizedWeights:
         """Frees what no graph uses, and makes the next inference call quantize again. Calls with gradients do so."""
         if not self.kept:
             return
-        self.promises = False
+        self.take_back()
         kept, self.kept = self.kept, {key: each for key, each in self.kept.items() if each.is_pinned}
         for each in kept.values():
-            each.made_of = None
-            each.is_promised = False
             if not each.is_pinned:
                 each.blocks = None
 
     def promise(self) -> None:
         """Makes the next call quantize again, and later ones not look, until the next promise()."""
+        self.take_back()
         self.promises = True
+
+    def take_back(self) -> None:
+        """Takes promises back, and makes the next call quantize again."""
+        self.promises = False
         for each in self.kept.values():
-            each.made_of = None
+            each.doubt()
 
     def current(self, weights: tuple[torch.Tensor, torch.Tensor], dense: Blocks, layer: str,
                 state: tuple[torch.Tensor, ...] = ()) -> Blocks:
@@ -166,24 +175,19 @@ class QuantizedWeights:
             state: As for quantize().
         """
         kept = self.find(dense[0].device, layer)
-        is_captured = dense[0].is_cuda and torch.cuda.is_current_stream_capturing()
-        if kept is None:
-            if is_captured or _is_below_function() or hasattr(weights[0], "ds_id"):  # ZeRO-3 frees the weights
-                return quantize(*dense, layer, state)
-            kept = self._add(dense, layer, state)
-        elif is_captured:
-            if not kept.is_made_of(*weights):
+        if _is_captured(dense[0]):
+            if kept is None or not kept.is_made_of(*weights):
                 return quantize(*dense, layer, state)  # replays of the graph fill these; none has run yet
             kept.is_pinned = True
-            if not kept.is_promised:
-                _renew(kept.blocks, dense, layer, state)
-            return kept.blocks
+            return kept.renew(dense, layer, state)
+        if kept is None:
+            if _is_below_function() or hasattr(weights[0], "ds_id"):  # ZeRO-3 frees the weights
+                return quantize(*dense, layer, state)
+            kept = self._add(dense, layer, state)
         else:
             kept.wait_for_last()
             if kept.is_made_of(*weights):
-                if not kept.is_promised:
-                    _renew(kept.blocks, dense, layer, state)
-                return kept.blocks
+                return kept.renew(dense, layer, state)
             _quantize_into(kept.blocks, dense, layer, state)
         kept.is_promised = self.promises
         kept.note(*weights)
@@ -192,11 +196,7 @@ class QuantizedWeights:
     def in_graph(self, dense: Blocks, layer: str, state: tuple[torch.Tensor, ...] = ()) -> Blocks:
         """Returns the same for a call that torch.compile traces, whose graph cannot ask for versions."""
         kept = self.find(dense[0].device, layer)
-        if kept is None:
-            return quantize(*dense, layer, state)
-        if not kept.is_promised:
-            _renew(kept.blocks, dense, layer, state)
-        return kept.blocks
+        return quantize(*dense, layer, state) if kept is None else kept.renew(dense, layer, state)
 
     def of_step(self, dense: Blocks, layer: str, is_first_microbatch: bool | None, skip_update: torch.Tensor | None,
                 state: tuple[torch.Tensor, ...] = ()) -> Blocks:
@@ -215,8 +215,10 @@ class QuantizedWeights:
             kept = self._add(dense, layer, state)
         elif skip_update is not None or is_first_microbatch:
             _quantize_into(kept.blocks, dense, layer, state, skip_update)
-        kept.made_of = None
+        kept.doubt()
         kept.is_pinned = True
+        if not torch.compiler.is_compiling():
+            self.take_back()
         return kept.blocks
 
     def keep(self, weights: tuple[torch.Tensor, torch.Tensor], dense: Blocks, layer: str,
@@ -224,7 +226,7 @@ class QuantizedWeights:
         """Quantizes now, into the same memory as before, and promises that weights stay until the next call of this."""
         self.promise()
         kept = self.find(dense[0].device, layer)
-        is_captured = dense[0].is_cuda and torch.cuda.is_current_stream_capturing()
+        is_captured = _is_captured(dense[0])
         if kept is None:
             kept = self._add(dense, layer, state)
         else:
@@ -240,7 +242,7 @@ class QuantizedWeights:
             kept = KeptBlocks(quantize(*dense, layer, state))
         device = dense[0].device
         self.kept[(*block_keys(layer), device.type, device.index)] = kept
-        if not (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+        if not _is_captured(dense[0]):
             kept.wait_for_last()
         return kept
 
