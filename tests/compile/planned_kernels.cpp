@@ -45,6 +45,9 @@ std::vector<compiler::Layer> layers() {
       all.push_back(*layer);
     }
     if (layer->experts >= 128) {  // the others have the same kernels, or no backward pass
+      compiler::Layer checked = *layer;
+      checked.weight_checks = true;
+      all.push_back(checked);
       compiler::Layer training = *layer;
       training.passes = {compiler::Pass::kForward, compiler::Pass::kBackward};
       all.push_back(training);
