@@ -34,11 +34,12 @@ struct MemorySizes {
 struct MemoryBlock {
   TensorRole role = TensorRole::kWorkspace;
   int64_t MemorySizes::*bytes = nullptr;
+  BlockUse CallPlan::*use = nullptr;
 };
 inline constexpr std::array kMemoryBlocks = {
-    MemoryBlock{TensorRole::kWorkspace, &MemorySizes::workspace_bytes},
-    MemoryBlock{TensorRole::kSaved, &MemorySizes::saved_bytes},
-    MemoryBlock{TensorRole::kDeferred, &MemorySizes::deferred_bytes},
+    MemoryBlock{TensorRole::kWorkspace, &MemorySizes::workspace_bytes, &CallPlan::workspace},
+    MemoryBlock{TensorRole::kSaved, &MemorySizes::saved_bytes, &CallPlan::saved},
+    MemoryBlock{TensorRole::kDeferred, &MemorySizes::deferred_bytes, &CallPlan::deferred},
 };
 
 // Places of a plan's tensors in a call over `dims.tokens` tokens: offset in their block and bytes,

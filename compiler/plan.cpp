@@ -37,22 +37,10 @@ bool writes(const KernelPlan& kernel, std::string_view tensor) {
   return accesses(kernel, tensor, [](Access access) { return writes(access); });
 }
 
-bool is_of_part(const KernelPlan& kernel, const CallPart& part) {
-  return kernel.phase == part.phase && (!part.half || kernel.half == part.half) &&
-         (!part.dispatch_call || kernel.dispatch_call == part.dispatch_call);
-}
-
-bool is_used(const Plan& plan, const TensorPlan& tensor, const CallPart& part) {
-  return std::ranges::any_of(plan.kernels, [&](const KernelPlan& kernel) {
-    return is_of_part(kernel, part) && touches(kernel, tensor.name);
+bool touches(const Plan& plan, const CallPlan& call, std::string_view tensor) {
+  return std::ranges::any_of(call.steps, [&](const CallStep& step) {
+    return !step.is_collective && touches(plan.kernels[step.index], tensor);
   });
-}
-
-bool is_used_for_shape(const Plan& plan, const TensorPlan& tensor,
-                       std::optional<BackwardHalf> half) {
-  if (half != BackwardHalf::kWeights || tensor.name != "dy") return false;
-  return std::ranges::count(plan.kernels, half, &KernelPlan::half) > 0 &&
-         !is_used(plan, tensor, {Phase::kBackward, half});
 }
 
 int64_t block_bytes(const CollectivePlan& step) {
@@ -65,11 +53,6 @@ int64_t block_offset(const TensorPlan& tensor) {
   return std::max({tensor.workspace_offset, tensor.saved_offset, tensor.deferred_offset});
 }
 
-bool is_optional(const TensorPlan& tensor, Phase phase) {
-  return tensor.is_optional || (tensor.is_optional_in_backward && phase == Phase::kBackward) ||
-         (tensor.role == TensorRole::kOutput && phase == Phase::kWeights);
-}
-
 bool begins_as_zeros(const TensorPlan& tensor) {
   return tensor.role == TensorRole::kQuantized && tensor.dtype == DType::kU32;
 }
@@ -78,6 +61,42 @@ const TensorPlan* find_tensor(const Plan& plan, std::string_view name) {
   for (const TensorPlan& tensor : plan.tensors)
     if (tensor.name == name) return &tensor;
   return nullptr;
+}
+
+Result<std::size_t> find_call(const Plan& plan, std::string_view name) {
+  const auto found = std::ranges::find(plan.calls, name, &CallPlan::name);
+  if (found != plan.calls.end()) return static_cast<std::size_t>(found - plan.calls.begin());
+  const auto absent = std::ranges::find(plan.absent_calls, name, &AbsentCall::name);
+  if (absent != plan.absent_calls.end())
+    return fail(Stage::kLaunch, ErrorCode::kUnsupported, absent->why, absent->hint);
+  std::string names;
+  for (const CallPlan& call : plan.calls) names += (names.empty() ? "" : ", ") + call.name;
+  return fail(Stage::kLaunch, ErrorCode::kUnsupported,
+              fmt::format("{} has no call {}, wanted one of {}", plan.subject, name, names));
+}
+
+bool call_takes(const Plan& plan, std::string_view call, std::string_view tensor) {
+  const auto found = std::ranges::find(plan.calls, call, &CallPlan::name);
+  return found != plan.calls.end() &&
+         std::ranges::any_of(found->tensors, [&](const CallTensor& taken) {
+           return !taken.is_shape_only && plan.tensors[taken.slot].name == tensor;
+         });
+}
+
+std::string_view call_of_phase(Phase phase) {
+  switch (phase) {
+    case Phase::kWeights: return "update_weights";
+    case Phase::kForward: return "forward";
+    case Phase::kBackward: return "backward";
+    case Phase::kForwardScales: return "update_forward_scales";
+    case Phase::kBackwardScales: return "update_backward_scales";
+  }
+  return "unknown";
+}
+
+bool has_memory(const CallPlan& call) {
+  return call.workspace != BlockUse::kNone || call.saved != BlockUse::kNone ||
+         call.deferred != BlockUse::kNone;
 }
 
 std::string dtype_hint(std::string_view tensor, DType got) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/call_bounds.h"
+#include "compiler/call_plan.h"
 #include "compiler/choices.h"
 #include "compiler/dtype.h"
 #include "compiler/kernel_spec.h"
@@ -102,9 +103,6 @@ enum class DispatchCall { kQuantize, kExperts };
 
 // What a backward call does with the gradients of weights and biases.
 enum class GradientMode { kOverwrite, kAdd };
-
-// What a kernel does with a tensor.
-enum class Access { kRead, kWrite, kReadWrite };
 
 // An argument of a kernel. `role` is the field of the kernel's parameter record
 // (templates/moejit_device/params), `tensor` the name in Plan::tensors that is bound to it. Fields
@@ -232,6 +230,8 @@ struct Plan {
   // In launch order: weights first, then the scales of the next step, then forward, then backward.
   std::vector<KernelPlan> kernels;
   std::vector<CollectivePlan> collectives = {};  // in launch order; few layers of groups have any
+  std::vector<CallPlan> calls = {};
+  std::vector<AbsentCall> absent_calls = {};  // that other descriptions have
   int64_t workspace_bytes = 0;
   int64_t saved_bytes = 0;
   int64_t deferred_bytes = 0;
@@ -267,36 +267,15 @@ struct PlanOptions {
 
 bool touches(const KernelPlan& kernel, std::string_view tensor);
 
-bool reads(Access access);
 bool reads(const KernelPlan& kernel, std::string_view tensor);
-bool writes(Access access);
 bool writes(const KernelPlan& kernel, std::string_view tensor);
 
-// The kernels that a call runs: those of a phase, or of the given part of it.
-struct CallPart {
-  Phase phase = Phase::kForward;
-  std::optional<BackwardHalf> half = {};
-  std::optional<DispatchCall> dispatch_call = {};
-  bool operator==(const CallPart&) const = default;
-};
-
-// Returns whether a call of this part launches the kernel.
-bool is_of_part(const KernelPlan& kernel, const CallPart& part);
-
-// Returns whether a call of this part touches a tensor.
-bool is_used(const Plan& plan, const TensorPlan& tensor, const CallPart& part);
-
-// Returns whether a call of this half takes a tensor for its shape alone. The weights half takes dy
-// so that it knows T, even if its kernels do not read dy.
-bool is_used_for_shape(const Plan& plan, const TensorPlan& tensor,
-                       std::optional<BackwardHalf> half);
+// Returns whether a kernel of the call touches a tensor, a caller's or one in a block.
+bool touches(const Plan& plan, const CallPlan& call, std::string_view tensor);
 
 // Returns the offset of a tensor in its block in a call over max_tokens tokens; -1 for tensors of
 // callers.
 int64_t block_offset(const TensorPlan& tensor);
-
-// Returns whether a call of this phase may leave a tensor out.
-bool is_optional(const TensorPlan& tensor, Phase phase);
 
 // Returns whether callers fill a tensor with zeros before the first call: a digest that has seen
 // nothing.
@@ -304,6 +283,16 @@ bool begins_as_zeros(const TensorPlan& tensor);
 
 // Returns a tensor of the plan by name, or null.
 const TensorPlan* find_tensor(const Plan& plan, std::string_view name);
+
+// Returns the index of a call in Plan::calls. Error kUnsupported: the plan has no such call, with
+// what its description lacks, or with the names of its calls.
+Result<std::size_t> find_call(const Plan& plan, std::string_view name);
+
+// Returns whether the plan has a call of this name whose kernels touch the caller's tensor.
+bool call_takes(const Plan& plan, std::string_view call, std::string_view tensor);
+
+// Returns the name of the call that runs all kernels of a phase.
+std::string_view call_of_phase(Phase phase);
 
 // Returns a hint for a tensor that came with the dtype `got` instead of the plan's: the field of a
 // description that plans it with `got`. Empty if there is no such field.

@@ -42,8 +42,6 @@ struct GroupTensor {
   void* address = nullptr;
 };
 
-using compiler::CallPart;
-
 // Is called before and after each kernel of a call, with its index into Plan::kernels, for tools
 // that time or dump.
 class LaunchObserver {

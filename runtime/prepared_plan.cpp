@@ -3,24 +3,26 @@
 
 #include "compiler/compiler.h"
 #include "runtime/entered_device.h"
+#include "runtime/group.h"
+#include "runtime/group/group_state.h"
 #include "runtime/launch/bound_tensors.h"
 #include "runtime/launch/collective_call.h"
 #include "runtime/launch/kept_layout.h"
 #include "runtime/launch/kernel_call.h"
+#include "runtime/launch/saved_tokens.h"
 
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <fmt/core.h>
 #include <vector>
 
 namespace moejit::runtime {
 namespace {
 
-using compiler::BackwardHalf;
-using compiler::DispatchCall;
-using compiler::GradientMode;
+using compiler::BlockUse;
+using compiler::CallPlan;
+using compiler::CallStep;
 using compiler::KernelPlan;
-using compiler::Phase;
 using compiler::Plan;
 
 // Obtains the plan's kernels. The engine knows kernels alone, so its errors get the layer's name.
@@ -47,109 +49,42 @@ void check_tuning(const Plan& plan, Engine& engine, const Device& device) {
                   plan.subject, to_string(*plan.tuned_for), to_string(*gpu)));
 }
 
-// Every part that a call may run.
-constexpr CallPart kCallParts[] = {
-    {Phase::kWeights},
-    {Phase::kForwardScales},
-    {Phase::kBackwardScales},
-    {Phase::kForward},
-    {Phase::kForward, {}, DispatchCall::kQuantize},
-    {Phase::kForward, {}, DispatchCall::kExperts},
-    {Phase::kBackward},
-    {Phase::kBackward, {}, DispatchCall::kQuantize},
-    {Phase::kBackward, {}, DispatchCall::kExperts},
-    {Phase::kBackward, BackwardHalf::kData},
-    {Phase::kBackward, BackwardHalf::kData, DispatchCall::kExperts},
-    {Phase::kBackward, BackwardHalf::kWeights},
-    {Phase::kBackward, BackwardHalf::kWeights, DispatchCall::kExperts}};
-
-std::size_t index_of(const CallPart& part) {
-  return static_cast<std::size_t>(std::ranges::find(kCallParts, part) - std::begin(kCallParts));
-}
-
-// Returns whether a call of this part has blocks of memory: calls that only quantize, or find
-// scales, have none.
-bool has_memory(const CallPart& part) {
-  return part.phase != Phase::kWeights && !is_of_scales(part.phase) &&
-         part.dispatch_call != DispatchCall::kQuantize;
-}
-
-// A kernel of a part, by its index in the plan.
-struct PartKernel {
-  std::size_t index = 0;
-  std::optional<GradientMode> gradient_mode;  // of the calls that launch it, if not all do
-};
-
-// A part of the plan: the caller's tensors, and the kernels in their order.
-struct Part {
-  TensorSet all, written, shapes;
-  std::vector<PartKernel> kernels;
-};
-
-Part part_of(const Plan& plan, const CallPart& part) {
-  Part made{.all = tensors_of_call(plan, part),
-            .written = tensors_written(plan, part),
-            .shapes = tensors_of_shape(plan, part)};
-  for (std::size_t i = 0; i < plan.kernels.size(); ++i)
-    if (is_of_part(plan.kernels[i], part))
-      made.kernels.push_back({i, plan.kernels[i].gradient_mode});
-  return made;
-}
-
 }  // namespace
 
 struct PreparedPlan::Impl {
+  static Result<std::unique_ptr<Impl>> prepare(std::shared_ptr<const Plan> plan, Engine& engine,
+                                               Device& device, std::span<const GroupTensor> placed,
+                                               const PrepareOptions& options);
+  Result<void> bind(const CallPlan& call, std::span<const TensorRef> tensors,
+                    const CallMemory& memory, BoundTensors& bound);
   Result<void> check_memory(const BoundTensors& tensors) const;
+  Result<void> bind_and_run(const CallPlan& call, std::span<const TensorRef> tensors,
+                            const CallMemory& memory, Stream stream, LaunchObserver* observer);
+  Result<void> run_in_group(const CallPlan& call, std::span<const TensorRef> tensors,
+                            const CallMemory& memory, Stream stream, LaunchObserver* observer);
+  Result<void> run(const CallPlan& call, const BoundTensors& bound, Stream stream,
+                   LaunchObserver* observer) const;
   Result<void> launch(std::size_t index, const LaunchPlace& place, const BoundTensors& bound) const;
-  // Does the collective steps of a part in front of a kernel.
-  Result<void> move_blocks(const CallPart& part, std::size_t before, const BoundTensors& bound,
-                           Stream stream) const;
+  // Does a collective step.
+  Result<void> move_blocks(std::size_t index, const BoundTensors& bound, Stream stream) const;
 
   std::shared_ptr<const Plan> plan;
   compiler::MemoryLayout layout;
   KeptLayout kept_layout;
-  std::vector<std::size_t> callers;  // the caller's tensors
   Device* device = nullptr;
-  Transport* transport = nullptr;
-  std::vector<KernelCall> calls;                  // one for each of the plan's kernels
-  std::vector<CollectiveCall> steps;              // one for each of its collective steps
-  std::array<Part, std::size(kCallParts)> parts;  // in the order of kCallParts
+  std::vector<KernelCall> kernels;          // one for each of the plan's
+  std::vector<CollectiveCall> collectives;  // one for each of the plan's
+  std::shared_ptr<GroupState> group;        // of a rank's plan; else null
+  std::atomic<bool> has_saved = false;      // whether a call has filled a saved block
 };
 
-Result<void> PreparedPlan::Impl::check_memory(const BoundTensors& tensors) const {
-  for (std::size_t slot = 0; slot < plan->tensors.size(); ++slot)
-    if (tensors.is_bound[slot])
-      MOEJIT_TRY(device->check_memory({.name = plan->tensors[slot].name,
-                                       .address = tensors.address[slot],
-                                       .bytes = tensors.bytes[slot]}));
-  return {};
-}
-
-Result<void> PreparedPlan::Impl::move_blocks(const CallPart& part, std::size_t before,
-                                             const BoundTensors& bound, Stream stream) const {
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const compiler::CollectivePlan& step = plan->collectives[i];
-    if (step.phase != part.phase || step.before != static_cast<int32_t>(before)) continue;
-    auto moved = steps[i].run(*transport, bound, stream);
-    if (moved) continue;
-    moved.error().message = fmt::format("step {}: {}", step.operation, moved.error().message);
-    return moved;
-  }
-  return {};
-}
-
-Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(std::shared_ptr<const Plan> plan,
-                                                            Engine& engine, Device& device,
-                                                            const PrepareOptions& options) {
+Result<std::unique_ptr<PreparedPlan::Impl>> PreparedPlan::Impl::prepare(
+    std::shared_ptr<const Plan> plan, Engine& engine, Device& device,
+    std::span<const GroupTensor> placed, const PrepareOptions& options) {
   if (plan->target != device.target())
     return fail(Stage::kLoad, ErrorCode::kUnsupported,
                 fmt::format("{} is planned for {}, wanted {} for the device {}", plan->subject,
                             to_string(plan->target), to_string(device.target()), device.name()));
-  if (!plan->collectives.empty() && options.transport == nullptr)
-    return fail(
-        Stage::kLoad, ErrorCode::kUnsupported,
-        fmt::format("{} has steps of a transport, wanted one between its ranks", plan->subject),
-        "prepare it for a group that was opened with a transport");
   check_tuning(*plan, engine, device);
   MOEJIT_TRY_ASSIGN(compiler::MemoryLayout layout, compiler::MemoryLayout::make(*plan));
   MOEJIT_TRY_ASSIGN(const std::vector<ObtainedKernel> kernels,
@@ -158,19 +93,53 @@ Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(std::shared_ptr<cons
   impl->plan = std::move(plan);
   impl->layout = std::move(layout);
   impl->device = &device;
-  impl->transport = options.transport;
-  impl->callers = slots_of_callers(*impl->plan);
-  for (const CallPart& part : kCallParts) impl->parts[index_of(part)] = part_of(*impl->plan, part);
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     MOEJIT_TRY_ASSIGN(auto loaded, device.load(*kernels[i].binary));
     MOEJIT_TRY_ASSIGN(KernelCall call,
-                      KernelCall::resolve(*impl->plan, i, std::move(loaded), options.group));
-    impl->calls.push_back(std::move(call));
+                      KernelCall::resolve(*impl->plan, i, std::move(loaded), placed));
+    impl->kernels.push_back(std::move(call));
   }
   for (std::size_t i = 0; i < impl->plan->collectives.size(); ++i) {
-    MOEJIT_TRY_ASSIGN(CollectiveCall step, CollectiveCall::resolve(*impl->plan, i, options.group));
-    impl->steps.push_back(std::move(step));
+    MOEJIT_TRY_ASSIGN(CollectiveCall step, CollectiveCall::resolve(*impl->plan, i, placed));
+    impl->collectives.push_back(std::move(step));
   }
+  return impl;
+}
+
+Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(std::shared_ptr<const Plan> plan,
+                                                            Engine& engine, Device& device,
+                                                            const PrepareOptions& options) {
+  if (std::ranges::any_of(plan->calls, &CallPlan::is_of_all_ranks))
+    return fail(Stage::kLoad, ErrorCode::kUnsupported,
+                fmt::format("{} is shared by the ranks of a group, wanted a plan of one rank",
+                            plan->subject),
+                "prepare it for a group instead of a device");
+  MOEJIT_TRY_ASSIGN(auto impl, Impl::prepare(std::move(plan), engine, device, {}, options));
+  return std::unique_ptr<PreparedPlan>(new PreparedPlan(std::move(impl)));
+}
+
+Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(
+    std::shared_ptr<const compiler::GroupPlan> plan, Engine& engine, Group& group,
+    const PrepareOptions& options) {
+  const std::shared_ptr<GroupState>& state = group.state();
+  if (plan->rank != group.rank() || !contains(state->memory, plan->memory))
+    return fail(
+        Stage::kLoad, ErrorCode::kInvalidValue,
+        fmt::format("{} is planned for rank {} and {} bytes of the group's memory, and the "
+                    "group was adopted for rank {} and {} bytes",
+                    plan->subject, plan->rank, plan->memory.bytes, group.rank(),
+                    state->memory.bytes),
+        "layers share a group if ranks, combine, max_tokens, top_k, hidden and dispatch are "
+        "equal, and the group was opened for a layer with all their passes and gradients");
+  if (!plan->collectives.empty() && state->transport == nullptr)
+    return fail(
+        Stage::kLoad, ErrorCode::kUnsupported,
+        fmt::format("{} has steps of a transport, wanted one between its ranks", plan->subject),
+        "prepare it for a group that was opened with a transport");
+  MOEJIT_TRY_ASSIGN(const std::vector<GroupTensor> placed, state->place(*plan));
+  MOEJIT_TRY_ASSIGN(auto impl,
+                    Impl::prepare(std::move(plan), engine, *state->device, placed, options));
+  impl->group = state;
   return std::unique_ptr<PreparedPlan>(new PreparedPlan(std::move(impl)));
 }
 
@@ -181,61 +150,125 @@ const Plan& PreparedPlan::plan() const { return *impl_->plan; }
 
 const compiler::MemoryLayout& PreparedPlan::layout() const { return impl_->layout; }
 
-Result<void> PreparedPlan::run(std::span<const TensorRef> tensors, const CallMemory& memory,
-                               Stream stream, LaunchObserver* observer) {
-  BoundTensors bound;
-  MOEJIT_TRY(bind({Phase::kForward}, tensors, memory, bound));
-  return run({Phase::kForward}, std::nullopt, bound, stream, observer);
+Result<void> PreparedPlan::call(std::size_t index, std::span<const TensorRef> tensors,
+                                const CallMemory& memory, Stream stream, LaunchObserver* observer) {
+  const CallPlan& call = impl_->plan->calls[index];
+  return call.is_of_all_ranks ? impl_->run_in_group(call, tensors, memory, stream, observer)
+                              : impl_->bind_and_run(call, tensors, memory, stream, observer);
 }
 
-Result<void> PreparedPlan::bind(const CallPart& part, std::span<const TensorRef> tensors,
-                                const CallMemory& memory, BoundTensors& bound) const {
+Result<void> PreparedPlan::call(std::string_view name, std::span<const TensorRef> tensors,
+                                const CallMemory& memory, Stream stream, LaunchObserver* observer) {
+  MOEJIT_TRY_ASSIGN(const std::size_t index, find_call(*impl_->plan, name));
+  return call(index, tensors, memory, stream, observer);
+}
+
+Result<void> PreparedPlan::launch(std::size_t index, std::span<const TensorRef> tensors,
+                                  const CallMemory& memory, Stream stream) const {
   const Plan& plan = *impl_->plan;
-  const Part& of_part = impl_->parts[index_of(part)];
-  MOEJIT_TRY(
-      bind_tensors(plan, impl_->callers, part.phase, of_part.all, of_part.shapes, tensors, bound));
-  if (has_memory(part))
-    MOEJIT_TRY(impl_->kept_layout.with(
-        impl_->layout, bound.dims.tokens, [&](const compiler::CallLayout& call) {
-          return bind_memory(plan, impl_->layout, call, part, impl_->device->block_alignment(),
-                             memory, bound);
-        }));
-  MOEJIT_TRY(check_overlaps(plan, impl_->callers, part, of_part.written, bound));
-  if (impl_->device->checks_memory()) return impl_->check_memory(bound);
+  const auto runs = [&](const CallPlan& call) {
+    return std::ranges::find(call.steps, CallStep{.index = index}) != call.steps.end();
+  };
+  const auto call = std::ranges::find_if(plan.calls, runs);
+  if (call == plan.calls.end())
+    return fail(
+        Stage::kLaunch, ErrorCode::kInternal,
+        fmt::format("kernel {} of {}: the plan has {}", index, plan.subject, plan.kernels.size()));
+  BoundTensors bound;
+  MOEJIT_TRY(impl_->bind(*call, tensors, memory, bound));
+  return impl_->launch(index, {.device = *impl_->device, .stream = stream}, bound);
+}
+
+Result<void> PreparedPlan::Impl::check_memory(const BoundTensors& tensors) const {
+  for (std::size_t slot = 0; slot < plan->tensors.size(); ++slot)
+    if (tensors.is_bound[slot])
+      MOEJIT_TRY(device->check_memory({.name = plan->tensors[slot].name,
+                                       .address = tensors.address[slot],
+                                       .bytes = tensors.bytes[slot]}));
   return {};
 }
 
-Result<void> PreparedPlan::run(const CallPart& part, std::optional<GradientMode> mode,
-                               const BoundTensors& bound, Stream stream,
-                               LaunchObserver* observer) const {
-  const std::vector<PartKernel>& kernels = impl_->parts[index_of(part)].kernels;
-  if (kernels.empty()) return {};
-  const EnteredDevice entered(*impl_->device);
+Result<void> PreparedPlan::Impl::bind(const CallPlan& call, std::span<const TensorRef> tensors,
+                                      const CallMemory& memory, BoundTensors& bound) {
+  MOEJIT_TRY(bind_tensors(*plan, call, tensors, bound));
+  if (has_memory(call))
+    MOEJIT_TRY(kept_layout.with(layout, bound.dims.tokens, [&](const compiler::CallLayout& places) {
+      return bind_memory(*plan, layout, places, call, device->block_alignment(), memory, bound);
+    }));
+  MOEJIT_TRY(check_overlaps(*plan, call, bound));
+  if (device->checks_memory()) MOEJIT_TRY(check_memory(bound));
+  // What the ranks of a group compare themselves may not be there yet.
+  const bool reads_saved = call.saved == BlockUse::kRead && !call.steps.empty();
+  if (reads_saved && device->is_host_memory() && group == nullptr)
+    return check_saved_tokens(*plan, bound);
+  return {};
+}
+
+Result<void> PreparedPlan::Impl::bind_and_run(const CallPlan& call,
+                                              std::span<const TensorRef> tensors,
+                                              const CallMemory& memory, Stream stream,
+                                              LaunchObserver* observer) {
+  BoundTensors bound;
+  MOEJIT_TRY(bind(call, tensors, memory, bound));
+  return run(call, bound, stream, observer);
+}
+
+Result<void> PreparedPlan::Impl::run_in_group(const CallPlan& call,
+                                              std::span<const TensorRef> tensors,
+                                              const CallMemory& memory, Stream stream,
+                                              LaunchObserver* observer) {
+  if (call.saved == BlockUse::kRead && !has_saved)
+    return fail(Stage::kLaunch, ErrorCode::kInvalidState,
+                fmt::format("{} of {} comes before any forward, wanted a forward call that fills "
+                            "the saved block",
+                            call.name, plan->subject));
+  const GroupCall alone(*group);
+  MOEJIT_TRY(alone.check());
+  BoundTensors bound;
+  MOEJIT_TRY(bind(call, tensors, memory, bound));
+  const Result<void> launched = run(call, bound, stream, observer);
+  if (!launched)
+    group->has_half_call = true;  // peers wait for what this rank never sends
+  else if (call.saved == BlockUse::kWrite)
+    has_saved = true;
+  return launched;
+}
+
+Result<void> PreparedPlan::Impl::run(const CallPlan& call, const BoundTensors& bound, Stream stream,
+                                     LaunchObserver* observer) const {
+  if (call.steps.empty()) return {};
+  const EnteredDevice entered(*device);
   MOEJIT_TRY(entered.check());
-  MOEJIT_TRY_ASSIGN(const bool is_recorded, impl_->device->is_recording(stream));
-  const LaunchPlace place{*impl_->device, stream, is_recorded};
-  for (const auto& [i, gradient_mode] : kernels) {
-    if (!impl_->steps.empty()) MOEJIT_TRY(impl_->move_blocks(part, i, bound, stream));
-    if (gradient_mode && gradient_mode != mode) continue;
-    if (observer != nullptr) MOEJIT_TRY(observer->before(i));
-    MOEJIT_TRY(impl_->launch(i, place, bound));
-    if (observer != nullptr) MOEJIT_TRY(observer->after(i));
+  MOEJIT_TRY_ASSIGN(const bool is_recorded, device->is_recording(stream));
+  const LaunchPlace place{*device, stream, is_recorded};
+  for (const auto& [is_collective, index] : call.steps) {
+    if (is_collective) {
+      MOEJIT_TRY(move_blocks(index, bound, stream));
+      continue;
+    }
+    if (observer != nullptr) MOEJIT_TRY(observer->before(index));
+    MOEJIT_TRY(launch(index, place, bound));
+    if (observer != nullptr) MOEJIT_TRY(observer->after(index));
   }
   return {};
 }
 
 Result<void> PreparedPlan::Impl::launch(std::size_t index, const LaunchPlace& place,
                                         const BoundTensors& bound) const {
-  auto launched = calls[index].launch(place, bound);
+  auto launched = kernels[index].launch(place, bound);
   if (!launched)
     launched.error().message =
         fmt::format("kernel {}: {}", plan->kernels[index].operation, launched.error().message);
   return launched;
 }
 
-Result<void> PreparedPlan::launch(std::size_t index, const BoundTensors& bound,
-                                  Stream stream) const {
-  return impl_->launch(index, {.device = *impl_->device, .stream = stream}, bound);
+Result<void> PreparedPlan::Impl::move_blocks(std::size_t index, const BoundTensors& bound,
+                                             Stream stream) const {
+  auto moved = collectives[index].run(*group->transport, bound, stream);
+  if (!moved)
+    moved.error().message =
+        fmt::format("step {}: {}", plan->collectives[index].operation, moved.error().message);
+  return moved;
 }
 
 }  // namespace moejit::runtime

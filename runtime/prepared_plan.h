@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/group_plan.h"
 #include "compiler/memory_layout.h"
 #include "runtime/call.h"
 #include "runtime/device.h"
@@ -9,13 +10,12 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
+#include <string_view>
 
 namespace moejit::runtime {
 
-struct BoundTensors;
-class Transport;
+class Group;
 
 // Options of preparing a plan. After an interruption, kernels compiled so far stay in engine and
 // cache.
@@ -23,10 +23,6 @@ struct PrepareOptions {
   ObtainOptions patience;  // deadline, and a request to stop
   // Is called on the preparing thread with the number of kernels that are ready, from 0 to all.
   std::function<void(std::size_t)> progress;
-  // The tensors that the plan has in the memory of a group, which must stay as long as its calls.
-  std::span<const GroupTensor> group = {};
-  // What does the plan's collective steps, and must stay as long as its calls; null if it has none.
-  Transport* transport = nullptr;
 };
 
 // A list of kernels that are compiled, loaded and ready: a layer's, or an operation's. After
@@ -43,6 +39,13 @@ class PreparedPlan {
   static Result<std::unique_ptr<PreparedPlan>> prepare(std::shared_ptr<const compiler::Plan> plan,
                                                        Engine& engine, Device& device,
                                                        const PrepareOptions& options = {});
+  // Prepares one rank's part of a layer whose experts a group shares, on the group's device. All
+  // ranks make the calls that are CallPlan::is_of_all_ranks in the same order, each with a T of its
+  // own, which may be 0; status bits go to the group's word. Error kInvalidValue: the group was
+  // made for another rank, or for memory that lacks what the plan has there.
+  static Result<std::unique_ptr<PreparedPlan>> prepare(
+      std::shared_ptr<const compiler::GroupPlan> plan, Engine& engine, Group& group,
+      const PrepareOptions& options = {});
   ~PreparedPlan();
   PreparedPlan(const PreparedPlan&) = delete;
   PreparedPlan& operator=(const PreparedPlan&) = delete;
@@ -53,26 +56,28 @@ class PreparedPlan {
   // bytes that a call over T tokens needs.
   const compiler::MemoryLayout& layout() const;
 
-  // Runs all kernels of the forward phase, the only one of an operation, in the order of the plan.
-  // The tensors that they touch are in `tensors`.
-  Result<void> run(std::span<const TensorRef> tensors, const CallMemory& memory, Stream stream,
-                   LaunchObserver* observer = nullptr);
+  // Makes a call of the plan, by its index in Plan::calls or by its name. The caller gives
+  // CallPlan::tensors and the blocks that the call uses; CallPlan says which it may leave out. A
+  // call without steps does nothing. Errors: kMissingTensor, kTensorMismatch, kWorkspaceTooSmall,
+  // before anything is launched; by name also kUnsupported, if there is no such call. A call that
+  // reads the saved block has the T of the call that filled it: if T differs, a GPU's kernels
+  // compute nothing and set kStatusOtherTokens in `status`; where the host can read the block, the
+  // call returns kTensorMismatch. Calls of a group, that all ranks make, return kInvalidState if
+  // the group takes no call, or if they read the saved block before any call has filled one; if the
+  // driver fails in the middle, the group is broken until it is reset.
+  Result<void> call(std::size_t index, std::span<const TensorRef> tensors, const CallMemory& memory,
+                    Stream stream, LaunchObserver* observer = nullptr);
+  Result<void> call(std::string_view name, std::span<const TensorRef> tensors,
+                    const CallMemory& memory, Stream stream, LaunchObserver* observer = nullptr);
 
-  // Checks the tensors and the memory of a call of this part and binds them to `bound`, which must
-  // be as it was constructed.
-  Result<void> bind(const CallPart& part, std::span<const TensorRef> tensors,
-                    const CallMemory& memory, BoundTensors& bound) const;
-
-  // Launches the kernels of this part for what was bound, except kernels of another gradient mode.
-  Result<void> run(const CallPart& part, std::optional<compiler::GradientMode> mode,
-                   const BoundTensors& bound, Stream stream, LaunchObserver* observer) const;
-
-  // Launches plan().kernels[index] alone for what was bound for a call of its phase, for tools that
-  // time one kernel. It reads what the kernels before it in the plan left in the tensors and in
-  // memory, where a later kernel may have put something else since. So launch in the order of the
-  // plan, each kernel as often as you like before the next: launching one again changes nothing,
-  // except that gradients which are added to grow.
-  Result<void> launch(std::size_t index, const BoundTensors& bound, Stream stream) const;
+  // Launches plan().kernels[index] alone, for tools that time one kernel. Tensors, memory, checks,
+  // parameters and CTAs are those of the first of the plan's calls that runs the kernel. It reads
+  // what the kernels before it in the plan left in the tensors and in memory, where a later kernel
+  // may have put something else since. So launch in the order of the plan, each kernel as often as
+  // you like before the next: launching one again changes nothing, except that gradients which are
+  // added to grow. Error kInternal: no such index.
+  Result<void> launch(std::size_t index, std::span<const TensorRef> tensors,
+                      const CallMemory& memory, Stream stream) const;
 
  private:
   struct Impl;

@@ -8,7 +8,6 @@
 namespace moejit::cli {
 
 using compiler::GroupPlan;
-using compiler::Phase;
 using compiler::TensorPlan;
 using runtime::DeviceMemory;
 using runtime::GroupMember;
@@ -72,8 +71,7 @@ Result<void> GroupSession::add_rank(const GroupPlan& plan, runtime::Engine& engi
   for (const TensorPlan& tensor : plan.tensors) {
     if (!rank->tensors.has(tensor.name)) continue;
     rank->refs.push_back(rank->tensors.ref(tensor.name));
-    if (compiler::is_used(plan, tensor, {Phase::kWeights}))
-      rank->weights.push_back(rank->refs.back());
+    if (call_takes(plan, "update_weights", tensor.name)) rank->weights.push_back(rank->refs.back());
   }
   ranks_.push_back(std::move(rank));
   return {};

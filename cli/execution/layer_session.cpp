@@ -36,7 +36,7 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const LayerPlan& plan
     if (!compiler::is_callers(tensor.role)) continue;
     // If weights came quantized, no kernel reads the bf16 ones; biases are still read.
     if (tensor.role == TensorRole::kWeight && session->came_quantized_ &&
-        !compiler::is_used(plan, tensor, {Phase::kForward}))
+        !call_takes(plan, "forward", tensor.name))
       continue;
     if (tensor.is_optional) continue;
     const auto given = inputs.find(tensor.name);
@@ -69,7 +69,8 @@ Result<std::unique_ptr<LayerSession>> LayerSession::create(const LayerPlan& plan
 std::vector<TensorRef> LayerSession::refs_of(Phase phase) const {
   std::vector<TensorRef> refs;
   for (const TensorPlan& tensor : plan().tensors)
-    if (tensors_.has(tensor.name) && compiler::is_used(plan(), tensor, {phase}))
+    if (tensors_.has(tensor.name) &&
+        call_takes(plan(), compiler::call_of_phase(phase), tensor.name))
       refs.push_back(tensors_.ref(tensor.name));
   return refs;
 }

@@ -50,7 +50,7 @@ Result<std::unique_ptr<OperationSession>> OperationSession::create(const Operati
 }
 
 Result<void> OperationSession::run(runtime::LaunchObserver* observer) {
-  return prepared_->run(refs_, memory_, nullptr, observer);
+  return prepared_->call("run", refs_, memory_, nullptr, observer);
 }
 
 Result<TensorMap> OperationSession::results() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/operation/operation_parts.h"
 #include "compiler/planner/complete_kernel.h"
+#include "compiler/planner/make_calls.h"
 #include "compiler/planner/plan_workspace.h"
 #include "compiler/planner/tuned_candidate.h"
 
@@ -38,6 +39,7 @@ Result<OperationPlan> plan_operation(const OperationDescription& operation, cons
   for (TensorPlan& tensor : plan.tensors) complete_tensor(tensor, parts.kernel);
   plan.kernels.push_back(std::move(parts.kernel));
   plan.workspace_bytes = plan_workspace(plan, {});
+  make_operation_calls(plan);
   return plan;
 }
 

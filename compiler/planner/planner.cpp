@@ -5,6 +5,7 @@
 #include "compiler/planner/exchange_operation.h"
 #include "compiler/planner/fusions.h"
 #include "compiler/planner/layer_graph.h"
+#include "compiler/planner/make_calls.h"
 #include "compiler/planner/plan_workspace.h"
 #include "compiler/planner/support_table.h"
 #include "compiler/planner/tuned_candidate.h"
@@ -186,6 +187,7 @@ Result<LayerPlan> plan_layer(const Layer& layer, const Target& target, const Pla
   plan.saved_bytes = plan_saved(plan);
   plan.deferred_bytes = plan_deferred(plan);
   plan.quantized_weight_bytes = bytes_of_role(plan, TensorRole::kQuantized);
+  make_layer_calls(layer, plan);
   if (options.keep_intermediates)
     plan.reasons.push_back("no workspace is shared because intermediates are kept");
   return plan;

@@ -44,6 +44,22 @@ std::byte* GroupState::address_of(std::string_view name, int32_t of_rank) const 
   return bases[static_cast<std::size_t>(of_rank)] + found->offset;
 }
 
+Result<std::vector<GroupTensor>> GroupState::place(const compiler::Plan& plan) const {
+  std::vector<GroupTensor> placed;
+  for (const compiler::TensorPlan& tensor : plan.tensors) {
+    if (tensor.role != compiler::TensorRole::kGroup) continue;
+    const std::string_view name = tensor.name;
+    std::byte* address = address_of(name, rank);
+    if (address == nullptr)
+      address = address_of(name.substr(0, name.size() - 2), name.back() - '0');
+    if (address == nullptr)
+      return fail(Stage::kLoad, ErrorCode::kInternal,
+                  fmt::format("tensor {}: it lies nowhere in the memory of the group", name));
+    placed.push_back({.name = name, .address = address});
+  }
+  return placed;
+}
+
 Result<void> GroupState::check_process() const {
   if (const pid_t caller = ::getpid(); caller != process)
     return refuse_state(

@@ -4,17 +4,18 @@
 #include "compiler/launch.h"
 
 #include <algorithm>
+#include <bitset>
 #include <fmt/format.h>
 #include <string>
 
 namespace moejit::runtime {
 namespace {
 
-using compiler::KernelPlan;
-using compiler::Phase;
+using compiler::BlockUse;
+using compiler::CallPlan;
+using compiler::CallTensor;
 using compiler::Plan;
 using compiler::TensorPlan;
-using compiler::TensorRole;
 
 constexpr std::uintptr_t kTensorAlignment = 16;
 constexpr int64_t kUntold = ToldDims::kUntold;
@@ -36,30 +37,26 @@ bool is_aligned(const void* address, std::uintptr_t alignment) {
   return reinterpret_cast<std::uintptr_t>(address) % alignment == 0;
 }
 
-// Returns whether calls of this part have the block: forward calls have no deferred one.
-bool has_block(const CallPart& part, TensorRole role) {
-  return role != TensorRole::kDeferred || part.phase == Phase::kBackward;
+BlockUse use_of(const CallPlan& call, std::size_t block) {
+  return call.*compiler::kMemoryBlocks[block].use;
 }
 
-// Returns whether a call reads a block, but does not write it.
-bool only_reads(const CallPart& part, TensorRole role) {
-  if (role == TensorRole::kSaved) return part.phase != Phase::kForward;
-  return role == TensorRole::kDeferred && part.half == compiler::BackwardHalf::kWeights;
-}
-
-std::string names_of(const Plan& plan, const TensorSet& wanted) {
+std::string names_of(const Plan& plan, const CallPlan& call) {
   std::string names;
-  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
-    if (wanted[slot]) names += (names.empty() ? "" : ", ") + plan.tensors[slot].name;
+  for (const CallTensor& tensor : call.tensors)
+    if (!tensor.is_shape_only)
+      names += (names.empty() ? "" : ", ") + plan.tensors[tensor.slot].name;
   return names;
 }
 
-tl::unexpected<Error> unknown_name(const Plan& plan, const TensorSet& wanted,
-                                   std::string_view name) {
+// Checks the name of a tensor that the call does not take: other calls of the plan may.
+Result<void> check_other_name(const Plan& plan, const CallPlan& call, std::string_view name) {
+  const TensorPlan* const other = find_tensor(plan, name);
+  if (other != nullptr && is_callers(other->role)) return {};
   return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
               fmt::format("tensor {}: {} has no caller's tensor of this name, "
                           "wanted {}",
-                          name, plan.subject, names_of(plan, wanted)));
+                          name, plan.subject, names_of(plan, call)));
 }
 
 int64_t bytes_of(const TensorRef& tensor) {
@@ -172,61 +169,33 @@ class Ranges {
 
 }  // namespace
 
-TensorSet tensors_of_call(const Plan& plan, const CallPart& part) {
-  TensorSet set;
-  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
-    set[slot] = is_callers(plan.tensors[slot].role) && is_used(plan, plan.tensors[slot], part);
-  return set;
-}
-
-TensorSet tensors_written(const Plan& plan, const CallPart& part) {
-  TensorSet set = tensors_of_call(plan, part);
-  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
-    set[slot] = set[slot] && std::ranges::any_of(plan.kernels, [&](const KernelPlan& kernel) {
-                  return is_of_part(kernel, part) && writes(kernel, plan.tensors[slot].name);
-                });
-  return set;
-}
-
-TensorSet tensors_of_shape(const Plan& plan, const CallPart& part) {
-  TensorSet set;
-  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
-    set[slot] = is_used_for_shape(plan, plan.tensors[slot], part.half);
-  return set;
-}
-
-std::vector<std::size_t> slots_of_callers(const Plan& plan) {
-  std::vector<std::size_t> slots;
-  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot)
-    if (is_callers(plan.tensors[slot].role)) slots.push_back(slot);
-  return slots;
-}
-
-Result<void> bind_tensors(const Plan& plan, std::span<const std::size_t> callers,
-                          compiler::Phase phase, const TensorSet& wanted, const TensorSet& shapes,
+Result<void> bind_tensors(const Plan& plan, const CallPlan& call,
                           std::span<const TensorRef> tensors, BoundTensors& bound) {
-  TensorSet missing = wanted | shapes;
-  auto next = callers.begin();  // callers mostly give tensors in the order of the plan
+  std::bitset<kMostTensors> given;   // by index in the call
+  auto next = call.tensors.begin();  // callers mostly give tensors in the order of the plan
   for (const TensorRef& tensor : tensors) {
-    const auto is_meant = [&](std::size_t slot) { return plan.tensors[slot].name == tensor.name; };
-    auto found = std::find_if(next, callers.end(), is_meant);
-    if (found == callers.end()) found = std::ranges::find_if(callers, is_meant);
-    if (found == callers.end()) return unknown_name(plan, wanted, tensor.name);
-    const std::size_t slot = *found;
+    const auto is_meant = [&](const CallTensor& one) {
+      return plan.tensors[one.slot].name == tensor.name;
+    };
+    auto found = std::find_if(next, call.tensors.end(), is_meant);
+    if (found == call.tensors.end()) found = std::ranges::find_if(call.tensors, is_meant);
+    if (found == call.tensors.end()) {
+      MOEJIT_TRY(check_other_name(plan, call, tensor.name));
+      continue;
+    }
+    const TensorPlan& wanted = plan.tensors[found->slot];
+    MOEJIT_TRY(found->is_shape_only ? check_type(wanted, tensor, bound.told)
+                                    : bind_one(wanted, tensor, found->slot, bound));
+    given.set(static_cast<std::size_t>(found - call.tensors.begin()));
     next = found + 1;
-    if (wanted[slot])
-      MOEJIT_TRY(bind_one(plan.tensors[slot], tensor, slot, bound));
-    else if (shapes[slot])
-      MOEJIT_TRY(check_type(plan.tensors[slot], tensor, bound.told));
-    missing.reset(slot);
   }
-  if (missing.any())
-    for (const std::size_t slot : callers)
-      if (missing[slot] && !is_optional(plan.tensors[slot], phase))
-        return fail(
-            Stage::kLaunch, ErrorCode::kMissingTensor,
-            fmt::format("tensor {} is missing, wanted {} {}", plan.tensors[slot].name,
-                        to_string(plan.tensors[slot].dtype), wanted_shape(plan.tensors[slot])));
+  for (std::size_t i = 0; i < call.tensors.size(); ++i)
+    if (!given[i] && !call.tensors[i].is_optional) {
+      const TensorPlan& wanted = plan.tensors[call.tensors[i].slot];
+      return fail(Stage::kLaunch, ErrorCode::kMissingTensor,
+                  fmt::format("tensor {} is missing, wanted {} {}", wanted.name,
+                              to_string(wanted.dtype), wanted_shape(wanted)));
+    }
   const auto& [tokens, rows, columns] = bound.told;
   bound.dims.tokens = std::max<int64_t>(tokens != kUntold ? tokens
                                         : rows != kUntold ? rows
@@ -236,37 +205,35 @@ Result<void> bind_tensors(const Plan& plan, std::span<const std::size_t> callers
 }
 
 Result<void> bind_memory(const Plan& plan, const compiler::MemoryLayout& layout,
-                         const compiler::CallLayout& call, const CallPart& part, int64_t alignment,
-                         const CallMemory& memory, BoundTensors& bound) {
-  MOEJIT_TRY(settle_dims(plan, call.dims, bound));
+                         const compiler::CallLayout& places, const CallPlan& call,
+                         int64_t alignment, const CallMemory& memory, BoundTensors& bound) {
+  MOEJIT_TRY(settle_dims(plan, places.dims, bound));
   for (std::size_t block = 0; block < kBlocksOfCall.size(); ++block) {
-    if (!has_block(part, compiler::kMemoryBlocks[block].role)) continue;
+    if (use_of(call, block) == BlockUse::kNone) continue;
     const auto& [name, address, bytes] = kBlocksOfCall[block];
-    const int64_t wanted = call.sizes.*compiler::kMemoryBlocks[block].bytes;
+    const int64_t wanted = places.sizes.*compiler::kMemoryBlocks[block].bytes;
     MOEJIT_TRY(
-        check_block(name, {memory.*address, memory.*bytes}, wanted, call.dims.tokens, alignment));
+        check_block(name, {memory.*address, memory.*bytes}, wanted, places.dims.tokens, alignment));
     bound.blocks[block] = {memory.*address, wanted};
     auto* const base = static_cast<std::byte*>(memory.*address);
     for (const std::size_t slot : layout.slots(block)) {
-      bound.address[slot] = base + call.offset[slot];
-      bound.bytes[slot] = call.bytes[slot];
+      bound.address[slot] = base + places.offset[slot];
+      bound.bytes[slot] = places.bytes[slot];
       bound.is_bound[slot] = true;
     }
   }
   return {};
 }
 
-Result<void> check_overlaps(const Plan& plan, std::span<const std::size_t> callers,
-                            const CallPart& part, const TensorSet& written,
-                            const BoundTensors& bound) {
+Result<void> check_overlaps(const Plan& plan, const CallPlan& call, const BoundTensors& bound) {
   Ranges ranges;
-  for (const std::size_t slot : callers)
-    if (bound.is_bound[slot])
-      ranges.add(slot, {bound.address[slot], bound.bytes[slot]}, written[slot]);
-  for (std::size_t block = 0; block < bound.blocks.size(); ++block) {
-    const bool is_written = !only_reads(part, compiler::kMemoryBlocks[block].role);
-    ranges.add(plan.tensors.size() + block, bound.blocks[block], is_written);
-  }
+  for (const CallTensor& tensor : call.tensors)
+    if (bound.is_bound[tensor.slot])
+      ranges.add(tensor.slot, {bound.address[tensor.slot], bound.bytes[tensor.slot]},
+                 writes(tensor.access));
+  for (std::size_t block = 0; block < bound.blocks.size(); ++block)
+    ranges.add(plan.tensors.size() + block, bound.blocks[block],
+               use_of(call, block) == BlockUse::kWrite);
   return ranges.check(plan);
 }
 

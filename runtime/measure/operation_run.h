@@ -26,7 +26,7 @@ class OperationRun {
   const compiler::KernelPlan& kernel() const { return prepared_->plan().kernels.front(); }
 
   // Queues one launch on the default stream.
-  Result<void> launch() { return prepared_->run(refs_, {}, nullptr); }
+  Result<void> launch() { return prepared_->call("run", refs_, {}, nullptr); }
 
  private:
   std::unique_ptr<runtime::PreparedPlan> prepared_;

@@ -80,7 +80,7 @@ TEST_P(CaptureTest, RecordsEveryOperationThatWasOnlyPrepared) {
     ASSERT_TRUE(succeeded(prepared));
     const OperationTensors tensors(*plan, *device_);
     begin();
-    EXPECT_TRUE(succeeded((*prepared)->run(tensors.refs(), {}, stream_)));
+    EXPECT_TRUE(succeeded((*prepared)->call("run", tensors.refs(), {}, stream_)));
     EXPECT_EQ(status(), CU_STREAM_CAPTURE_STATUS_ACTIVE);
     CUgraphExec graph = end();
     ASSERT_NE(graph, nullptr);

@@ -90,8 +90,7 @@ Result<void> GroupRank::allocate(bool fills_memory) {
 void GroupRank::make_call(Pass pass) {
   Call& call = calls_[static_cast<std::size_t>(pass)];
   for (auto& [name, dl] : tensors_) {
-    const TensorPlan* const tensor = find_tensor(plan_, name);
-    if (tensor != nullptr && is_used(plan_, *tensor, {phase_of(pass)}))
+    if (call_takes(plan_, call_of_phase(phase_of(pass)), name))
       call.tensors.push_back({name.c_str(), &dl});
   }
   call.record.struct_size = sizeof(call.record);

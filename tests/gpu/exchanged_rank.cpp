@@ -122,7 +122,7 @@ void ExchangedRank::run(ExchangeStep step, int64_t tokens) {
       shape.push_back(dim.symbol == "T" ? tokens : dim.value);
     refs.push_back({tensor.name, tensor.dtype, shape, tensors_.at(tensor.name).address});
   }
-  ASSERT_TRUE(succeeded(prepared.run(refs, {}, nullptr)));
+  ASSERT_TRUE(succeeded(prepared.call("run", refs, {}, nullptr)));
 }
 
 void ExchangedRank::write(const std::string& name, std::span<const std::byte> bytes) {

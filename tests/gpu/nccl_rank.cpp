@@ -119,8 +119,7 @@ Result<void> NcclRank::open_group(const NcclCase& of, const std::string& id_path
     MOEJIT_TRY(tensors_.add(tensor.name, tensor.dtype, std::move(shape),
                             content == inputs.end() ? nullptr : &content->second));
     refs_.push_back(tensors_.ref(tensor.name));
-    if (compiler::is_used(plan, tensor, {compiler::Phase::kWeights}))
-      weights_.push_back(refs_.back());
+    if (call_takes(plan, "update_weights", tensor.name)) weights_.push_back(refs_.back());
   }
   MOEJIT_TRY_ASSIGN(workspace_, DeviceMemory::allocate(*device_, plan.workspace_bytes));
   MOEJIT_TRY_ASSIGN(saved_, DeviceMemory::allocate(*device_, plan.saved_bytes));

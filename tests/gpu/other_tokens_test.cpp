@@ -157,7 +157,7 @@ class OtherTokens : public ::testing::TestWithParam<Kind> {
   int64_t output_bytes(std::string_view name) const {
     const compiler::TensorPlan& tensor = *find_tensor(layer_->plan(), name);
     const bool is_written =
-        tensor.role == TensorRole::kOutput && is_used(layer_->plan(), tensor, {Phase::kBackward});
+        tensor.role == TensorRole::kOutput && call_takes(layer_->plan(), "backward", tensor.name);
     return is_written ? tensor.bytes : 0;
   }
 

@@ -23,21 +23,15 @@ using moejit::bindings::hand_out;
 using moejit::bindings::null_argument;
 using moejit::compiler::GradientMode;
 using moejit::compiler::GroupPlan;
-using moejit::compiler::Phase;
 using moejit::runtime::GroupLayer;
-
-bool is_used_in(const GroupPlan& plan, Phase phase, const std::string& name) {
-  const auto* const tensor = find_tensor(plan, name);
-  return tensor != nullptr && is_used(plan, *tensor, {phase});
-}
 
 uint32_t used_by(const GroupPlan& plan, const std::string& name) {
   uint32_t bits = 0;
-  if (is_used_in(plan, Phase::kWeights, name)) bits |= MOEJIT_USED_BY_UPDATE_WEIGHTS;
-  if (is_used_in(plan, Phase::kForward, name)) bits |= MOEJIT_USED_BY_FORWARD;
-  if (is_used_in(plan, Phase::kBackward, name)) bits |= MOEJIT_USED_BY_BACKWARD;
-  for (const Phase phase : {Phase::kForwardScales, Phase::kBackwardScales})
-    if (is_used_in(plan, phase, name)) bits |= MOEJIT_USED_BY_UPDATE_SCALES;
+  if (call_takes(plan, "update_weights", name)) bits |= MOEJIT_USED_BY_UPDATE_WEIGHTS;
+  if (call_takes(plan, "forward", name)) bits |= MOEJIT_USED_BY_FORWARD;
+  if (call_takes(plan, "backward", name)) bits |= MOEJIT_USED_BY_BACKWARD;
+  for (const char* const call : {"update_forward_scales", "update_backward_scales"})
+    if (call_takes(plan, call, name)) bits |= MOEJIT_USED_BY_UPDATE_SCALES;
   return bits;
 }
 

@@ -7,6 +7,8 @@
 #include "runtime/bindings/c/moejit_state.h"
 #include "runtime/bindings/c/records.h"
 
+#include <algorithm>
+
 namespace {
 
 using moejit::Result;
@@ -15,32 +17,28 @@ using moejit::bindings::CallerTensor;
 using moejit::bindings::guarded;
 using moejit::bindings::hand_out;
 using moejit::bindings::null_argument;
-using moejit::compiler::BackwardHalf;
-using moejit::compiler::CallPart;
-using moejit::compiler::DispatchCall;
+using moejit::compiler::CallTensor;
 using moejit::compiler::LayerPlan;
-using moejit::compiler::Phase;
-using moejit::compiler::TensorPlan;
 
-CallerTensor layer_tensor(const moejit::compiler::Plan& plan, const TensorPlan& tensor) {
-  CallerTensor result = moejit::bindings::caller_tensor(tensor);
-  constexpr auto kQuantize = DispatchCall::kQuantize;
-  constexpr auto kExperts = DispatchCall::kExperts;
-  constexpr std::pair<CallPart, uint32_t> kCalls[] = {
-      {{Phase::kWeights}, MOEJIT_USED_BY_UPDATE_WEIGHTS},
-      {{Phase::kForwardScales}, MOEJIT_USED_BY_UPDATE_SCALES},
-      {{Phase::kBackwardScales}, MOEJIT_USED_BY_UPDATE_SCALES},
-      {{Phase::kForward}, MOEJIT_USED_BY_FORWARD},
-      {{Phase::kForward, {}, kQuantize}, MOEJIT_USED_BY_QUANTIZE},
-      {{Phase::kForward, {}, kExperts}, MOEJIT_USED_BY_EXPERTS},
-      {{Phase::kBackward}, MOEJIT_USED_BY_BACKWARD},
-      {{Phase::kBackward, {}, kQuantize}, MOEJIT_USED_BY_QUANTIZE_GRAD},
-      {{Phase::kBackward, {}, kExperts}, MOEJIT_USED_BY_EXPERTS_GRAD},
-      {{Phase::kBackward, BackwardHalf::kData}, MOEJIT_USED_BY_BACKWARD_DATA},
-      {{Phase::kBackward, BackwardHalf::kWeights}, MOEJIT_USED_BY_BACKWARD_WEIGHTS}};
-  for (const auto& [part, bit] : kCalls)
-    if (is_used(plan, tensor, part) || is_used_for_shape(plan, tensor, part.half))
-      result.used_by |= bit;
+CallerTensor layer_tensor(const moejit::compiler::Plan& plan, std::size_t slot) {
+  CallerTensor result = moejit::bindings::caller_tensor(plan.tensors[slot]);
+  constexpr std::pair<std::string_view, uint32_t> kCalls[] = {
+      {"update_weights", MOEJIT_USED_BY_UPDATE_WEIGHTS},
+      {"update_forward_scales", MOEJIT_USED_BY_UPDATE_SCALES},
+      {"update_backward_scales", MOEJIT_USED_BY_UPDATE_SCALES},
+      {"forward", MOEJIT_USED_BY_FORWARD},
+      {"quantize", MOEJIT_USED_BY_QUANTIZE},
+      {"experts", MOEJIT_USED_BY_EXPERTS},
+      {"backward", MOEJIT_USED_BY_BACKWARD},
+      {"quantize_grad", MOEJIT_USED_BY_QUANTIZE_GRAD},
+      {"experts_grad", MOEJIT_USED_BY_EXPERTS_GRAD},
+      {"backward_data", MOEJIT_USED_BY_BACKWARD_DATA},
+      {"backward_weights", MOEJIT_USED_BY_BACKWARD_WEIGHTS}};
+  for (const moejit::compiler::CallPlan& call : plan.calls)
+    for (const auto& [name, bit] : kCalls)
+      if (call.name == name && (std::ranges::count(call.tensors, slot, &CallTensor::slot) > 0 ||
+                                touches(plan, call, plan.tensors[slot].name)))
+        result.used_by |= bit;
   return result;
 }
 
@@ -83,8 +81,8 @@ moejit_error_code moejit_layer_create(const char* json, size_t json_bytes, const
     handle->target = to_string(handle->plan.target);
     handle->json = to_json(handle->plan.layer);
     handle->plan_digest = plan_digest(handle->plan);
-    for (const TensorPlan& tensor : handle->plan.tensors)
-      handle->tensors.push_back(layer_tensor(handle->plan, tensor));
+    for (std::size_t slot = 0; slot < handle->plan.tensors.size(); ++slot)
+      handle->tensors.push_back(layer_tensor(handle->plan, slot));
     *layer = handle.release();
     return {};
   });

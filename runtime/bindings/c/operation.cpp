@@ -196,6 +196,6 @@ moejit_error_code moejit_operation_run(moejit_operation* operation, const moejit
     GivenCall given;
     MOEJIT_TRY(moejit::bindings::read_call(*operation->plan, *operation, *call, MOEJIT_USED_BY_RUN,
                                            kFunction, given));
-    return operation->prepared->run(given.tensors.span(), given.memory, given.stream);
+    return operation->prepared->call("run", given.tensors.span(), given.memory, given.stream);
   });
 }

@@ -61,8 +61,8 @@ TEST(BackwardHalvesPlan, DefersTheActivationThatIsMadeAgain) {
             (NameSet{"recomputed_act", "grad_permuted", "dh1"}));
   const TensorPlan& of_forward = *find_tensor(plan, "act");
   EXPECT_EQ(of_forward.role, TensorRole::kWorkspace);
-  EXPECT_TRUE(is_used(plan, of_forward, {Phase::kForward}));
-  EXPECT_FALSE(is_used(plan, of_forward, {Phase::kBackward}));
+  EXPECT_TRUE(touches_in(plan, "forward", of_forward));
+  EXPECT_FALSE(touches_in(plan, "backward", of_forward));
 }
 
 // The rows of dy are fewer than those of the experts.
@@ -87,9 +87,9 @@ TEST(BackwardHalvesPlan, LeavesNothingInTheWorkspaceForTheWeightsHalf) {
       const LayerPlan plan = plan_of(layer);
       SCOPED_TRACE(to_json(layer));
       for (const TensorPlan& tensor : plan.tensors) {
-        const bool is_of_both = is_used(plan, tensor, {Phase::kBackward, BackwardHalf::kData}) &&
-                                is_used(plan, tensor, {Phase::kBackward, BackwardHalf::kWeights});
-        const bool is_of_forward = is_used(plan, tensor, {Phase::kForward});
+        const bool is_of_both = touches_in(plan, "backward_data", tensor) &&
+                                touches_in(plan, "backward_weights", tensor);
+        const bool is_of_forward = touches_in(plan, "forward", tensor);
         ASSERT_TRUE(tensor.role != TensorRole::kDeferred || (is_of_both && !is_of_forward))
             << tensor.name;
         if (tensor.role != TensorRole::kWorkspace || !is_of_both) continue;
@@ -114,9 +114,7 @@ TEST(BackwardHalvesPlan, ComputesWhatTheWholeComputesAndTakesDyOnce) {
       std::ranges::sort(halves);
       EXPECT_EQ(halves, whole) << to_json(layer);
     }
-    EXPECT_FALSE(
-        is_used(plan, *find_tensor(plan, "dy"), {Phase::kBackward, BackwardHalf::kWeights}))
-        << to_json(layer);
+    EXPECT_FALSE(touches_in(plan, "backward_weights", *find_tensor(plan, "dy"))) << to_json(layer);
     EXPECT_TRUE(std::ranges::is_sorted(plan.kernels, {}, [](const KernelPlan& kernel) {
       return kernel.phase != Phase::kBackward ? 0 : 1 + static_cast<int>(*kernel.half);
     }));

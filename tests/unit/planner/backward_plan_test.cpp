@@ -193,12 +193,11 @@ TEST(BackwardPlan, ReadsNoWorkspaceOfTheForwardPass) {
     layer.recompute = recompute;
     const LayerPlan plan = plan_of(layer);
     for (const TensorPlan& tensor : plan.tensors) {
-      if (tensor.role != TensorRole::kWorkspace || !is_used(plan, tensor, {Phase::kForward}))
-        continue;
+      if (tensor.role != TensorRole::kWorkspace || !touches_in(plan, "forward", tensor)) continue;
       const bool is_made_again =
           recompute == Recompute::kMoeExpert &&
           (tensor.name == "permuted_q" || tensor.name == "permuted_scale_inv");
-      EXPECT_EQ(is_used(plan, tensor, {Phase::kBackward}), is_made_again) << tensor.name;
+      EXPECT_EQ(touches_in(plan, "backward", tensor), is_made_again) << tensor.name;
     }
   }
 }
@@ -289,8 +288,8 @@ TEST(Bf16Plan, MultipliesTokensAndWeightsAsTheyAre) {
   EXPECT_EQ(plan.quantized_weight_bytes, 0);
   for (const TensorPlan& tensor : plan.tensors)
     EXPECT_NE(tensor.dtype, DType::kF8E4M3) << tensor.name;
-  EXPECT_TRUE(is_used(plan, *find_tensor(plan, "w1"), {Phase::kForward}));
-  EXPECT_TRUE(is_used(plan, *find_tensor(plan, "w1"), {Phase::kBackward}));
+  EXPECT_TRUE(touches_in(plan, "forward", *find_tensor(plan, "w1")));
+  EXPECT_TRUE(touches_in(plan, "backward", *find_tensor(plan, "w1")));
 }
 
 TEST(Bf16Plan, SavesTheRowsOfTheirFormat) {

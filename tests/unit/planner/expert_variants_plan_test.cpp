@@ -86,8 +86,8 @@ TEST(ExpertVariantsPlan, AddsUpTheGradientsOfBiases) {
             << kernel.operation;
       }
     // The forward pass reads them, nothing is made of them beforehand.
-    EXPECT_TRUE(is_used(plan, *find_tensor(plan, "b1"), {Phase::kForward}));
-    EXPECT_FALSE(is_used(plan, *find_tensor(plan, "b1"), {Phase::kWeights}));
+    EXPECT_TRUE(call_takes(plan, "forward", "b1"));
+    EXPECT_FALSE(call_takes(plan, "update_weights", "b1"));
   }
 }
 

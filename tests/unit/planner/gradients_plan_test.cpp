@@ -30,7 +30,7 @@ TEST(GradientsPlan, HasNothingForGradientsThatItDoesNotCompute) {
             plan.kernels, [&](const KernelPlan& kernel) { return touches(kernel, tensor.name); });
         ASSERT_GE(users, 2) << tensor.name;
         const bool is_kept =
-            is_used(plan, tensor, {Phase::kForward}) && is_used(plan, tensor, {Phase::kBackward});
+            touches_in(plan, "forward", tensor) && touches_in(plan, "backward", tensor);
         ASSERT_TRUE(tensor.role != TensorRole::kSaved || is_kept) << tensor.name;
       }
     }

@@ -91,6 +91,11 @@ inline std::vector<std::vector<Gradient>> subsets_of(const std::vector<Gradient>
   return subsets;
 }
 
+// Returns whether a kernel of the plan's call touches the tensor.
+inline bool touches_in(const Plan& plan, std::string_view call, const TensorPlan& tensor) {
+  return touches(plan, plan.calls[find_call(plan, call).value()], tensor.name);
+}
+
 // Returns the names of a phase's operations, in order.
 inline Names operations_of(const LayerPlan& plan, Phase phase) {
   Names names;

@@ -10,6 +10,9 @@
 namespace moejit::runtime {
 namespace {
 
+using compiler::Access;
+using compiler::BlockUse;
+using compiler::CallPlan;
 using compiler::DType;
 using compiler::TensorPlan;
 using compiler::TensorRole;
@@ -36,6 +39,15 @@ compiler::Plan small_plan() {
   return plan;
 }
 
+// A forward call of x, topk_ids and y.
+CallPlan small_call() {
+  return {.name = "forward",
+          .steps = {{.index = 0}},
+          .tensors = {{.slot = 0}, {.slot = 1}, {.slot = 3, .access = Access::kWrite}},
+          .workspace = BlockUse::kWrite,
+          .saved = BlockUse::kWrite};
+}
+
 class BoundTensorsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -45,12 +57,11 @@ class BoundTensorsTest : public ::testing::Test {
   }
   Result<void> bind() {
     bound_ = {};
-    const TensorSet wanted("1011");  // x, topk_ids, y
-    return bind_tensors(plan_, slots_of_callers(plan_), phase_, wanted, shapes_, tensors_, bound_);
+    return bind_tensors(plan_, call_, tensors_, bound_);
   }
   std::string bind_blocks(const CallMemory& memory, int64_t alignment = 256) {
     const auto layout = compiler::MemoryLayout::make(plan_);
-    const auto result = bind_memory(plan_, *layout, layout->at(bound_.dims.tokens), part_,
+    const auto result = bind_memory(plan_, *layout, layout->at(bound_.dims.tokens), call_,
                                     alignment, memory, bound_);
     return result ? "ok" : std::string(to_string(result.error().code));
   }
@@ -64,10 +75,8 @@ class BoundTensorsTest : public ::testing::Test {
   alignas(256) std::array<std::byte, 8192> memory_{};
   std::array<int64_t, 2> x_shape_ = {5, 32}, ids_shape_ = {5, 2}, y_shape_ = {5, 32};
   compiler::Plan plan_ = small_plan();
-  compiler::Phase phase_ = compiler::Phase::kForward;
+  CallPlan call_ = small_call();
   std::vector<TensorRef> tensors_;
-  TensorSet shapes_;
-  CallPart part_;
   BoundTensors bound_;
 };
 
@@ -98,7 +107,7 @@ TEST_F(BoundTensorsTest, NamesAMissingTensor) {
 }
 
 TEST_F(BoundTensorsTest, LetsOptionalTensorsOutOnly) {
-  plan_.tensors[1].is_optional = true;
+  call_.tensors[1].is_optional = true;
   tensors_.erase(tensors_.begin() + 1);
   ASSERT_TRUE(moejit::testing::succeeded(bind()));
   EXPECT_EQ(bound_.address[1], nullptr);
@@ -107,17 +116,8 @@ TEST_F(BoundTensorsTest, LetsOptionalTensorsOutOnly) {
   expect_error(ErrorCode::kMissingTensor, "tensor y is missing, wanted BF16 [T <= 64, 32]");
 }
 
-TEST_F(BoundTensorsTest, LetsBackwardCallsLeaveOutWhatForwardCallsNeed) {
-  plan_.tensors[1].is_optional_in_backward = true;
-  tensors_.erase(tensors_.begin() + 1);
-  expect_error(ErrorCode::kMissingTensor, "tensor topk_ids is missing, wanted I32 [T <= 64, 2]");
-  phase_ = compiler::Phase::kBackward;
-  ASSERT_TRUE(moejit::testing::succeeded(bind()));
-  EXPECT_EQ(bound_.address[1], nullptr);
-}
-
 TEST_F(BoundTensorsTest, ChecksAnOptionalTensorThatIsGiven) {
-  plan_.tensors[1].is_optional = true;
+  call_.tensors[1].is_optional = true;
   ASSERT_TRUE(moejit::testing::succeeded(bind()));
   EXPECT_EQ(bound_.address[1], memory_.data());
   tensors_[1].dtype = DType::kF32;
@@ -175,17 +175,6 @@ TEST_F(BoundTensorsTest, NamesABadAddress) {
       << result.error().message;
 }
 
-TEST_F(BoundTensorsTest, WantsWhatTheKernelsOfACallTouch) {
-  plan_.kernels = {
-      {.phase = compiler::Phase::kWeights, .arguments = {{"input", "w1"}}},
-      {.phase = compiler::Phase::kForward, .arguments = {{"input", "x"}, {"output", "x_q"}}},
-      {.phase = compiler::Phase::kBackward,
-       .tensor_maps = {{.role = "d_map", .tensor = "y", .box = {}}}}};
-  EXPECT_EQ(tensors_of_call(plan_, {compiler::Phase::kWeights}), TensorSet("100"));
-  EXPECT_EQ(tensors_of_call(plan_, {compiler::Phase::kForward}), TensorSet("1"));
-  EXPECT_EQ(tensors_of_call(plan_, {compiler::Phase::kBackward}), TensorSet("1000"));
-}
-
 TEST_F(BoundTensorsTest, ChecksTheWorkspace) {
   ASSERT_TRUE(bind());
   const int64_t bytes = 256 + 256;  // counts, and 5 rows of 32
@@ -223,7 +212,7 @@ TEST_F(BoundTensorsTest, TakesBlocksAtTheAlignmentOfTheDevice) {
   EXPECT_EQ(bind_blocks({memory_.data() + 32, 512}, 64), "tensor_mismatch");
 }
 
-TEST_F(BoundTensorsTest, ChecksWhatIsDeferredInBackwardCalls) {
+TEST_F(BoundTensorsTest, ChecksWhatIsDeferredIfTheCallUsesIt) {
   for (TensorPlan& tensor : plan_.tensors) {
     if (tensor.role != TensorRole::kWorkspace) continue;
     tensor.role = TensorRole::kDeferred;
@@ -233,7 +222,7 @@ TEST_F(BoundTensorsTest, ChecksWhatIsDeferredInBackwardCalls) {
   ASSERT_TRUE(bind());
   EXPECT_EQ(bind_blocks({}), "ok");
   EXPECT_FALSE(bound_.is_bound[4]);
-  part_ = {compiler::Phase::kBackward};
+  call_.deferred = BlockUse::kWrite;
   const int64_t bytes = 256 + 256 + 5 * 32;  // as of the saved block
   EXPECT_EQ(bind_blocks({.deferred = memory_.data(), .deferred_bytes = bytes}), "ok");
   EXPECT_EQ(bound_.address[4], memory_.data() + 256);
@@ -244,55 +233,15 @@ TEST_F(BoundTensorsTest, ChecksWhatIsDeferredInBackwardCalls) {
 
 // y tells T; where it is does not matter.
 TEST_F(BoundTensorsTest, TakesSomeTensorsForTheirShapeAlone) {
-  shapes_ = TensorSet("1000");
-  const auto bind_shape = [&] {
-    bound_ = {};
-    return bind_tensors(plan_, slots_of_callers(plan_), phase_, {}, shapes_, tensors_, bound_);
-  };
+  call_.tensors = {{.slot = 3, .is_shape_only = true}};
   tensors_[2].data = nullptr;
-  ASSERT_TRUE(moejit::testing::succeeded(bind_shape()));
+  ASSERT_TRUE(moejit::testing::succeeded(bind()));
   EXPECT_EQ(bound_.dims.tokens, 5);
   EXPECT_FALSE(bound_.is_bound[3]);
   y_shape_[1] = 31;
-  EXPECT_EQ(bind_shape().error().message, "tensor y: its shape is [5, 31], wanted [T <= 64, 32]");
+  EXPECT_EQ(bind().error().message, "tensor y: its shape is [5, 31], wanted [T <= 64, 32]");
   tensors_.pop_back();
-  EXPECT_EQ(bind_shape().error().code, ErrorCode::kMissingTensor);
-}
-
-TEST_F(BoundTensorsTest, KnowsWhatAHalfTouches) {
-  using compiler::BackwardHalf;
-  using compiler::Phase;
-  plan_.tensors.push_back({.name = "dy", .role = TensorRole::kInput});
-  plan_.kernels = {{.phase = Phase::kBackward,
-                    .half = BackwardHalf::kData,
-                    .arguments = {{"input", "dy"}, {"output", "x_q"}}},
-                   {.phase = Phase::kBackward,
-                    .half = BackwardHalf::kWeights,
-                    .arguments = {{"input", "x_q"}, {"output", "y"}}}};
-  const CallPart data{Phase::kBackward, BackwardHalf::kData};
-  const CallPart weights{Phase::kBackward, BackwardHalf::kWeights};
-  EXPECT_EQ(tensors_of_call(plan_, {Phase::kBackward}), TensorSet("1001000"));
-  EXPECT_EQ(tensors_of_call(plan_, data), TensorSet("1000000"));
-  EXPECT_EQ(tensors_of_shape(plan_, data), TensorSet());
-  EXPECT_EQ(tensors_of_call(plan_, weights), TensorSet("1000"));
-  EXPECT_EQ(tensors_of_shape(plan_, weights), TensorSet("1000000"));
-  plan_.kernels.pop_back();  // a half without kernels takes nothing
-  EXPECT_EQ(tensors_of_shape(plan_, weights), TensorSet());
-}
-
-TEST_F(BoundTensorsTest, KnowsWhatACallWrites) {
-  using compiler::Access;
-  plan_.tensors.push_back({.name = "w1_q", .role = TensorRole::kQuantized});
-  plan_.kernels = {{.phase = compiler::Phase::kWeights,
-                    .arguments = {{"input", "w1"}, {"output", "w1_q", Access::kWrite}}},
-                   {.phase = compiler::Phase::kForward,
-                    .arguments = {{"input", "x"},
-                                  {"b", "w1_q"},
-                                  {"output", "x_q", Access::kWrite},
-                                  {"d", "y", Access::kReadWrite}}}};
-  EXPECT_EQ(tensors_written(plan_, {compiler::Phase::kWeights}), TensorSet("1000000"));
-  EXPECT_EQ(tensors_written(plan_, {compiler::Phase::kForward}), TensorSet("1000"));
-  EXPECT_EQ(tensors_written(plan_, {compiler::Phase::kBackward}), TensorSet());
+  EXPECT_EQ(bind().error().code, ErrorCode::kMissingTensor);
 }
 
 // x, topk_ids and y of 5 tokens, a workspace and a saved block, one behind the other.
@@ -308,12 +257,13 @@ class OverlapsTest : public BoundTensorsTest {
   }
   void place(std::size_t tensor, std::size_t at) { tensors_[tensor].data = memory_.data() + at; }
   // "" or the message, without addresses.
-  std::string check(const CallPart& part = {compiler::Phase::kForward}) {
+  std::string check(BlockUse saved = BlockUse::kWrite, BlockUse deferred = BlockUse::kNone) {
     EXPECT_TRUE(moejit::testing::succeeded(bind()));
     bound_.blocks = {BoundMemory{workspace_, plan_.workspace_bytes}, BoundMemory{saved_, 512},
                      BoundMemory{deferred_, deferred_bytes_}};
-    const auto result =
-        check_overlaps(plan_, slots_of_callers(plan_), part, TensorSet("1000"), bound_);  // y
+    call_.saved = saved;
+    call_.deferred = deferred;
+    const auto result = check_overlaps(plan_, call_, bound_);
     if (result) return "";
     EXPECT_EQ(result.error().code, ErrorCode::kTensorMismatch);
     const std::string& message = result.error().message;
@@ -363,23 +313,19 @@ TEST_F(OverlapsTest, OfWhatIsSavedAreRefusedWhereItIsWritten) {
   EXPECT_EQ(check(), "tensor y overlaps the saved block");
   place(2, 512);
   EXPECT_NE(check(), "");  // x or topk_ids
-  EXPECT_EQ(check({compiler::Phase::kBackward}), "");
+  EXPECT_EQ(check(BlockUse::kRead), "");
   place(2, 384);
-  EXPECT_EQ(check({compiler::Phase::kBackward}), "tensor y overlaps the saved block");
+  EXPECT_EQ(check(BlockUse::kRead), "tensor y overlaps the saved block");
 }
 
 TEST_F(OverlapsTest, OfWhatIsDeferredAreRefusedWhereItIsWritten) {
-  using compiler::BackwardHalf;
-  using compiler::Phase;
   deferred_ = memory_.data();
   deferred_bytes_ = 512;
   place(2, 512);  // x and topk_ids are in the block
-  EXPECT_NE(check({Phase::kBackward}), "");
-  EXPECT_NE(check({Phase::kBackward, BackwardHalf::kData}), "");
-  EXPECT_EQ(check({Phase::kBackward, BackwardHalf::kWeights}), "");
+  EXPECT_NE(check(BlockUse::kRead, BlockUse::kWrite), "");
+  EXPECT_EQ(check(BlockUse::kRead, BlockUse::kRead), "");
   deferred_ = memory_.data() + 512;
-  EXPECT_EQ(check({Phase::kBackward, BackwardHalf::kWeights}),
-            "tensor y overlaps the deferred block");
+  EXPECT_EQ(check(BlockUse::kRead, BlockUse::kRead), "tensor y overlaps the deferred block");
 }
 
 }  // namespace

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/planner/make_calls.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <span>
+
+namespace moejit::compiler {
+namespace {
+
+// What a description needs for a call. `why` and `hint` are sentences of the error without it.
+struct Need {
+  bool (*holds)(const Layer& layer);
+  fmt::string_view why;  // with the plan's subject
+  std::string_view hint;
+};
+const Need kBackwardPass = {has_backward, "{} has no backward pass",
+                            R"(add "backward" to "passes" in its description)"};
+const Need kHalves = {
+    [](const Layer& layer) { return layer.backward_halves; },
+    "the backward pass of {} has no halves",
+    R"(add "backward_halves": true to its description, or run all of it at once)"};
+const Need kDispatchCalls = {
+    [](const Layer& layer) { return layer.dispatch_calls; },
+    "{} has no calls before and after a dispatch",
+    R"(add "dispatch_calls": true to its description, or run all of a pass at once)"};
+const Need kF32Gradients = {adds_gradients,
+                            "{} writes dw1 and dw2 in bf16 and adds nothing to them",
+                            R"(overwrite them, or leave "wgrad_dtype" out of its description)"};
+
+// A call that layers may have: the kernels that it runs, and what it needs, in the order in which
+// errors name it.
+struct LayerCall {
+  std::string_view name;
+  Phase phase = Phase::kForward;
+  std::optional<BackwardHalf> half = {};
+  std::optional<DispatchCall> dispatch_call = {};
+  bool adds = false;
+  std::vector<Need> needs = {};
+};
+
+// Every call of layers.
+std::vector<LayerCall> layer_calls() {
+  constexpr auto kData = BackwardHalf::kData, kWeights = BackwardHalf::kWeights;
+  constexpr auto kQuantize = DispatchCall::kQuantize, kExperts = DispatchCall::kExperts;
+  constexpr auto kForward = Phase::kForward, kBackward = Phase::kBackward;
+  return {
+      {"update_weights", Phase::kWeights},
+      {"update_forward_scales", Phase::kForwardScales},
+      {"update_backward_scales", Phase::kBackwardScales, {}, {}, false, {kBackwardPass}},
+      {"forward", kForward},
+      {"quantize", kForward, {}, kQuantize, false, {kDispatchCalls}},
+      {"experts", kForward, {}, kExperts, false, {kDispatchCalls}},
+      {"backward", kBackward, {}, {}, false, {kBackwardPass}},
+      {"backward+add", kBackward, {}, {}, true, {kBackwardPass, kF32Gradients}},
+      {"backward_data", kBackward, kData, {}, false, {kBackwardPass, kHalves}},
+      {"backward_weights", kBackward, kWeights, {}, false, {kBackwardPass, kHalves}},
+      {"backward_weights+add",
+       kBackward,
+       kWeights,
+       {},
+       true,
+       {kBackwardPass, kHalves, kF32Gradients}},
+      {"quantize_grad", kBackward, {}, kQuantize, false, {kDispatchCalls, kBackwardPass}},
+      {"experts_grad", kBackward, {}, kExperts, false, {kDispatchCalls, kBackwardPass}},
+      {"experts_grad+add",
+       kBackward,
+       {},
+       kExperts,
+       true,
+       {kDispatchCalls, kBackwardPass, kF32Gradients}},
+  };
+}
+
+// Returns whether the kernel belongs to the call, whatever calls do with gradients.
+bool is_of_call(const KernelPlan& kernel, const LayerCall& call) {
+  return kernel.phase == call.phase && (!call.half || kernel.half == call.half) &&
+         (!call.dispatch_call || kernel.dispatch_call == call.dispatch_call);
+}
+
+std::vector<const KernelPlan*> kernels_of(const Plan& plan, const LayerCall& call) {
+  std::vector<const KernelPlan*> kernels;
+  for (const KernelPlan& kernel : plan.kernels)
+    if (is_of_call(kernel, call)) kernels.push_back(&kernel);
+  return kernels;
+}
+
+std::vector<CallStep> steps_of(const Plan& plan, const LayerCall& call) {
+  const GradientMode mode = call.adds ? GradientMode::kAdd : GradientMode::kOverwrite;
+  std::vector<CallStep> steps;
+  for (std::size_t kernel = 0; kernel < plan.kernels.size(); ++kernel) {
+    const KernelPlan& planned = plan.kernels[kernel];
+    if (!is_of_call(planned, call)) continue;
+    for (std::size_t i = 0; i < plan.collectives.size(); ++i)
+      if (plan.collectives[i].before == static_cast<int32_t>(kernel))
+        steps.push_back({.is_collective = true, .index = i});
+    if (!planned.gradient_mode || planned.gradient_mode == mode) steps.push_back({.index = kernel});
+  }
+  return steps;
+}
+
+// The weights half takes dy so that it knows T, even if its kernels do not read dy.
+bool tells_shape_alone(const TensorPlan& tensor, const LayerCall& call, bool is_used) {
+  return !is_used && call.half == BackwardHalf::kWeights && tensor.name == "dy";
+}
+
+bool is_optional(const TensorPlan& tensor, const LayerCall& call) {
+  return tensor.is_optional || (tensor.is_optional_in_backward && call.phase == Phase::kBackward) ||
+         (tensor.role == TensorRole::kOutput && call.phase == Phase::kWeights);
+}
+
+std::vector<CallTensor> tensors_of(const Plan& plan, const LayerCall& call) {
+  const std::vector<const KernelPlan*> kernels = kernels_of(plan, call);
+  std::vector<CallTensor> tensors;
+  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot) {
+    const TensorPlan& tensor = plan.tensors[slot];
+    if (!is_callers(tensor.role)) continue;
+    const auto any = [&](bool (*holds)(const KernelPlan&, std::string_view)) {
+      return std::ranges::any_of(
+          kernels, [&](const KernelPlan* kernel) { return holds(*kernel, tensor.name); });
+    };
+    const bool is_read = any(reads), is_written = any(writes);
+    const bool is_used = is_read || is_written;
+    const bool is_shape_only = !kernels.empty() && tells_shape_alone(tensor, call, is_used);
+    if (!is_used && !is_shape_only) continue;
+    tensors.push_back({.slot = slot,
+                       .access = !is_written ? Access::kRead
+                                 : is_read   ? Access::kReadWrite
+                                             : Access::kWrite,
+                       .is_optional = is_optional(tensor, call),
+                       .is_shape_only = is_shape_only});
+  }
+  return tensors;
+}
+
+// Sets what the call does with blocks: calls that only quantize, or find scales, have none.
+void set_blocks(const LayerCall& of, CallPlan& call) {
+  if (of.phase == Phase::kWeights || is_of_scales(of.phase) ||
+      of.dispatch_call == DispatchCall::kQuantize)
+    return;
+  call.workspace = BlockUse::kWrite;
+  call.saved = of.phase == Phase::kForward ? BlockUse::kWrite : BlockUse::kRead;
+  if (of.phase == Phase::kBackward)
+    call.deferred = of.half == BackwardHalf::kWeights ? BlockUse::kRead : BlockUse::kWrite;
+}
+
+CallPlan make_call(const Plan& plan, const LayerCall& of, bool is_of_group) {
+  CallPlan call{.name = std::string(of.name),
+                .steps = steps_of(plan, of),
+                .tensors = tensors_of(plan, of),
+                .adds = of.adds,
+                .is_of_all_ranks =
+                    is_of_group && (of.phase == Phase::kForward || of.phase == Phase::kBackward)};
+  set_blocks(of, call);
+  return call;
+}
+
+}  // namespace
+
+void make_layer_calls(const Layer& layer, Plan& plan) {
+  for (const LayerCall& call : layer_calls()) {
+    const auto missing =
+        std::ranges::find_if(call.needs, [&](const Need& need) { return !need.holds(layer); });
+    if (missing == call.needs.end())
+      plan.calls.push_back(make_call(plan, call, is_of_group(layer)));
+    else
+      plan.absent_calls.push_back({.name = std::string(call.name),
+                                   .why = fmt::format(fmt::runtime(missing->why), plan.subject),
+                                   .hint = std::string(missing->hint)});
+  }
+}
+
+void make_operation_calls(Plan& plan) {
+  plan.calls.push_back(make_call(plan, {.name = "run"}, false));
+}
+
+}  // namespace moejit::compiler

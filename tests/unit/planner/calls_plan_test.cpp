@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan says of its calls.
+#include "compiler/group_plan.h"
+#include "compiler/operation.h"
+#include "tests/unit/planner/group_layers.h"
+#include "tests/unit/planner/training_layers.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+
+namespace moejit::compiler {
+namespace {
+
+const CallPlan& call_of(const Plan& plan, std::string_view name) {
+  return plan.calls[find_call(plan, name).value()];
+}
+
+Names names_of_calls(const Plan& plan) {
+  Names names;
+  for (const CallPlan& call : plan.calls) names.push_back(call.name);
+  return names;
+}
+
+// The names of the kernels and of the collective steps that a call runs.
+Names steps_of(const Plan& plan, std::string_view name) {
+  Names names;
+  for (const CallStep& step : call_of(plan, name).steps)
+    names.push_back(step.is_collective ? plan.collectives[step.index].operation
+                                       : plan.kernels[step.index].operation);
+  return names;
+}
+
+// What a call takes: "x", "y=" is written, "dw1+=" is read and written, "status?" is optional, and
+// "dy*" tells its shape alone.
+std::string taken_by(const Plan& plan, std::string_view name) {
+  std::string text;
+  for (const CallTensor& tensor : call_of(plan, name).tensors) {
+    const std::string_view access = tensor.access == Access::kRead    ? ""
+                                    : tensor.access == Access::kWrite ? "="
+                                                                      : "+=";
+    text += fmt::format("{}{}{}{}{}", text.empty() ? "" : " ", plan.tensors[tensor.slot].name,
+                        access, tensor.is_optional ? "?" : "", tensor.is_shape_only ? "*" : "");
+  }
+  return text;
+}
+
+std::string error_of(const Plan& plan, std::string_view name) {
+  const auto found = find_call(plan, name);
+  if (found) return "";
+  EXPECT_EQ(found.error().code, ErrorCode::kUnsupported);
+  return found.error().message + "; " + found.error().hint;
+}
+
+Layer layer_with_all_calls() {
+  Layer layer = training_layer();
+  layer.name = "all";
+  layer.dispatch = Dispatch::kFp8;
+  layer.dispatch_calls = layer.backward_halves = true;
+  return layer;
+}
+
+TEST(CallsPlan, HasTheCallsThatADescriptionAsksFor) {
+  EXPECT_EQ(names_of_calls(plan_of(dsv3_like_layer())),
+            (Names{"update_weights", "update_forward_scales", "forward"}));
+  EXPECT_EQ(names_of_calls(plan_of(training_layer())),
+            (Names{"update_weights", "update_forward_scales", "update_backward_scales", "forward",
+                   "backward", "backward+add"}));
+  EXPECT_EQ(
+      names_of_calls(plan_of(layer_with_all_calls())),
+      (Names{"update_weights", "update_forward_scales", "update_backward_scales", "forward",
+             "quantize", "experts", "backward", "backward+add", "backward_data", "backward_weights",
+             "backward_weights+add", "quantize_grad", "experts_grad", "experts_grad+add"}));
+}
+
+TEST(CallsPlan, SaysWhyACallIsAbsent) {
+  Layer layer = dsv3_like_layer();
+  layer.name = "small";
+  EXPECT_EQ(
+      error_of(plan_of(layer), "backward_data"),
+      R"(the layer small has no backward pass; add "backward" to "passes" in its description)");
+  EXPECT_EQ(
+      error_of(plan_of(layer), "experts_grad"),
+      "the layer small has no calls before and after a dispatch; add \"dispatch_calls\": true "
+      "to its description, or run all of a pass at once");
+  layer.passes = {Pass::kForward, Pass::kBackward};
+  layer.wgrad_dtype = WgradDtype::kBf16;
+  EXPECT_EQ(error_of(plan_of(layer), "backward"), "");
+  EXPECT_EQ(error_of(plan_of(layer), "backward+add"),
+            "the layer small writes dw1 and dw2 in bf16 and adds nothing to them; overwrite them, "
+            "or leave \"wgrad_dtype\" out of its description");
+  EXPECT_EQ(error_of(plan_of(layer), "backward_weights"),
+            "the backward pass of the layer small has no halves; add \"backward_halves\": true to "
+            "its description, or run all of it at once");
+  EXPECT_EQ(error_of(plan_of(dsv3_like_layer()), "run"),
+            "the layer dsv3-like has no call run, wanted one of update_weights, "
+            "update_forward_scales, forward; ");
+}
+
+TEST(CallsPlan, OfHalvesShareTheKernelsOfBackward) {
+  const LayerPlan plan = plan_of(layer_with_all_calls());
+  Names both = steps_of(plan, "backward_data");
+  for (std::string& name : steps_of(plan, "backward_weights")) both.push_back(std::move(name));
+  EXPECT_EQ(both, steps_of(plan, "backward"));
+  EXPECT_EQ(call_of(plan, "backward_data").deferred, BlockUse::kWrite);
+  EXPECT_EQ(call_of(plan, "backward_weights").deferred, BlockUse::kRead);
+  EXPECT_EQ(taken_by(plan, "backward_weights"), "dy* dw1+= dw2+=");
+}
+
+TEST(CallsPlan, OfDispatchShareTheKernelsOfAPass) {
+  const LayerPlan plan = plan_of(layer_with_all_calls());
+  for (const std::string_view end : {"", "_grad"}) {
+    const std::string quantize = fmt::format("quantize{}", end);
+    Names both = steps_of(plan, quantize);
+    EXPECT_EQ(both.size(), 1U);
+    for (std::string& name : steps_of(plan, fmt::format("experts{}", end)))
+      both.push_back(std::move(name));
+    EXPECT_EQ(both, steps_of(plan, end.empty() ? "forward" : "backward"));
+    EXPECT_FALSE(has_memory(call_of(plan, quantize)));
+  }
+}
+
+TEST(CallsPlan, AddsWithKernelsOfItsOwn) {
+  const LayerPlan plan = plan_of(training_layer());
+  Names overwrites = steps_of(plan, "backward"), adds = steps_of(plan, "backward+add");
+  ASSERT_EQ(overwrites.size(), adds.size());
+  Names differ;
+  for (std::size_t i = 0; i < adds.size(); ++i)
+    if (adds[i] != overwrites[i]) differ.push_back(adds[i]);
+  EXPECT_EQ(differ, (Names{"gemm_fc2_wgrad_add", "gemm_fc1_wgrad_add"}));
+  EXPECT_TRUE(call_of(plan, "backward+add").adds);
+  EXPECT_FALSE(call_of(plan, "backward").adds);
+  EXPECT_EQ(taken_by(plan, "backward"), taken_by(plan, "backward+add"));
+}
+
+TEST(CallsPlan, SaysWhatACallTakes) {
+  const LayerPlan plan = plan_of(training_layer());
+  EXPECT_EQ(taken_by(plan, "update_weights"),
+            "w1 w2 skip_update? w1_q= w1_scale_inv= w1_colwise_q= w1_colwise_scale_inv= w2_q= "
+            "w2_scale_inv= w2_colwise_q= w2_colwise_scale_inv=");
+  EXPECT_EQ(taken_by(plan, "forward"),
+            "x topk_ids topk_probs w1_q w1_scale_inv w2_q w2_scale_inv y= status+=");
+  EXPECT_EQ(call_of(plan, "forward").saved, BlockUse::kWrite);
+  EXPECT_EQ(call_of(plan, "backward").saved, BlockUse::kRead);
+  EXPECT_EQ(call_of(plan, "backward").workspace, BlockUse::kWrite);
+  EXPECT_FALSE(has_memory(call_of(plan, "update_weights")));
+}
+
+TEST(CallsPlan, OfAGroupAreMadeByAllRanksButThoseOfWeights) {
+  const GroupPlan plan =
+      planned(parsed(with("\"passes\": [\"forward\", \"backward\"], ",
+                          R"({"ranks": 2, "combine": "partial", "transport": "nccl"})")));
+  for (const CallPlan& call : plan.calls)
+    EXPECT_EQ(call.is_of_all_ranks, call.name == "forward" || call.name.starts_with("backward"))
+        << call.name;
+  const CallPlan& forward = call_of(plan, "forward");
+  EXPECT_EQ(std::ranges::count(forward.steps, true, &CallStep::is_collective), 2);
+  for (std::size_t i = 0; i + 1 < forward.steps.size(); ++i)
+    if (forward.steps[i].is_collective && !forward.steps[i + 1].is_collective) {
+      EXPECT_EQ(plan.collectives[forward.steps[i].index].before,
+                static_cast<int32_t>(forward.steps[i + 1].index));
+    }
+}
+
+// Every kernel has a call, no call touches a caller's tensor that it does not take, and calls take
+// nothing else.
+TEST(CallsPlan, TakesWhatItsKernelsTouch) {
+  for (const Layer& layer : training_layers()) {
+    const LayerPlan plan = plan_of(layer);
+    std::vector<bool> has_call(plan.kernels.size());
+    for (const CallPlan& call : plan.calls)
+      for (const CallStep& step : call.steps) has_call[step.index] = true;
+    EXPECT_EQ(std::ranges::count(has_call, false), 0);
+    for (const CallPlan& call : plan.calls)
+      for (const TensorPlan& tensor : plan.tensors)
+        if (is_callers(tensor.role)) {
+          EXPECT_EQ(call_takes(plan, call.name, tensor.name), touches_in(plan, call.name, tensor))
+              << call.name << " " << tensor.name;
+        }
+  }
+}
+
+TEST(CallsPlan, OfAnOperationIsOne) {
+  const OperationPlan plan =
+      plan_operation(QuantizeOperation{.max_tokens = 64, .columns = 256}, {}).value();
+  EXPECT_EQ(names_of_calls(plan), Names{"run"});
+  EXPECT_EQ(steps_of(plan, "run"), Names{"quantize"});
+  EXPECT_EQ(taken_by(plan, "run"), "x x_q= x_scale_inv=");
+}
+
+}  // namespace
+}  // namespace moejit::compiler
