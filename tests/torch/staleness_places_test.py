@@ -16,7 +16,7 @@ from staleness_case import NAMES, RECIPES
 from moejit.torch import Experts
 
 # As in gathered_test.py and tests/support/edge_cases.cpp, so that most kernels are kept already.
-EXPERTS, HIDDEN, INTERMEDIATE, MAX_TOKENS, TOKENS, BLOCK = 2, 272, 144, 40, 2, 128
+EXPERTS, HIDDEN, INTERMEDIATE, MAX_TOKENS, TOKENS, BLOCK = 2, 272, 144, 40, 8, 128
 PLACES = 16 if os.environ.get("MOEJIT_STALENESS") == "all" else 1  # of each block, beside its corners
 
 
@@ -37,7 +37,8 @@ class Places(unittest.TestCase):
     def setUp(self):
         generator = torch.Generator().manual_seed(0)
         self.given = (torch.randn(TOKENS, HIDDEN, generator=generator).bfloat16().to(DEVICE),
-                      torch.tensor([[0, 1], [1, 0]], device=DEVICE), torch.full((TOKENS, 2), 0.5, device=DEVICE))
+                      torch.tensor([[0, 1], [1, 0]] * (TOKENS // 2), device=DEVICE),
+                      torch.full((TOKENS, 2), 0.5, device=DEVICE))
 
     @torch.no_grad()
     def assert_seen(self, module, recipe, write, *of):
@@ -81,6 +82,10 @@ class Places(unittest.TestCase):
                         ("parts of two rows", weight[0, 7, :64], weight[0, 9, 64:128]),
                         ("words", weight[1, 130, :2], weight[1, 131, 14:16]),
                         ("neighbours", weight[0, 3, 4], weight[0, 3, 5])):
+                    # Of opposite signs, so that places differ in every format.
+                    one.copy_(one.abs() + 0.1)
+                    other.copy_(-other.abs() - 0.1)
+
                     def write(one=one, other=other):
                         kept = one.clone()
                         one.copy_(other)
