@@ -18,8 +18,8 @@ struct PeerStore {
   alignas(16) std::byte value[16]{};
 };
 
-// The stores of a CTA to memory of peers, which arrive there late and in any order, those to the
-// same bytes aside, until a fence or a release orders them. `land` is called with each that
+// The stores of a CTA to memory of peers. They arrive there late and in any order, unless they go
+// to the same bytes, until a fence or a release orders them. `land` is called with each that
 // arrives.
 class PeerStores {
  public:
