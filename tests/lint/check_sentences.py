@@ -28,9 +28,8 @@ NOT_YET = (
     "runtime/entered_device.h", "runtime/fold_headers.h", "runtime/gpu_links.h", "runtime/group.h",
     "runtime/group/", "runtime/group_layer.h", "runtime/heap.h", "runtime/kernel_compilers.h",
     "runtime/kernel_entry.h", "runtime/kernel_pack.h", "runtime/kernel_store.h", "runtime/launch/",
-    "runtime/measure/", "runtime/nccl_transport.h", "runtime/obtain/", "runtime/prepared_layer.h",
-    "runtime/prepared_plan.h", "runtime/simulator_group.h", "runtime/transport.h", "runtime/tune/", "templates/",
-    "tests/",
+    "runtime/nccl_transport.h", "runtime/obtain/", "runtime/prepared_layer.h", "runtime/prepared_plan.h",
+    "runtime/simulator_group.h", "runtime/transport.h", "runtime/tune/", "templates/", "tests/",
 )
 
 
