@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a model of two MoE blocks with the recipe bf16, and with others from the same weights on
+// Trains a model of two MoE blocks with the recipe bf16 and with others, from the same weights on
 // the same tokens, and compares the losses.
 //   train [--target cuda|sim] [--steps N] [--tokens N] [--hidden N] [--intermediate N]
 //         [--limit PERCENT] [--losses FILE] [RECIPE...]
