@@ -251,6 +251,11 @@ class Sentences(unittest.TestCase):
         self.assertEqual(self.findings("a.py", f'TEXT = "# {self.LONG}"\n'), [])
         self.assertEqual(self.findings("a.h", f"//   {self.LONG}\n"), [])
 
+    def test_end_a_list_in_a_comment_where_the_indentation_ends(self):
+        half = "half of a sentence that goes on and on and on"
+        self.assertEqual(self.findings("a.h", f"// - {half}\n// {half}\n"), [])
+        self.assertEqual(len(self.findings("a.h", f"// - {half}, {half},\n//   {half}\n")), 1)
+
     def test_want_declarations_to_name_things(self):
         for phrase in ("Those of the rows.", "The sum, and that of the columns.", "Does the same for rows.",
                        "Fails if a row does so."):

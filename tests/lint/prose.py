@@ -57,7 +57,7 @@ def split_paragraphs(numbered, is_comment):
             paragraphs.append(current)
         elif (indent >= (2 if is_comment else 4) and not in_item) or (is_comment and COLUMNS.search(stripped)):
             current = None
-        elif current is None:
+        elif current is None or (is_comment and in_item and indent == 0):
             current = Paragraph(number, [stripped], number)
             in_item = in_item and indent > 0
             paragraphs.append(current)
