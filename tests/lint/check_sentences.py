@@ -17,18 +17,14 @@ LEFT_OUT = ("docs/CHANGELOG.md", "tests/golden/")
 
 # Files below these paths still break the rule. Take a path out when its last finding is gone; add none.
 NOT_YET = (
-    "cli/", "compiler/activation.h", "compiler/call_bounds.h", "compiler/call_dims.h", "compiler/compile_worker.h",
-    "compiler/compiler.h", "compiler/exchange.h", "compiler/expression.h", "compiler/group_plan.h",
-    "compiler/host/", "compiler/kernel_key.cpp", "compiler/kernel_key.h", "compiler/layer.h",
-    "compiler/memory_layout.h", "compiler/nvrtc/", "compiler/operation.h", "compiler/operation/", "compiler/plan.h",
-    "compiler/recipe.h", "compiler/support/", "compiler/tuned_text.h", "compiler/tuning.h", "compiler/work.h",
-    "compiler/worker/", "docs/examples/", "runtime/bindings/c/", "runtime/call.h", "runtime/compile_budget.h",
-    "runtime/device.h", "runtime/engine.h", "runtime/entered_device.h", "runtime/fold_headers.h",
-    "runtime/gpu_links.h", "runtime/group.h", "runtime/group/", "runtime/group_layer.h", "runtime/heap.h",
-    "runtime/kernel_compilers.h", "runtime/kernel_entry.h", "runtime/kernel_pack.h", "runtime/kernel_store.h",
-    "runtime/launch/", "runtime/nccl_transport.h", "runtime/obtain/", "runtime/prepared_layer.h",
-    "runtime/prepared_plan.h", "runtime/simulator_group.h", "runtime/transport.h", "runtime/tune/", "templates/",
-    "tests/",
+    "cli/", "compiler/group_plan.h", "compiler/host/", "compiler/nvrtc/", "compiler/operation/", "compiler/plan.h",
+    "compiler/support/", "compiler/worker/", "docs/examples/", "runtime/bindings/c/", "runtime/call.h",
+    "runtime/compile_budget.h", "runtime/device.h", "runtime/engine.h", "runtime/entered_device.h",
+    "runtime/fold_headers.h", "runtime/gpu_links.h", "runtime/group.h", "runtime/group/", "runtime/group_layer.h",
+    "runtime/heap.h", "runtime/kernel_compilers.h", "runtime/kernel_entry.h", "runtime/kernel_pack.h",
+    "runtime/kernel_store.h", "runtime/launch/", "runtime/nccl_transport.h", "runtime/obtain/",
+    "runtime/prepared_layer.h", "runtime/prepared_plan.h", "runtime/simulator_group.h", "runtime/transport.h",
+    "runtime/tune/", "templates/", "tests/",
 )
 
 
