@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a model of two MoE blocks with the recipe bf16 and with others, from the same weights on
-// the same tokens, and compares the losses.
+// Trains a model of two MoE blocks with the recipe bf16 and with others, and compares the losses.
+// All begin with the same weights and take the same tokens.
 //   train [--target cuda|sim] [--steps N] [--tokens N] [--hidden N] [--intermediate N]
 //         [--limit PERCENT] [--losses FILE] [RECIPE...]
 // Fails where a loss did not fall, or differs from bf16's by more than PERCENT in the mean of the
