@@ -17,13 +17,9 @@ LEFT_OUT = ("docs/CHANGELOG.md", "tests/golden/")
 
 # Files below these paths still break the rule. Take a path out when its last finding is gone; add none.
 NOT_YET = (
-    "cli/", "compiler/group_plan.h", "compiler/host/", "compiler/plan.h", "runtime/bindings/c/", "runtime/call.h",
-    "runtime/compile_budget.h", "runtime/device.h", "runtime/engine.h", "runtime/entered_device.h",
-    "runtime/fold_headers.h", "runtime/gpu_links.h", "runtime/group.h", "runtime/group/", "runtime/group_layer.h",
-    "runtime/heap.h", "runtime/kernel_compilers.h", "runtime/kernel_entry.h", "runtime/kernel_pack.h",
-    "runtime/kernel_store.h", "runtime/launch/", "runtime/nccl_transport.h", "runtime/obtain/",
-    "runtime/prepared_layer.h", "runtime/prepared_plan.h", "runtime/simulator_group.h", "runtime/transport.h",
-    "runtime/tune/", "templates/", "tests/",
+    "cli/", "compiler/group_plan.h", "compiler/host/", "compiler/plan.h", "runtime/bindings/c/", "runtime/group/",
+    "runtime/group_layer.h", "runtime/launch/", "runtime/obtain/", "runtime/prepared_layer.h",
+    "runtime/prepared_plan.h", "runtime/tune/", "templates/", "tests/",
 )
 
 
