@@ -51,28 +51,27 @@ struct BoundTensors {
 };
 
 // Checks the caller's tensors against the plan, whose slots_of_callers() are `callers`, and binds
-// them. All of `wanted` that calls of this
-// phase may not leave out must be given, and all of `shapes`, whose addresses may be anything; the
-// plan's other caller-owned tensors may be given, and are ignored. If no tensor tells T, P or else
-// C takes its place. Errors: kMissingTensor, kTensorMismatch with the tensor's name, what was got
-// and what wanted. Allocates only for errors.
+// them. All of `wanted` that calls of this phase may not leave out must be given. All of `shapes`
+// must be given too, with any addresses. The plan's other caller-owned tensors may be given, and
+// are ignored. If no tensor tells T, P or else C takes its place. Errors: kMissingTensor,
+// kTensorMismatch with the tensor's name, what was got and what wanted. Allocates only for errors.
 Result<void> bind_tensors(const compiler::Plan& plan, std::span<const std::size_t> callers,
                           compiler::Phase phase, const TensorSet& wanted, const TensorSet& shapes,
                           std::span<const TensorRef> tensors, BoundTensors& bound);
 
 // Sets P and C of the call, as tensors tell them or else as T bounds them. Binds the blocks of
-// memory, whose addresses must be multiples of `alignment`, and the tensors in them, at their
-// places by `call`, which is layout.at() the T of bind_tensors(). Only backward calls have a
-// deferred block. Errors: kWorkspaceTooSmall, kTensorMismatch (alignment, null, fewer rows than a
-// routing of the tokens may need).
+// memory, whose addresses must be multiples of `alignment`, and the tensors in them. Their places
+// are in `call`, which is layout.at() the T of bind_tensors(). Only backward calls have a deferred
+// block. Errors: kWorkspaceTooSmall, kTensorMismatch (alignment, null, fewer rows than a routing of
+// the tokens may need).
 Result<void> bind_memory(const compiler::Plan& plan, const compiler::MemoryLayout& layout,
                          const compiler::CallLayout& call, const CallPart& part, int64_t alignment,
                          const CallMemory& memory, BoundTensors& bound);
 
-// Checks that everything a call writes has memory of its own: the tensors `written`, the workspace,
-// the saved block of a forward call, and the deferred block if the data half runs must overlap
-// nothing else that the call uses. Tensors and blocks that it only reads may share memory. Error
-// kTensorMismatch names both sides of an overlap. Allocates only for errors.
+// Checks that everything a call writes has memory of its own. The tensors `written`, the workspace,
+// and the saved block of a forward call must overlap nothing else that the call uses. The same
+// holds for the deferred block if the data half runs. Tensors and blocks that it only reads may
+// share memory. Error kTensorMismatch names both sides of an overlap. Allocates only for errors.
 Result<void> check_overlaps(const compiler::Plan& plan, std::span<const std::size_t> callers,
                             const CallPart& part, const TensorSet& written,
                             const BoundTensors& bound);
