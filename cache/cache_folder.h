@@ -30,11 +30,11 @@ struct FileInfo {
 struct Refusal {
   std::string name;  // of the file or of its folder, relative to <root>/v2; empty: nothing is wrong
   std::string reason, hint;
-  bool is_obstacle = false;  // what has the name is of the wrong kind, such as a folder or a pipe
+  bool is_obstacle = false;  // of the wrong kind, such as a folder or a pipe
 };
 
-// The folder that holds a cache. It is opened once and everything below it is reached relative to
-// it, so that nobody can swap it meanwhile:
+// The folder that holds a cache. It is opened once, and everything below it is reached relative to
+// it. So nobody can swap it meanwhile:
 //
 //   <root>/v2/<2 hex>/<62 hex>   entries
 //   <root>/v2/stats              counters of all processes, advisory
@@ -46,7 +46,7 @@ struct Refusal {
 // rollback finds it unchanged: only remove_older() looks at it.
 //
 // A cached kernel is code with the rights of its user. So <root>, v2, each folder below it and each
-// file has to belong to the user (or to root), and nobody else may be able to write to it.
+// file has to belong to the user or to root. Nobody else may be able to write to it.
 //
 // There are three kinds of trouble, from the user's to the machine's:
 //   - the folder can never work (not ours, no folder, forbidden): open() fails;
@@ -60,7 +60,7 @@ class CacheFolder {
   // is opened for reading. Error kCacheUnusable with the reason.
   static Result<CacheFolder> open(const std::string& path, bool writes_to_network = false);
 
-  // Tells what open() would find or could make, and makes nothing.
+  // Returns what open() would find or could make, and makes nothing.
   static Result<CacheFolder> look(const std::string& path, bool writes_to_network = false);
 
   bool exists() const { return static_cast<bool>(version_); }  // false: it holds no cache yet
@@ -74,14 +74,13 @@ class CacheFolder {
 
   // The remaining functions return 0 or errno; names are relative to <root>/v2.
 
-  // Reads a file. ENOENT if there is none; EPERM if why_refused() has something to say of it. With
-  // `marks_use` the file's time becomes now if it is more than an hour off; a failure to set it is
-  // no error.
+  // Reads a file. ENOENT if there is none; EPERM if why_refused() gives a reason. With `marks_use`
+  // the file's time becomes now if it is more than an hour off; a failure to set it is no error.
   int read(const std::string& name, std::vector<std::byte>& bytes, bool marks_use = false) const;
   // Says what is wrong with a file or its folder: of the wrong kind, not ours, or others may write
   // to it.
   Refusal why_refused(const std::string& name) const;
-  // Writes, syncs and renames a temporary file. Other processes may do so at the same time. Moves
+  // Writes, syncs and renames a temporary file. Other processes may call it at the same time. Moves
   // to quarantine/ what is of the wrong kind and in the way; EPERM if others may write to the
   // folder.
   int publish(const std::string& name, std::span<const std::byte> bytes) const;

@@ -40,9 +40,9 @@ struct CountTable {
   bool operator==(const CountTable&) const = default;
 };
 
-// The counters of all processes that ever used a folder: <root>/v2/stats, a file of records of 128
-// bytes, each the change since the writer's previous record. Records are added with one write each
-// and without a lock, so a record may be lost when another process rewrites the file. That
+// The counters of all processes that ever used a folder: <root>/v2/stats. The file has records of
+// 128 bytes, each the change since the writer's previous record. Records are added with one write
+// each and without a lock, so a record may be lost when another process rewrites the file. That
 // harms nobody: what is counted is advice, and files and bytes are counted again from the folder
 // now and then. Integers are little-endian:
 //

@@ -21,8 +21,8 @@ CacheLimits low_water(const CacheLimits& limits) {
 
 }  // namespace
 
-// Adds what was counted since the last call. Two threads that do so at once may write differences
-// that are right only in sum, which is enough.
+// Adds what was counted since the last call. If two threads call it at once, they may write
+// differences that are right only in sum, which is enough.
 void KernelCache::flush_counts() {
   CountTable change;
   for (std::size_t i = 0; i < kCounts; ++i) {
@@ -86,7 +86,7 @@ std::int64_t KernelCache::clear() {
   for (const FileInfo& file : entry_files(folder_)) removed += folder_.remove(file) == 0 ? 1 : 0;
   for (const char* folder : {"tmp", "quarantine", "compilers"})
     for (const FileInfo& file : folder_.files_in(folder)) folder_.remove(file);
-  // Whatever else has the name of a folder is in its way.
+  // Whatever else has the name of the folder is in its way.
   const auto is_in_the_way = [](const FileInfo& file) {
     const bool is_name_of_folder = file.name.size() == 2 || file.name == "tmp" ||
                                    file.name == "quarantine" || file.name == "compilers";

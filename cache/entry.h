@@ -41,17 +41,17 @@ inline constexpr std::int64_t kLargestFile = kLargestMetadata + kLargestPayload 
 //   80          metadata, zeros up to the payload offset, payload
 //   end    16   XXH3-128 of everything before, in canonical order
 //
-// The checksum shows accidents. Anyone who may write to the place can make any checksum fit; they
-// are kept out by the rules for owners (cache/trust.h) or by a pack's signature over SHA-256.
-// Files of format 1, which end in 32 bytes of SHA-256 instead, are still read.
+// The checksum shows accidents. Anyone who may write to the place can make any checksum fit. Rules
+// for owners (cache/trust.h) or a pack's signature over SHA-256 keep such writers out. Files of
+// format 1, which end in 32 bytes of SHA-256 instead, are still read.
 std::vector<std::byte> encode_entry(const Digest& key, std::string_view metadata,
                                     std::span<const std::byte> payload);
 // Returns how many bytes encode_entry() makes.
 std::size_t entry_file_bytes(std::size_t metadata_bytes, std::size_t payload_bytes);
 
-// Returns the entry in a file's bytes, which may be anything. Error kCacheCorrupt, its message a
-// phrase without a file name ("its checksum does not match"), unless every byte is as it was
-// written and the key is the one asked for.
+// Returns the entry in a file's bytes, which may be anything. Error kCacheCorrupt unless every byte
+// is as it was written and the key is `key`. Its message is a phrase without a file name ("its
+// checksum does not match").
 Result<Entry> decode_entry(std::span<const std::byte> file, const Digest& key);
 
 }  // namespace moejit::cache

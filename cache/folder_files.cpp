@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles the files of a cache folder. Every call may fail at any time, on a file system that is
-// slow or lies: the caller gets the errno and goes on without the file.
+// slow or lies. The caller gets the errno and goes on without the file.
 #include "cache/cache_folder.h"
 #include "cache/entry.h"
 #include "cache/trust.h"
@@ -27,9 +27,9 @@ constexpr int kOpenSubfolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
 std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * kSecondNs + time.tv_nsec; }
 
-// Marks the open file as used just now; by descriptor, so that no other file can be meant, and at
-// most hourly, so that reading causes no writes. The access time would not do: many file systems
-// are mounted without it.
+// Marks the open file as used just now. It takes a descriptor, so that no other file can be meant,
+// and writes at most hourly, so that reading causes no writes. The access time would not do: many
+// file systems are mounted without it.
 void mark_use(int fd, const struct stat& status) {
   if (std::abs(now_ns() - nanoseconds(status.st_mtim)) > kHourNs) ::futimens(fd, nullptr);
 }

@@ -126,7 +126,7 @@ void KernelCache::refuse(const std::string& name) {
                         folder(), reason_of(EPERM, name)));
 }
 
-// Returns the error's text; of EPERM what is wrong with the file, and what to do.
+// Returns the error's text; for EPERM it says what is wrong with the file, and what to do.
 std::string KernelCache::reason_of(int error, const std::string& name) const {
   if (error != EPERM || name.empty()) return errno_text(error);
   Refusal why = folder_.why_refused(name);

@@ -83,8 +83,8 @@ class KernelCache {
 
   // Returns the entry, and counts a hit, or a miss if there is none.
   std::optional<Entry> get(const Digest& key);
-  // Does the same, but counts no miss, for a caller that may ask for a kernel more than once or
-  // under several keys, and calls count_miss() when it is sure that no key has it.
+  // Returns the entry as get() does, but counts no miss. A caller that may ask for a kernel more
+  // than once or under several keys calls count_miss() when no key has it.
   std::optional<Entry> find(const Digest& key);
   void count_miss() { add(Count::kMisses); }
 

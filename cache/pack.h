@@ -19,9 +19,9 @@ namespace moejit::cache {
 
 // Says whose packs are opened.
 struct PackTrust {
-  // If absent, files are trusted that belong to this user or to root and that nobody else may write
-  // to. If set, files are trusted that have a good signature by one of these keys, whoever owns
-  // them, and no others.
+  // Absent: a file is trusted if it belongs to this user or to root and nobody else may write to
+  // it. Set: a file is trusted if it has a good signature by one of these keys, whoever owns it; no
+  // other file is.
   std::optional<KeyRing> ring;
   std::optional<std::int64_t> now;  // seconds since 1970 for expiry; none: the system's clock
   bool is_inspection = false;  // whether any pack is opened, only to look: none of it will be run
@@ -29,7 +29,7 @@ struct PackTrust {
 
 // Many entries in one file that is only read (format: cache/pack/pack_format.h). Opening reads
 // header, manifest and page table; a lookup reads a page of the index once, and the entry.
-// Everything is copied before it is verified and never read from the file again, so a file that
+// Everything is copied before it is verified and never read from the file again. So a file that
 // changes or shrinks meanwhile gives errors, never other bytes or a signal. A file that was
 // replaced by renaming stays usable. Any thread may call any function.
 class Pack {
@@ -81,7 +81,7 @@ Result<std::vector<std::string>> default_packs();
 // Splits "a.moejitpack:b.moejitpack" at the colons; empty parts are left out.
 std::vector<std::string> split_paths(std::string_view paths);
 
-// Returns trust by the key ring at a path (read_key_ring()); if that is empty, by the one of
+// Returns trust by the key ring at a path (read_key_ring()). If the path is empty, by the ring of
 // MOEJIT_PACK_KEYS; if that is not set, by owner and mode.
 Result<PackTrust> pack_trust(const std::string& key_ring);
 

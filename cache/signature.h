@@ -47,7 +47,7 @@ struct Signature {
 
 // Signs a pack. Equal arguments give equal signatures.
 Signature sign(const Digest& pack, const SignatureTerms& terms, const PrivateKey& key);
-// Returns whether the key's owner signed. One signature is valid in one form alone, and none is
+// Returns whether the key's owner signed. A signature is valid in one form only, and none is valid
 // under a key of small order.
 bool is_valid(const Signature& signature, const Digest& pack, const PublicKey& key);
 // Returns whether the key is one of the few under which anybody can sign.
@@ -72,14 +72,15 @@ struct KeyRing {
 // trusted.
 Result<KeyRing> read_key_ring(const std::string& path);
 
-// Succeeds if one of the signatures is good: made with a key of the ring over this pack, not
-// expired at `now` (seconds since 1970) and not older than the ring allows. Else error
-// kCacheUnusable, its message a phrase: what is wrong with the one that came nearest.
+// Succeeds if one of the signatures is good. It is good if a key of the ring made it over this
+// pack. It must not be expired at `now` (seconds since 1970), nor older than the ring allows. Else
+// error kCacheUnusable. Its message is a phrase: what is wrong with the signature that came
+// nearest.
 Result<void> check_signatures(std::span<const Signature> signatures, const Digest& pack,
                               const KeyRing& ring, std::int64_t now);
 
-// Returns "2027-01-31", in UTC. The reverse returns the end of that day, or none if the text is no
-// such date.
+// Returns "2027-01-31", in UTC. The second function returns the end of that day, or none if the
+// text is no such date.
 std::string date_text(std::int64_t seconds);
 std::optional<std::int64_t> end_of_day(std::string_view date);
 

@@ -29,9 +29,9 @@ class StripeLock {
   int fd_;
 };
 
-// Locks by which the processes of one node agree on who compiles a kernel that a cache lacks, so
-// that the others wait for it instead of compiling it too. They save work and are never needed for
-// a right result: a process that gets no lock goes on without.
+// Locks by which the processes of one node agree on who compiles a kernel that a cache lacks. The
+// others wait for it instead of compiling it too. They save work and are never needed for a right
+// result: a process that gets no lock goes on without.
 //
 // The keys share 256 lock files, which stay forever: if one were removed, two processes could lock
 // two files of the same name. The folder belongs to the user and is on a local disk of the node.
@@ -45,10 +45,10 @@ class StripeLocks {
   static Result<std::unique_ptr<StripeLocks>> open(const std::string& folder);
 
   // Waits for the stripe of `key`, which other keys may share. Returns none after `patience`, if
-  // `stop` is requested, if the system gives no locks, or if this thread holds a stripe already: a
-  // thread with two stripes could wait for a thread that waits for it. After a wait that lasted
-  // `patience`, later calls do not wait for the stripe until it was free once, since its holder may
-  // be stopped for good.
+  // `stop` is requested, or if the system gives no locks. Returns none also if this thread holds a
+  // stripe already, since it could then wait for a thread that waits for it. After a wait that
+  // lasted `patience`, later calls do not wait for the stripe until it was free once. Its holder
+  // may be stopped for good.
   std::optional<StripeLock> lock(const Digest& key, std::chrono::milliseconds patience,
                                  const std::stop_token& stop = {});
 
@@ -65,7 +65,8 @@ class StripeLocks {
 
 // Opens the folder for lock files if the caller names none: the first of MOEJIT_RUN_DIR,
 // XDG_RUNTIME_DIR/moejit, /run/user/UID/moejit and /tmp/moejit-UID that can be opened. Error
-// kCacheUnusable: why the last of them cannot, or that MOEJIT_RUN_DIR is not absolute.
+// kCacheUnusable says why the last of them cannot be opened, or that MOEJIT_RUN_DIR is not
+// absolute.
 Result<std::unique_ptr<StripeLocks>> open_default_stripe_locks();
 
 }  // namespace moejit::cache

@@ -44,7 +44,7 @@ std::vector<std::string_view> parameter_names(std::string_view preset);
 Result<Activation> make_activation(std::string_view preset,
                                    std::span<const ActivationParameter> chosen = {});
 
-// Reads an activation from a formula over gate and up. Errors: those of parse_expression(), and
+// Reads an activation from a formula over gate and up. Errors: as of parse_expression(), and
 // kInvalidValue for a formula that uses neither variable.
 Result<Activation> parse_activation(std::string_view formula);
 
@@ -56,8 +56,8 @@ bool has_gate(const Activation& activation);
 // "expression(tanh(gate)*up)".
 std::string to_string(const Activation& activation);
 
-// Returns the value of a description's "activation": a string with a preset's name, an object with
-// a preset and chosen numbers, or an object with a formula.
+// Returns the value of a description's "activation". It is a string with a preset's name, an object
+// with a preset and chosen numbers, or an object with a formula.
 std::string to_json(const Activation& activation);
 
 // The gradients that the backward pass computes, before the multiplication with the row's

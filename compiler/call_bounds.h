@@ -18,9 +18,9 @@ struct CallBounds {
   int64_t list_length = 0;    // tensors in the kernel's list; 0 if it has no list
   int64_t list_tiles = 0;     // 128x128 tiles of all tensors of the list
   int64_t list_elements = 0;  // elements of all tensors of the list
-  int64_t experts = 0;        // of the model, over which choices are spread; 0: those of this rank
-  // Tokens of all ranks of a group, as many in every call: they decide about permuted rows, and T
-  // about nothing but the tensors of this rank's tokens. 0: T decides about all.
+  int64_t experts = 0;        // of the model, over which choices are spread; 0: only this rank's
+  // Tokens of all ranks of a group, as many in every call. They decide about permuted rows; T
+  // decides only about the tensors of this rank's tokens. 0: T decides about all.
   int64_t slots = 0;
   bool operator==(const CallBounds&) const = default;
 };

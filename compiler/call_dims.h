@@ -19,7 +19,7 @@ struct CallDims {
 };
 
 // Returns the sizes in a call over T tokens, from 0 to max_tokens. P is the most rows that any
-// routing of the tokens needs, and never more than max_permuted_rows; C is the most columns in the
+// routing of the tokens needs, and never more than max_permuted_rows. C is the most columns in the
 // same way. P and C are never 0 and never fall as T grows; at max_tokens they have the sizes of the
 // plan's tensors. With slots they have these sizes in every call.
 CallDims call_dims(const CallBounds& bounds, int64_t tokens);

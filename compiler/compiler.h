@@ -59,7 +59,7 @@ Result<LayerPlan> plan_layer(const Layer& layer, const Target& target,
 // Plans one grouped GEMM without a layer: the kernel that a layer gets for the same problem. It
 // reads these fields of `problem`: operands, is_a_e5m2, scales, accumulation, local_experts,
 // sections, section_n, k, and for scales of blocks blocks_per_promotion; it chooses the tiles.
-// `rows` is P. Arguments and tensor maps are those of params/grouped_gemm_params.h, bound to the
+// `rows` is P. Arguments and tensor maps are as in params/grouped_gemm_params.h, bound to the
 // tensors "a", "b", "d" and to tensors with the arguments' own names. Launch, numbers and work are
 // for P rows. Errors: parts of the problem that do not go together (kUnsupported).
 Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows,
@@ -106,10 +106,10 @@ std::string print_plan(const LayerPlan& plan, bool explain, int32_t width = 0);
 std::string plan_to_json(const LayerPlan& plan);
 
 // Returns 32 hexadecimal digits over everything that decides the layout of the plan's blocks and
-// tensors, and its kernels: the description without its name, the target, the tensors with their
-// offsets, the specs, the headers of the kernels, and this version of moejit. Equal plans give
-// equal digits in all processes and on all machines. A program that keeps memory or code made for a
-// plan compares digests to tell whether another plan is the same.
+// tensors, and its kernels. These are the description without its name, the target, and the tensors
+// with their offsets. They are also the specs, the headers of the kernels, and this version of
+// moejit. Equal plans give equal digits in all processes and on all machines. A program that keeps
+// memory or code made for a plan compares digests to tell whether another plan is the same.
 std::string plan_digest(const LayerPlan& plan);
 
 // Returns the CUDA text of one kernel of a plan.
@@ -127,7 +127,7 @@ std::vector<std::string> compiler_fields(const Target& target,
                                          std::span<const std::string> identity);
 
 // Returns the identity of a source with a compiler that need not be on this machine, given by its
-// compiler_fields(); none if `compiler` names no compiler of the source's target.
+// compiler_fields(). None if `compiler` names no compiler of the source's target.
 Result<std::optional<std::vector<std::string>>> toolchain_identity_with(
     const KernelSource& source, std::span<const std::string> compiler);
 
@@ -153,8 +153,8 @@ struct CompileOptions {
 
 // Compiles one kernel to machine code. NVRTC runs in this process or in a worker, the host compiler
 // in a process of its own. Errors: kCompilerMissing (which library or program, where it was looked
-// for); kCompileFailed (the log and the numbered source in `detail`), which the same source gets
-// again; kCompilerFault if the compiler and not the source is to blame; kInterrupted. A kernel with
+// for). kCompileFailed (the log and the numbered source in `detail`), which the same source gets
+// again. kCompilerFault if the compiler and not the source is to blame; kInterrupted. A kernel with
 // a loss is no error here: it is slow, but a layer with it runs.
 Result<CompiledKernel> compile_kernel_and_time(const KernelSource& source,
                                                const CompileOptions& options = {});

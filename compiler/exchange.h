@@ -30,8 +30,8 @@ enum class ExchangeStep {
   kCombineRows,  // the experts' rows of each token are added, sums go home and are added there
 };
 
-// An exchange, as one rank of several sees it. In a backward call kDispatch sends the rows of dy,
-// and the choices are those of the forward call: kChoices is left out.
+// An exchange, as one rank of several sees it. In a backward call kDispatch sends the rows of dy.
+// The forward call's choices hold, so kChoices is left out.
 struct Exchange {
   int64_t ranks = 2;  // 2 to 8
   int64_t rank = 0;
@@ -57,9 +57,9 @@ struct Exchange {
 };
 
 // Plans a step: one kernel, and its tensors, all of which callers own. A tensor "slots_0" lies in
-// the memory of rank 0, and at the same offset from its start "slots_1" in that of rank 1: these
-// are the group's memory, which holds zeros before the first exchange. Error kUnsupported: an
-// exchange that there are no kernels for.
+// the memory of rank 0, and "slots_1" at the same offset in the memory of rank 1. These are the
+// group's memory, which holds zeros before the first exchange. Error kUnsupported: an exchange that
+// there are no kernels for.
 //
 //   step              reads                            writes
 //   kChoices          topk_ids, topk_probs [T, K]      choice_ids_r, choice_probs_r [S, K],

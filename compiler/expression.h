@@ -77,9 +77,9 @@ Expression operator+(const Expression& a, const Expression& b);
 Expression operator-(const Expression& a, const Expression& b);
 Expression operator*(const Expression& a, const Expression& b);
 Expression operator/(const Expression& a, const Expression& b);
-// Makes one operation, simplified as by the operators above: operations on numbers alone are
-// computed in double; 0 and 1 vanish as terms and factors (0 * x is 0 for any x); a division by a
-// power of two becomes a product; a product with a choice that has a branch 0 is moved into its
+// Makes one operation, simplified as by the operators above. Operations on numbers alone are
+// computed in double. 0 and 1 vanish as terms and factors (0 * x is 0 for any x). A division by a
+// power of two becomes a product. A product with a choice that has a branch 0 is moved into its
 // branches. The rounding of the formula does not change otherwise.
 Expression simplified(Operator op, std::vector<Expression> operands);
 Expression simplify(const Expression& expression);
@@ -102,8 +102,8 @@ std::string to_string(const Expression& expression);
 Expression expand(const Expression& expression);
 
 // Returns the derivative with respect to a variable, expanded and simplified. At kinks it is
-// PyTorch's: relu and abs have 0 at 0; min and max with a number, and so clamp, have the derivative
-// of the other operand; if two operands that are not numbers are equal, each gives half. NaN stays
+// PyTorch's. relu and abs have 0 at 0. min and max with a number, and so clamp, have the derivative
+// of the other operand. If two operands that are not numbers are equal, each gives half. NaN stays
 // NaN where the operand's derivative does not depend on the branch.
 Expression differentiate(const Expression& expression, std::string_view variable);
 
@@ -128,7 +128,7 @@ std::vector<double> evaluate(const StraightLine& code, const Values& variables);
 double evaluate(const Expression& expression, const Values& variables);
 
 // The value of the first result, and, to first order, a bound on how far its fp32 value may be from
-// it: each operation is rounded once, and functions have the errors that they have in kernels.
+// it. Each operation is rounded once, and functions have the errors that they have in kernels.
 // Overflow and subnormal numbers are not covered.
 struct BoundedValue {
   double value = 0.0;

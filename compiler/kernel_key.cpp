@@ -14,7 +14,7 @@ namespace {
 constexpr int kKeySchema = 1;
 
 // Raised when a kernel has to be launched in another way although neither its source nor a record
-// changes, such as with another meaning of the number of CTAs.
+// changes. An example is another meaning of the number of CTAs.
 constexpr int kLaunchAbi = 2;
 
 const std::string& launch_abi() {

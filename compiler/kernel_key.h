@@ -11,8 +11,8 @@
 
 namespace moejit::compiler {
 
-// Identity of a kernel's machine code: everything that can change its bytes or how it is launched,
-// and nothing else: no paths, hosts, times, environment, driver version or name of a GPU. It is
+// Identity of a kernel's machine code. It has everything that can change its bytes or how it is
+// launched. It has no paths, hosts, times, environment, driver version or name of a GPU. It is
 // equal on all machines.
 struct KernelKey {
   Digest digest;

@@ -29,7 +29,7 @@ enum class GradientFormat { kE5m2, kE4m3 };
 // How delayed scaling makes one largest magnitude of a history.
 enum class AmaxComputeAlgo {
   kMax,         // the largest of all steps
-  kMostRecent,  // that of the last step
+  kMostRecent,  // as in the last step
 };
 
 // How an expert id at or above local_experts is treated.
@@ -60,7 +60,7 @@ enum class Transport {
 
 // The ranks of a group that share a layer's experts and exchange rows themselves.
 struct ExpertParallel {
-  int32_t ranks = 0;  // R; 0: the layer is that of one rank
+  int32_t ranks = 0;  // R; 0: the layer has one rank
   Combine combine = Combine::kPartial;
   Transport transport = Transport::kPeer;
   int32_t sms = 0;  // SMs that kernels of the exchange take, of transport kPeer; 0: all
@@ -167,16 +167,16 @@ std::string_view to_string(Combine combine);
 std::string_view to_string(Transport transport);
 std::string_view to_string(GateUpLayout layout);
 
-// Returns the largest P that any routing can need: all K choices of every token are local, and as
-// many groups as possible are padded to the alignment: [max_tokens * top_k + min(local_experts,
-// max_tokens * top_k) * (splits_alignment - 1)], rounded down to a multiple of splits_alignment.
-// All group starts are such multiples, and a group without rows takes no rows. The tokens of a
-// layer of a group are those of all ranks: R * max_tokens.
+// Returns the largest P that any routing can need. All K choices of every token are local then, and
+// as many groups as possible are padded to the alignment. It is [max_tokens * top_k +
+// min(local_experts, max_tokens * top_k) * (splits_alignment - 1)], rounded down to a multiple of
+// splits_alignment. All group starts are such multiples, and a group without rows takes no rows. In
+// a layer of a group the tokens of all ranks count: R * max_tokens.
 int64_t worst_case_permuted_rows(const Layer& layer);
 
 // Returns the layer as JSON text that parse_layer() reads back to an equal record. It has all
-// fields (`gradients` only with a backward pass, choices of recipes only with a recipe that has
-// them, `expert_parallel` only for a group) in a stable order and ends with a newline.
+// fields in a stable order and ends with a newline. `gradients` is there only with a backward pass,
+// choices of recipes only with a recipe that has them, `expert_parallel` only for a group.
 std::string to_json(const Layer& layer);
 
 }  // namespace moejit::compiler

@@ -52,10 +52,10 @@ struct CallLayout {
 };
 
 // Lays out the memory of calls with fewer tokens than a plan is made for. A call with max_tokens
-// has the plan's offsets. In a smaller call each tensor takes only the bytes that it needs, and
+// has the plan's offsets. In a smaller call each tensor takes only the bytes that it needs. It
 // begins where the last of the tensors below it in the plan ends. Tensors that do not overlap in
-// the plan do not overlap in any call and keep their order, and a call never needs more memory than
-// a call with more tokens.
+// the plan do not overlap in any call and keep their order. A call never needs more memory than a
+// call with more tokens.
 class MemoryLayout {
  public:
   MemoryLayout() = default;  // the layout of a plan without tensors

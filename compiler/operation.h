@@ -18,8 +18,8 @@ namespace moejit::compiler {
 // for programs that want only this step. docs/operations-api.md describes fields and tensors;
 // parse_operation() guarantees the ranges stated there.
 
-// Quantizes rows of tokens to e4m3, with one power-of-two scale for each row and 128 columns, or,
-// of fp8_rowwise, for each row; of nvfp4 to E2M1, below one scale of all rows.
+// Quantizes rows of tokens to e4m3, with one power-of-two scale for each row and 128 columns, or
+// for each row with fp8_rowwise. With nvfp4 it quantizes to E2M1, below one scale of all rows.
 struct QuantizeOperation {
   int64_t max_tokens = 0;
   int64_t columns = 0;
@@ -156,8 +156,8 @@ struct ScaleColumnsOperation {
 };
 
 // Quantizes bf16 rows to an operand of wgrad, with one power-of-two scale for 128 or 32 tokens of
-// each column, or, of fp8_rowwise, with the scales that ScaleColumnsOperation finds; of nvfp4 with
-// an E4M3 scale for 16 tokens, below those that ScaleExpertsOperation finds.
+// each column. With fp8_rowwise it takes the scales that ScaleColumnsOperation finds. With nvfp4
+// there is an E4M3 scale for 16 tokens, below the scales that ScaleExpertsOperation finds.
 struct QuantizeColumnsOperation {
   int64_t local_experts = 0;
   int64_t max_permuted_rows = 0;

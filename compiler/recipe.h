@@ -58,8 +58,9 @@ constexpr bool has_scales(const Format& format) {
 // at all of them.
 constexpr bool has_expert_scale(const Format& format) { return format.scale == ScaleOf::kExpert; }
 
-// Returns whether scales of blocks lie below one of all of an expert's rows, or of its matrix. Of
-// recovered values, those of codes and scales of blocks, the latter is a factor of complete sums.
+// Returns whether scales of blocks lie below one of all of an expert's rows, or of its matrix. In
+// recovered values, codes times scales of blocks, this one scale is missing: it is a factor of
+// complete sums.
 constexpr bool has_two_levels(const Format& format) { return format.rule == ScaleRule::kE4m3; }
 // Returns whether complete sums of products meet a factor of the expert's rows, or of its matrix.
 constexpr bool has_expert_factor(const Format& format) {
@@ -116,7 +117,7 @@ struct Recipe {
 };
 
 // The smallest amax that FP8-Flow-MoE's quantizer of activations and gradients computes a scale
-// for: a row of zeros gets the scale 2^-42 and cannot raise the scales of its neighbors.
+// for. A row of zeros gets the scale 2^-42 and cannot raise the scales of its neighbors.
 inline constexpr float kActivationEpsilon = 1e-10f;
 
 inline constexpr Format kRows1x128{
@@ -147,8 +148,8 @@ inline constexpr Format kColumns32x1{.dtype = DType::kF8E4M3,
                                      .rounds_to_bf16 = true,
                                      .is_recovered = true};
 
-// The formats of NVFP4 as Transformer Engine has them: an E4M3 scale for 16 elements along the
-// contraction, of weights for tiles of 16x16, below one of each expert.
+// The formats of NVFP4 as Transformer Engine has them. There is an E4M3 scale for 16 elements along
+// the contraction, of weights for tiles of 16x16, below one of each expert.
 inline constexpr Format kRows1x16{.dtype = DType::kF4E2M1x2,
                                   .scale = ScaleOf::k1x16,
                                   .rule = ScaleRule::kE4m3,

@@ -9,8 +9,8 @@
 namespace moejit::compiler {
 
 // Returns the digest that an entry has of a kernel: text_digest() of its text without the name of
-// its operation, since kernels of several operations may be one problem (`quantize` and
-// `quantize_dy` of a layer). Errors: those of emit_kernel() and text_digest().
+// its operation. Kernels of several operations may be one problem (`quantize` and `quantize_dy` of
+// a layer). Errors: as of emit_kernel() and text_digest().
 Result<std::string> measured_text_digest(const KernelPlan& kernel, const Target& target);
 
 // Returns whether the entry was measured with the kernel's text; false for a text that cannot be

@@ -48,7 +48,7 @@ std::string to_string(const GpuIdentity& gpu);
 // What was measured for one problem. Times are of one launch, medians in microseconds.
 struct TuningEntry {
   std::string problem;  // KernelPlan::problem
-  Choices choices;      // of the fastest candidate, or those of the default if none beats it
+  Choices choices;      // of the fastest candidate, or of the default if none beats it
   double microseconds = 0.0;
   double default_microseconds = 0.0;
   double ratio = 1.0;  // median of the rounds' quotients: chosen time by the default's
@@ -77,8 +77,8 @@ struct TuningStep {
   std::vector<JsonMember> others;  // fields of other versions, kept as they are
 };
 
-// A file of entries that were measured on one GPU, one for each problem, sorted by it; and of steps
-// that were measured with them, one for each name, sorted by it.
+// A file of entries that were measured on one GPU, one for each problem, sorted by it. It also has
+// the steps that were measured with them, one for each name, sorted by it.
 struct TuningRecord {
   GpuIdentity gpu;
   std::vector<TuningEntry> entries;
@@ -89,7 +89,7 @@ struct TuningRecord {
 // Most bytes of a record's text.
 inline constexpr std::size_t kMaxTuningBytes = std::size_t{4} << 20;
 
-// Reads the text of a record. Errors: as of parse_layer(), with the limit kMaxTuningBytes;
+// Reads the text of a record. Errors: as of parse_layer(), with the limit kMaxTuningBytes.
 // kUnsupported if it is of another format; kInvalidValue for two entries of one problem, or a step
 // that is there twice.
 Result<TuningRecord> parse_tuning(std::string_view json, std::string_view source_name);
@@ -108,8 +108,8 @@ std::string to_json(const TuningStep& step);
 // exactly when the kernel does. Error kInternal: a header that moejit does not have.
 Result<std::string> text_digest(std::string_view text);
 
-// Returns the better founded of two entries of one problem: that with more rounds, then with the
-// narrower interval, then the newer one, then the one whose JSON comes first.
+// Returns the better founded of two entries of one problem. It is the one with more rounds, then
+// with the narrower interval, then the newer one, then the one whose JSON comes first.
 const TuningEntry& better_entry(const TuningEntry& one, const TuningEntry& other);
 // Returns the better founded of two measurements of one step, by the same rule.
 const TuningStep& better_step(const TuningStep& one, const TuningStep& other);
@@ -122,7 +122,7 @@ Result<TuningRecord> merge(const TuningRecord& one, const TuningRecord& other);
 class Tuning {
  public:
   // Takes the records that hold for the GPU, or are hints for it. Without a GPU, as on a machine
-  // that builds kernels for others, all records must be of one GPU, which plans are made for:
+  // that builds kernels for others, all records must be of one GPU, which plans are made for.
   // kInvalidValue names two that differ.
   static Result<Tuning> make(std::vector<TuningRecord> records,
                              const std::optional<GpuIdentity>& gpu = {});
@@ -145,8 +145,8 @@ class Tuning {
 };
 
 // Reads the records that a caller names by paths separated by ':', of which empty ones are skipped;
-// without a list those of MOEJIT_TUNING. Returns null if there are no paths. Nothing is looked for
-// anywhere else. Errors: those of read_tuning() and Tuning::make().
+// without a list the records of MOEJIT_TUNING. Returns null if there are no paths. Nothing is
+// looked for anywhere else. Errors: as of read_tuning() and Tuning::make().
 Result<std::unique_ptr<const Tuning>> read_tunings(const std::optional<std::string>& paths,
                                                    const std::optional<GpuIdentity>& gpu = {});
 

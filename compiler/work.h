@@ -24,15 +24,15 @@ struct CallRows {
 struct Work {
   int64_t min_bytes = 0;
   int64_t multiply_adds = 0;
-  // What goes to the memory of all other ranks of a group, flags aside: the mean of all routings in
-  // which a token's K experts differ and are drawn alike from those of all ranks.
+  // Bytes that go to the memory of all other ranks of a group, flags aside. It is the mean of all
+  // routings in which a token's K experts differ and are drawn alike from all ranks' experts.
   int64_t sent_bytes = 0;
 };
 Work count_work(const KernelPlan& kernel, const CallRows& rows);
 
-// What NVLink of an H100 or H200 carries each way in a microsecond: 18 links of 25 GB/s (NVIDIA
-// H100 Tensor Core GPU data sheet: 900 GB/s, both ways together). Payload comes with headers, so no
-// exchange gets there.
+// Bytes that NVLink of an H100 or H200 carries each way in a microsecond: 18 links of 25 GB/s.
+// (NVIDIA H100 Tensor Core GPU data sheet: 900 GB/s, both ways together.) Payload comes with
+// headers, so no exchange gets there.
 inline constexpr double kLinkBytesPerMicrosecond = 450e3;
 
 }  // namespace moejit::compiler

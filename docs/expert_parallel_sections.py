@@ -22,7 +22,7 @@ def rows_to_the_first(ranks, skew, top_k=8):
 def floors(result, ranks, tokens, skew=1):
     """The least time of dispatch and of combine at the rate of the wire in the same run, in microseconds.
 
-    With a skew it is that of the busiest link, from and to rank 0.
+    With a skew it is the busiest link's, from and to rank 0.
     """
     rates = [wire["push_bytes_per_second"] for wire in result.get("wire", []) if wire["ranks"] == ranks]
     if not rates:
@@ -79,16 +79,17 @@ def test_row(line):
 
 def sections(result):
     """How dispatch, combine and steps cost with the number of ranks."""
-    wires = [f"{each['push_bytes_per_second'] * 1e-9:.0f} GB/s with {each['ranks']} ranks ("
-             f"{each['copy_bytes_per_second'] * 1e-9:.0f} by copy engines)" for each in result.get("wire", [])]
+    wires = [f"{each['push_bytes_per_second'] * 1e-9:.0f} GB/s with {each['ranks']} ranks (copy engines: "
+             f"{each['copy_bytes_per_second'] * 1e-9:.0f})" for each in result.get("wire", [])]
     paragraphs = [
         "### Expert parallelism",
         f"{result['gpu']['count']} of {gpu_text(result['gpu'])}, {result['date'][:10]}. hidden 7168, 8 of 256 experts, drawn "
         "uniformly; medians of the slowest rank in us. Dispatch goes from bf16 tokens to permuted, padded rows of e4m3, "
-        "combine from the experts' rows to sums at home. A GPU sends to all others at once "
-        f"{', '.join(wires)}: `wire` is the time of the bytes at that rate, with each row sent once to a rank. NCCL's rows "
-        "and sums are an all-to-all of all choices, whose counts the host knows; eager is what frameworks do around it, "
-        "without quantising and pad rows. Skewed: the experts of rank 0 are chosen three times as often, and `wire` is the time of its link.",
+        "combine from the experts' rows to sums at home. To all others at once a GPU "
+        f"sends {', '.join(wires)}. `wire` is the time of the bytes at that rate, with each row sent once to a rank. NCCL's rows "
+        "and sums are an all-to-all of all choices, whose counts the host knows. Eager is what frameworks do around it, "
+        "without quantizing and pad rows. Skewed: the experts of rank 0 are chosen three times as often, and `wire` is the "
+        "time of its link.",
         f"```sh\n{result['command_line']}\n```",
         table([exchange_row(result, line) for line in result.get("exchange", [])]),
         "![Time of dispatch and combine by ranks](performance/ranks.svg)",

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/performance.md from docs/performance/: the text of page.md, in which {{summary}} stands for a table of all
-training steps, and {{results}} for a section per GPU with one per result file in it (*.json, as `moejit bench [--gemms]
---json`, hf_experts_bench.py and ranks_bench.py print them, in the order of their names). A lint test checks that the page
-is what this script makes.
+"""Writes docs/performance.md from docs/performance/. It takes the text of page.md, in which {{summary}} stands for a
+table of all training steps. {{results}} stands for a section per GPU, with one per result file in it. Result files are
+*.json, as `moejit bench [--gemms] --json`, hf_experts_bench.py and ranks_bench.py print them, in the order of their
+names. A lint test checks that the page is what this script makes.
 
   python3 docs/generate_performance.py [--check]   --check: write nothing, status 1 where it differs
 """
@@ -164,7 +164,7 @@ def sections_of(result):
 
 
 def gpu_sections(results):
-    """All sections, those of a GPU behind its name; GPUs in the order of their first results."""
+    """All sections, each GPU's behind its name; GPUs in the order of their first results."""
     by_gpu = {}
     for result in results:
         by_gpu.setdefault(result["gpu"]["name"], []).extend(sections_of(result))

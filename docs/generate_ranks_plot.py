@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Draws docs/performance/ranks.svg from docs/performance/*-expert-parallel.json, the results of
-tests/bench/ranks_bench.py: the time of dispatch and of combine by the number of ranks, 4096 tokens each, beside the
-wire and NCCL. A lint test checks that the plot is what this script makes.
+tests/bench/ranks_bench.py. It shows the time of dispatch and of combine by the number of ranks, 4096 tokens each,
+beside the wire and NCCL. A lint test checks that the plot is what this script makes.
 
   python3 docs/generate_ranks_plot.py [--check]   --check: write nothing, status 1 where it differs
 """

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Draws docs/performance/step_times.svg from docs/performance/*-hf-experts.json, the results of
-tests/bench/hf_experts_bench.py: a bar for the hot step of each implementation, the groups in the order of the files'
-names. A lint test checks that the plot is what this script makes.
+tests/bench/hf_experts_bench.py. It has a bar for the hot step of each implementation, the groups in the order of the
+files' names. A lint test checks that the plot is what this script makes.
 
   python3 docs/generate_step_times.py [--check]   --check: write nothing, status 1 where it differs
 """

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Draws docs/training/losses.svg from docs/training/losses.json, which docs/examples/train/train.cpp writes with
---losses: how far the loss of each recipe is from that of bf16, step by step, as the mean of 25 steps. A lint test checks
-that the plot is what this script makes.
+--losses. It shows how far the loss of each recipe is from bf16's, step by step, as the mean of 25 steps. A lint test
+checks that the plot is what this script makes.
 
   python3 docs/generate_training_plot.py
 """

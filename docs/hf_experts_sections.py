@@ -45,7 +45,7 @@ def step_sections(result):
             f"### {case['name']}, {case['tokens']} tokens: experts of transformers",
             f"{source_text(result)} `experts` {case['experts']}, `top_k` {case['top_k']}, `hidden` {case['hidden']}, "
             f"`intermediate` {case['intermediate']}. A step is a forward and a backward pass in PyTorch; a forward "
-            "pass alone has no gradients and keeps quantised weights. Peak memory is that of a step beyond weights, "
+            "pass alone has no gradients and keeps quantized weights. Peak memory is that of a step beyond weights, "
             f"inputs and the gradient of the result. Errors are relative to: {case['reference']}.",
             f"```sh\n{result['command_line']}\n```",
             table([step_row(row) for row in case["results"]])]))

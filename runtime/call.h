@@ -21,12 +21,12 @@ struct TensorRef {
 };
 
 // The blocks of memory that a call uses besides its tensors. Their addresses are multiples of the
-// device's block_alignment(), and they have at least the bytes that sizes() of the called object
-// tells for the T of the call. The workspace is free again when the call is done. The saved block
-// keeps its contents from a forward to its backward call (or to the weights half of that), and may
-// be null for layers without backward. The deferred block keeps its contents from a data half to
-// its weights half, and may be null except in backward calls of layers with halves. A copy of a
-// block at another address serves as well: contents do not depend on addresses.
+// device's block_alignment(). They have at least the bytes that sizes() of the called object gives
+// for the T of the call. The workspace is free again when the call is done. The saved block keeps
+// its contents from a forward to its backward call (or to its weights half). It may be null for
+// layers without backward. The deferred block keeps its contents from a data half to its weights
+// half. It may be null except in backward calls of layers with halves. A copy of a block at another
+// address serves as well: contents do not depend on addresses.
 struct CallMemory {
   void* workspace = nullptr;
   int64_t workspace_bytes = 0;

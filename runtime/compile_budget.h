@@ -18,7 +18,7 @@ struct CompileBudget {
 // Upper bound on the memory of one compile.
 inline constexpr int64_t kCompileMemoryBytes = int64_t{512} << 20;
 
-// Reads the budget from the system: the affinity of the calling thread, /proc/meminfo, and the
+// Reads the budget from the system. It reads the affinity of the calling thread, /proc/meminfo, and
 // control groups of version 1 and 2 from the process's own up to the root. `root` stands before
 // these paths, for tests. Anything that cannot be read limits nothing.
 CompileBudget compile_budget(const std::string& root = {});

@@ -84,7 +84,7 @@ class Device {
 
   virtual Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) = 0;
   virtual Result<void> launch(const LaunchRequest& request, Stream stream) = 0;
-  // Returns the alignment of a call's workspace, saved and deferred blocks, which is that of
+  // Returns the alignment of a call's workspace, saved and deferred blocks: the alignment of
   // cudaMalloc. The simulator says 64.
   virtual int64_t block_alignment() const { return 256; }
   // Returns whether device memory is memory of the host too, which then may read what kernels have
@@ -153,13 +153,13 @@ class Device {
 
 inline constexpr int32_t kCurrentGpu = -1;
 
-// Opens the GPU `ordinal`, as CUDA counts the GPUs of this process: in the calling thread's current
-// context if that belongs to this GPU, else in its primary context, which is retained and never
-// reset. kCurrentGpu means the GPU of the current context, or GPU 0 if there is none. An adopted
-// context has to outlive the device. Equal kernels of several layers are loaded once; a kernel that
-// no layer uses any more may stay loaded for the next. Destroying the device unloads them and waits
-// for the GPU, unless the process is ending. Opens libcuda on first use. Errors: kDriverMissing,
-// kNoDevice, kUnsupported (the target cannot run on this GPU).
+// Opens the GPU `ordinal`, as CUDA counts the GPUs of this process. It opens the GPU in the calling
+// thread's current context if that belongs to this GPU. Otherwise it takes its primary context,
+// which is retained and never reset. kCurrentGpu means the GPU of the current context, or GPU 0 if
+// there is none. An adopted context has to outlive the device. Equal kernels of several layers are
+// loaded once; a kernel that no layer uses any more may stay loaded for the next. Destroying the
+// device unloads them and waits for the GPU, unless the process is ending. Opens libcuda on first
+// use. Errors: kDriverMissing, kNoDevice, kUnsupported (the target cannot run on this GPU).
 Result<std::unique_ptr<Device>> open_cuda_device(int32_t ordinal = kCurrentGpu);
 
 struct SimulatorOptions {

@@ -25,8 +25,8 @@ struct EngineOptions {
   // Packs to take kernels from if the folder has none, in this order; none: the packs of
   // MOEJIT_PACKS. Engine::create() opens them; a pack that cannot be used is an error.
   std::optional<std::vector<std::string>> packs;
-  // Key ring whose signatures packs need (docs/cache.md); empty: the key ring of MOEJIT_PACK_KEYS,
-  // and if that is not set, packs need the right owner and mode instead.
+  // Key ring whose signatures packs need (docs/cache.md). Empty: the key ring of MOEJIT_PACK_KEYS;
+  // if that is not set, packs need the right owner and mode instead.
   std::string pack_keys;
   // Whether a kernel that no cache holds is an error (kCacheMiss), never a compile. MOEJIT_FROZEN=1
   // has the same effect.
@@ -84,32 +84,31 @@ struct ObtainedKernel {
 
 // Joins compiler and cache: key -> memory -> folder -> packs -> compile and publish. One engine may
 // serve any number of devices and threads. A kernel that several threads ask for at once is made
-// once; so is one that several processes of a node with the same cache folder ask for, unless one
-// of them takes longer than the others wait. The child of a fork() may use the engine of its
-// parent.
+// once. The same holds for several processes of a node with the same cache folder, unless one of
+// them takes longer than the others wait. The child of a fork() may use the engine of its parent.
 class Engine {
  public:
-  // Creates an engine. A folder that the user named (in the options or MOEJIT_CACHE_DIR) and that
-  // cannot be used is an error (kCacheUnusable), as is a pack (kFileNotFound, kFileRead,
-  // kCacheUnusable, kCacheCorrupt) or a key ring; without a usable default folder kernels stay in
+  // Creates an engine. If a folder that the user named (in the options or MOEJIT_CACHE_DIR) cannot
+  // be used, it is an error (kCacheUnusable). So is a pack (kFileNotFound, kFileRead,
+  // kCacheUnusable, kCacheCorrupt) or a key ring. Without a usable default folder kernels stay in
   // memory. Options out of range, and numbers in variables that count, are kInvalidValue.
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Returns the machine code of a source, from the nearest place that has it. Errors: those of the
-  // compiler, of which only kCompileFailed is remembered; kCacheMiss if the engine is frozen;
+  // Returns the machine code of a source, from the nearest place that has it. Errors: the
+  // compiler's, of which only kCompileFailed is remembered; kCacheMiss if the engine is frozen;
   // kInterrupted if the caller's patience ended.
   Result<std::shared_ptr<const compiler::KernelBinary>> binary(
       const compiler::KernelSource& source);
-  // Does the same and tells where the kernel came from. A caller that waited for another thread to
-  // make the kernel finds it in memory.
+  // Obtains the kernel as binary() does, and says where it came from. A caller that waited for
+  // another thread to make the kernel finds it in memory.
   Result<ObtainedKernel> obtain(const compiler::KernelSource& source,
                                 const ObtainOptions& options = {});
   // Obtains all kernels, several at once. `progress` is called on this thread with how many are
-  // done, from 0 to all, in order of the sources. Of several errors it returns that of the earliest
-  // source.
+  // done, from 0 to all, in order of the sources. Of several errors it returns the error of the
+  // earliest source.
   Result<std::vector<ObtainedKernel>> obtain_all(
       std::span<const compiler::KernelSource> sources, const ObtainOptions& options = {},
       const std::function<void(std::size_t)>& progress = {});
@@ -131,8 +130,8 @@ class Engine {
   EngineCounters counters() const;
   // Returns the cache folder in use, or why there is none ("memory only: ...").
   std::string cache_description() const;
-  // Returns why kernels are not written to the cache folder, or why the last one could not be, as a
-  // phrase that names the folder if there is one; empty if they are written.
+  // Returns why kernels are not written to the cache folder, or why the last one could not be. It
+  // is a phrase that names the folder if there is one; empty if they are written.
   std::string write_problem() const;
   std::vector<std::string> pack_paths() const;  // paths of the packs in use, in order
 

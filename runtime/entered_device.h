@@ -5,8 +5,8 @@
 
 namespace moejit::runtime {
 
-// Makes a device current for a scope: launches in it do not each do so, and libraries that take the
-// GPU of the thread's context find it.
+// Makes a device current for a scope. Launches in it then need not make it current one by one, and
+// libraries that take the GPU of the thread's context find it.
 class EnteredDevice {
  public:
   explicit EnteredDevice(Device& device) : device_(device), is_entered_(device.enter()) {}

@@ -14,9 +14,9 @@ namespace moejit::runtime {
 // kernels differ by the key, which holds the whole digests.
 inline constexpr std::size_t kStoredHeaderDigits = 8;
 
-// Returns the fields of a key as metadata stores them: consecutive headers, "header:<path>"
-// (or "header <path>") with a digest of 64 digits, become one field "header:*" ("header *") whose
-// text has folders, and after each its files and digests, separated by blanks:
+// Returns the fields of a key as metadata stores them. Consecutive headers, "header:<path>" (or
+// "header <path>") with a digest of 64 digits, become one field "header:*" ("header *"). Its text
+// has folders, and after each its files and digests, separated by blanks:
 //   core/ integer 20325dc7 math d974df2c moejit_sim/ machine.h 2d9cb79e
 // A folder without "moejit_" is a folder of moejit_device, a file without a dot ends in ".cuh".
 // Fields that this form cannot express stay as they are.

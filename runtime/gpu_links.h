@@ -12,8 +12,8 @@ namespace moejit::runtime {
 // GPU: links[a][b]. A GPU reaches itself. Opens no context. Errors: kDriverMissing, kNoDevice.
 Result<std::vector<std::vector<bool>>> gpu_links();
 
-// Returns what links tell, for people: "all 8 GPUs reach each other", "1 GPU, no peers", or which
-// GPUs each one reaches: "0: 1; 1: 0; 2: none".
+// Returns the links in words, such as "all 8 GPUs reach each other" or "1 GPU, no peers". Otherwise
+// it lists the peers of each GPU: "0: 1; 1: 0; 2: none".
 std::string links_text(const std::vector<std::vector<bool>>& links);
 
 }  // namespace moejit::runtime

@@ -34,44 +34,44 @@ struct RendezvousPlace {
 Result<void> compare_identities(std::span<const GroupMember> members);
 
 // Returns the error kUnsupported for a plan whose kernels leave their bytes to a transport, unless
-// one is given; and for a plan of the transport "peer", if it is.
+// a transport is given. If one is given, returns it for a plan of the transport "peer".
 Result<void> check_transport(const compiler::GroupPlan& plan, bool is_given);
 
 // One rank's end of a group: GPUs that share the experts of layers. On one host they reach each
 // other's memory. Either the group has that memory (open at a place), each rank being a process of
-// its own; or the caller brings it (adopt), and keeps it until all ranks are done with it: torch's
+// its own. Or the caller brings it (adopt), and keeps it until all ranks are done with it. torch's
 // symmetric memory, NCCL windows and NVSHMEM give such pointers, and in one process any memory
 // after Device::reach(). On any hosts a transport moves the bytes (open with one), and peers reach
 // nothing. The device must live as long as the group and its layers. Layers whose plans have the
 // same GroupMemory, or a part of it, may share a group.
 //
 // All calls of a group belong to one order of work, the same on all ranks: one stream, or streams
-// that wait for each other. A call of one rank without that of the others waits until the time-out
-// of its plan; then the status word tells who was silent.
+// that wait for each other. A call of one rank waits for the calls of the others until the time-out
+// of its plan. Then the status word names the silent rank.
 //
-// A group belongs to the process that made it: in a child made by fork() all calls are the error
+// A group belongs to the process that made it. In a child made by fork() all calls are the error
 // kInvalidState, and the destructor does nothing.
 class Group {
  public:
-  // Makes a group of memory of its own: allocates this rank's, meets the processes of the other
-  // ranks at the place, maps their memory, and fills this rank's with zeros. Returns when all ranks
-  // have come so far; from then on each may make calls. Waits for the device's other work. Errors:
-  // those of Rendezvous::join() in group/rendezvous.h, told on all ranks, with the time of the
-  // place as their limit; kUnsupported if the device shares no memory or no link joins two GPUs;
+  // Makes a group of memory of its own. It allocates this rank's memory, meets the processes of the
+  // other ranks at the place, maps their memory, and fills this rank's with zeros. Returns when all
+  // ranks have come so far; from then on each may make calls. Waits for the device's other work.
+  // Errors: as of Rendezvous::join() in group/rendezvous.h, told on all ranks, with the time of the
+  // place as their limit. kUnsupported if the device shares no memory or no link joins two GPUs;
   // kOutOfMemory. After an error nothing is left, neither memory nor the socket's file.
   static Result<std::unique_ptr<Group>> open(const compiler::GroupPlan& plan, Device& device,
                                              const RendezvousPlace& place);
-  // Meets again, when a rank's process is gone and a new one opens the group in its place: the
-  // survivors reopen, and layers and recorded graphs keep their addresses. Mends what reset()
-  // mends. Waits for the device's work; no stream may be recorded. Errors: those of open(), after
-  // which it may be tried again; kInvalidState for a group that was adopted.
+  // Meets again, when a rank's process is gone and a new one opens the group in its place. The
+  // survivors call reopen(), and layers and recorded graphs keep their addresses. Mends what
+  // reset() mends. Waits for the device's work; no stream may be recorded. Errors: as of open(),
+  // after which it may be tried again; kInvalidState for a group that was adopted.
   Result<void> reopen(const RendezvousPlace& place);
 
-  // Makes a group of the ranks' memory, members[r] that of rank r, for plan.rank on this device.
+  // Makes a group of the ranks' memory, members[r] being rank r's, for plan.rank on this device.
   // Fills this rank's memory with zeros and waits for that: no rank may make a call before all have
   // adopted. Errors: kInvalidValue for another number of members than ranks, and for memory that is
-  // null, unaligned, too small, given twice, or that of another group; kTensorMismatch for
-  // identities that differ.
+  // null, unaligned, too small, given twice, or another group's. kTensorMismatch for identities
+  // that differ.
   static Result<std::unique_ptr<Group>> adopt(const compiler::GroupPlan& plan, Device& device,
                                               std::span<const GroupMember> members);
   // Makes a group whose bytes a transport moves, between ranks on any hosts: for a plan whose
@@ -79,7 +79,7 @@ class Group {
   // allocates this rank's memory and fills it with zeros. The transport goes with the group, which
   // has to be destroyed on all ranks before any of their processes ends. Errors: kInvalidValue for
   // a transport of other ranks than the plan's; kUnsupported for a plan whose kernels reach their
-  // peers; kTensorMismatch for identities that differ; those of Transport::introduce().
+  // peers. kTensorMismatch for identities that differ; as of Transport::introduce().
   static Result<std::unique_ptr<Group>> open(const compiler::GroupPlan& plan, Device& device,
                                              std::unique_ptr<Transport> transport);
   // Ends steps that wait for a rank which does not come (Transport::abort()). May be called from
@@ -98,12 +98,12 @@ class Group {
   int64_t allocated_bytes() const;  // for this rank, in the driver's steps (2 MiB); 0 if adopted
 
   // Returns the status word after the calls before it on the default stream; wait for other streams
-  // before. It is 0, or has bits of params/status_bits.h: what the experts of any rank had to tell
-  // of calls since the last clear_status(), and ranks that were silent. After a silent rank the
+  // before. It is 0, or has bits of params/status_bits.h. These are set by the experts of any rank
+  // in calls since the last clear_status(), and for ranks that were silent. After a silent rank the
   // group is broken: calls are the error kInvalidState until reset().
   Result<uint32_t> status();
-  // Clears the status word in the order of the stream. Only if all ranks do so between the same two
-  // calls, none of the bits comes back.
+  // Clears the status word in the order of the stream. All ranks must call it between the same two
+  // calls, or bits come back.
   Result<void> clear_status(Stream stream);
   // Makes a group work again after a silent rank or a failed launch: fills this rank's memory with
   // zeros and waits for that. No rank may be in a call, and none may make one before all are reset.

@@ -22,7 +22,7 @@ class Heap {
   // while it is open.
   virtual Result<FileDescriptor> file() const = 0;
 
-  // Waits for the work of the device in this process, and maps the memory of another file, of as
+  // Waits for the work of the device in this process. Then maps the memory of another file, of as
   // many bytes, at the same address instead. After an error nothing is mapped there.
   virtual Result<void> replace(const FileDescriptor& file) = 0;
 };

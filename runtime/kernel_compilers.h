@@ -24,8 +24,8 @@ CompilerFields compiler_of(const compiler::Target& target, std::span<const Hashe
 std::string compiler_name(const CompilerFields& compiler);
 
 // Puts the newest compiler first and removes duplicates; the order depends on the set alone.
-// Compilers are compared field by field, the greater first, and numbers in a text as numbers: 13.0
-// comes before 12.9, and of two builds of one version the same one comes first everywhere.
+// Compilers are compared field by field, the greater first, and numbers in a text as numbers. So
+// 13.0 comes before 12.9, and of two builds of one version the same one comes first everywhere.
 void order_compilers(std::vector<CompilerFields>& compilers);
 
 // Returns the key of a source with a compiler; none if the compiler is of another target.
@@ -41,7 +41,7 @@ struct OwnKey {
 
 // Returns `known`, a key formed earlier for the source, if it still names the compiler of this
 // machine; else forms the key. The compiler may change once, when it is opened: until then its
-// release is read off files. Errors: those of compiler::toolchain_identity().
+// release is read off files. Errors: as of compiler::toolchain_identity().
 Result<OwnKey> own_key(const compiler::KernelSource& source, std::optional<OwnKey> known);
 
 // Records in a folder that it may hold entries of this compiler. Must be called before the first
@@ -62,7 +62,7 @@ class FolderCompilers {
   // Returns the compilers recorded when this function was first called, and the ones that
   // look_closer() has found since.
   std::vector<CompilerFields> all();
-  // Reads the records again and, the first time, every entry: a folder that an earlier version
+  // Reads the records again and, the first time, every entry. A folder that an earlier version
   // filled has no records, and copied entries may have none. Records what it finds if the folder
   // can be written. Returns all compilers known then.
   std::vector<CompilerFields> look_closer();

@@ -18,9 +18,9 @@ namespace moejit::runtime {
 inline constexpr std::size_t kMostEntryOverheadBytes = 2304;
 
 // Returns the metadata of a kernel's cache entry: canonical JSON (keys sorted, no blanks) of
-// "entry", "target", "usage" if known, and "key", the fields of the key in order as pairs of name
-// and value, with its headers folded (fold_headers.h). Its arguments alone decide it, so that equal
-// kernels make equal files.
+// "entry", "target", "usage" if known, and "key". The key has the fields of the key in order as
+// pairs of name and value, with its headers folded (fold_headers.h). Its arguments alone decide it,
+// so that equal kernels make equal files.
 std::string kernel_metadata(const compiler::KernelBinary& binary, const compiler::KernelKey& key);
 
 // Returns the kernel in a verified entry; none if the entry is not of the kernel that the source
@@ -29,7 +29,7 @@ std::optional<compiler::KernelBinary> kernel_of(cache::Entry entry,
                                                 const compiler::KernelSource& source);
 
 // Returns the fields of the key in such metadata, in order, with the digests of headers as they are
-// stored: all 64 digits if an earlier version wrote them. Empty if the text is something else.
+// stored. An earlier version wrote all 64 digits. Empty if the text is something else.
 std::vector<HashedField> key_fields_of(std::string_view metadata);
 
 }  // namespace moejit::runtime

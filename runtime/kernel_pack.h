@@ -16,9 +16,9 @@ namespace moejit::runtime {
 // Returns a kernel as an entry of caches and packs, which the arguments alone decide.
 cache::Entry kernel_entry(const compiler::KernelBinary& binary, const compiler::KernelKey& key);
 
-// Returns the manifest of a pack of kernels: canonical JSON of "compilers" (the compiler_fields()
-// of each compiler that made one of the kernels), "kernels" and "targets". The set of entries alone
-// decides it. Entries that are no kernels add to "kernels" only.
+// Returns the manifest of a pack of kernels: canonical JSON of "compilers", "kernels" and
+// "targets". "compilers" has the compiler_fields() of each compiler that made one of the kernels.
+// The set of entries alone decides it. Entries that are no kernels add to "kernels" only.
 std::string pack_manifest(std::span<const cache::Entry> entries);
 
 // Returns a manifest that has only "compilers", each by its compiler_fields().

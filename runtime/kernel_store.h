@@ -24,15 +24,15 @@ namespace moejit::runtime {
 // copied to the folder. Any thread may call any function.
 //
 // The key of a kernel holds the compiler that made it. In the folder, kernels are looked up for the
-// compiler of this machine, which is told without opening NVRTC if its files allow that (else packs
-// are asked first, so that a run which they serve never opens it). If there is no compiler, or if
-// the engine is frozen, so that nothing will be compiled anyway, they are then looked up for each
-// compiler that made entries of the folder, the newest first; a frozen engine never opens NVRTC for
-// this. In a pack, kernels are looked up for each compiler that its manifest names: the pack stands
-// for its compiler, which need not be here.
+// compiler of this machine, which is known without opening NVRTC if its files allow that. If they
+// do not, packs are asked first, so that a run which they serve never opens it. If there is no
+// compiler, or if the engine is frozen, nothing will be compiled. Then kernels are looked up for
+// each compiler that made entries of the folder, the newest first. A frozen engine never opens
+// NVRTC for this. In a pack, kernels are looked up for each compiler that its manifest names: the
+// pack stands for its compiler, which need not be here.
 class KernelStore {
  public:
-  // Errors: those of Engine::create().
+  // Errors: as of Engine::create().
   static Result<std::unique_ptr<KernelStore>> open(const EngineOptions& options);
 
   // The result of find().

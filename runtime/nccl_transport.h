@@ -11,8 +11,8 @@
 
 namespace moejit::runtime {
 
-// What the ranks of a communicator find each other by. One rank makes it, and the caller brings its
-// bytes to all others by means of its own: a broadcast of MPI or of torch's store, a file.
+// What the ranks of a communicator find each other by. One rank makes it, and the caller sends its
+// bytes to all others in its own way: by MPI, by torch's store, by a file.
 using NcclId = std::array<std::byte, 128>;
 
 // Makes an id. Opens libnccl.so.2, 2.18 or later, on first use. Errors: kDriverMissing without it;
@@ -30,14 +30,14 @@ struct NcclPlace {
 // Opens this rank's end of a transport over NCCL, with a communicator of its own on the GPU of the
 // device, which must outlive it. Waits until all ranks have come, each a process or a thread with
 // another GPU, on any hosts. Errors: kDriverMissing without libnccl.so.2; kUnsupported for a
-// simulated device; kInvalidValue for ranks or a deadline out of range; kInterrupted if a rank did
+// simulated device. kInvalidValue for ranks or a deadline out of range; kInterrupted if a rank did
 // not come before the deadline; kDriver in NCCL's words.
 Result<std::unique_ptr<Transport>> open_nccl_transport(Device& device, const NcclPlace& place);
 
 // Makes a transport of a communicator that the caller has, an ncclComm_t of the same libnccl.so.2,
 // on the device's GPU. The caller makes no other call with it while a step may be under way, and
-// destroys it behind the transport; abort() does not end its steps, which ncclCommAbort() of the
-// caller does. Errors: those of open_nccl_transport() but kInterrupted; kInvalidValue for null.
+// destroys it after the transport. abort() does not end its steps: the caller's ncclCommAbort()
+// does. Errors: as of open_nccl_transport(), without kInterrupted; kInvalidValue for null.
 Result<std::unique_ptr<Transport>> adopt_nccl_communicator(Device& device, void* communicator,
                                                            int64_t deadline_ms = 60000);
 

@@ -15,17 +15,17 @@ struct SimulatorGroupOptions {
   int32_t sm_count = 4;          // of each rank
 };
 
-// Simulated GPUs of one process, the ranks of a group, and memory that all of them may access: a
-// heap for each rank, at one offset from each other. Launches are enqueued on streams (null is one
-// more stream) and run when the host waits for something; those of all ranks are then under way at
-// the same time. Waiting for one rank runs the others too, as far as they have to.
+// Simulated GPUs of one process, the ranks of a group, and memory that all of them may access. Each
+// rank has a heap, at one offset from each other. Launches are enqueued on streams (null is one
+// more stream) and run when the host waits for something. The launches of all ranks are then under
+// way at the same time. Waiting for one rank runs the others too, as far as they have to.
 //
 // A launch may touch memory of the group where a region of it lies in a heap, its own or a peer's.
-// A rule that a kernel breaks, or a dead-lock, ends the run of the whole group: every call that
+// A rule that a kernel breaks, or a dead-lock, ends the run of the whole group. Every call that
 // waits returns the error (kSimulatorFault) from then on.
 //
-// Calls may come from several host threads, but whoever waits runs what has been enqueued until
-// then: enqueue the launches of all ranks that wait for each other before.
+// Calls may come from several host threads, but a thread that waits runs what has been enqueued
+// until then. So enqueue the launches of all ranks that wait for each other before.
 class SimulatorGroup {
  public:
   virtual ~SimulatorGroup() = default;
@@ -34,17 +34,17 @@ class SimulatorGroup {
   // Returns a rank's GPU. Lives as long as the group. Memory that it allocates is its own alone.
   virtual Device& device(int32_t rank) = 0;
 
-  // Returns the heap of a rank: page-aligned, not written at first, and accessible to the host,
-  // which writes it with fill() and copy_to_device() of the rank's Device.
+  // Returns the heap of a rank, page-aligned and not written at first. The host may access it, and
+  // writes it with fill() and copy_to_device() of the rank's Device.
   virtual std::byte* heap(int32_t rank) = 0;
   virtual int64_t heap_bytes() const = 0;
 
-  // Ends an epoch of bytes of a rank's heap, in the order of its stream: a kernel that reads one of
+  // Ends an epoch of bytes of a rank's heap, in the order of its stream. A kernel that reads one of
   // them is reported unless somebody has written it again. Enqueue it behind the last kernel that
   // reads the bytes, and before the one whose flags let peers write the next epoch.
   virtual Result<void> expire(int32_t rank, const void* address, int64_t bytes, Stream stream) = 0;
 
-  // Returns the ends of a new transport between the ranks, by ranks: it copies between their
+  // Returns the ends of a new transport between the ranks, by ranks. It copies between their
   // memories, each step where the streams of all ranks have come to it. All bytes of a block arrive
   // and count as written, as on a network. The group must outlive it.
   virtual std::vector<std::unique_ptr<Transport>> open_transport() = 0;

@@ -31,10 +31,10 @@ class Transport {
   virtual int32_t rank() const = 0;
   virtual int32_t ranks() const = 0;
 
-  // Tells the other ranks what this rank's plan is (compiler::group_identity()), and returns what
-  // each has said, by ranks, this one too; long values may be digests. A transport between
-  // processes waits for all, until its deadline; ranks of one process are heard of from the next
-  // one on, and have said nothing before. Error kInterrupted: a rank did not come in time.
+  // Sends this rank's plan (compiler::group_identity()) to the other ranks, and returns what each
+  // has sent, by ranks, this one too. Long values may be digests. A transport between processes
+  // waits for all, until its deadline. With ranks of one process, earlier callers do not hear of
+  // later ones. Error kInterrupted: a rank did not come in time.
   virtual Result<std::vector<std::vector<std::string>>> introduce(
       const std::vector<std::string>& identity) = 0;
 

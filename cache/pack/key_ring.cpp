@@ -78,7 +78,7 @@ std::optional<std::uint64_t> serial_of(std::string_view line) {
 }
 
 // Returns the largest least-serial in the text before a key, none if there is none. A line that
-// looks like one must be one: a guard with a typing error would guard nothing.
+// looks like one but is not is an error: a guard with a typing error would guard nothing.
 Result<std::optional<std::uint64_t>> least_serial_of(const std::string& path,
                                                      std::string_view text) {
   std::optional<std::uint64_t> least;
@@ -96,8 +96,8 @@ Result<std::optional<std::uint64_t>> least_serial_of(const std::string& path,
   return least;
 }
 
-// Returns a file's text, if owner and mode are right, its own and of all folders on the way to it:
-// a key ring is the root of trust, and any ring of ours in its place would be the wrong one.
+// Returns a file's text, if owner and mode are right, for the file and for all folders on the way
+// to it. A key ring is the root of trust, and another ring in its place would be the wrong one.
 Result<std::string> read_trusted(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};

@@ -39,16 +39,17 @@
 //  164     60   zero
 //  224     32   SHA-256 of the header before
 //
-// It is a tree of digests: the header vouches for the page table, the table for each page of the
-// index (the last one with the zeros behind it), a record for its entry. Opening reads header,
-// manifest and table; a lookup reads a page and an entry. The SHA-256 of the header's first 160
-// bytes is the pack's digest: signatures sign it, and adding one does not change it.
+// It is a tree of digests. The header vouches for the page table, and the table for each page of
+// the index (the last one with the zeros behind it). A record of a page vouches for its entry.
+// Opening reads header, manifest and table; a lookup reads a page and an entry. The SHA-256 of the
+// header's first 160 bytes is the pack's digest: signatures sign it, and adding one does not change
+// it.
 //
-// If nobody asks for a signature the tree has no root that could be trusted: then the digest in
-// the record is not compared, and the entry's own checksum and key show accidents.
+// If nobody asks for a signature the tree has no root that could be trusted. Then the digest in the
+// record is not compared; the entry's own checksum and key show accidents.
 //
-// Packs of format 1 are still read: their entries are of format 1, and a record's digest is that of
-// the entry less its last 32 bytes.
+// Packs of format 1 are still read. Their entries are of format 1, and a record's digest covers the
+// entry less its last 32 bytes.
 namespace moejit::cache {
 
 inline constexpr std::uint32_t kPackVersion = 2;
@@ -107,8 +108,8 @@ PackRecord decode_record(std::span<const std::byte> bytes);
 Digest entry_digest(std::uint32_t version, std::span<const std::byte> entry);
 // Returns whether an entry may lie where the record says.
 bool is_possible(const PackRecord& record, const PackHeader& header);
-// Returns whether an entry may be the next one behind another: entries share no byte, so that a
-// pack unpacks to no more than its file has.
+// Returns whether an entry may be the next one behind another. Entries share no byte, so a pack
+// unpacks to no more than its file has.
 bool follows(const PackRecord& record, const PackRecord& before);
 
 }  // namespace moejit::cache

@@ -32,8 +32,8 @@ class PackIndex {
   // Returns the record of a key, or null if there is none. Allocates nothing once the page is
   // known.
   Result<const PackRecord*> find(const Digest& key) const;
-  // Returns the records of a page, each possible and behind the one before, the first as the table
-  // says. Of pages that follow each other the caller has to look whether they do.
+  // Returns the records of a page. Each is possible and follows the one before; the first is as the
+  // table says. Between two pages the caller has to check this.
   Result<std::span<const PackRecord>> page(std::uint64_t page) const;
   std::uint64_t pages() const { return first_keys_.size(); }
 

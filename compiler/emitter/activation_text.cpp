@@ -93,7 +93,7 @@ std::string type_text(const Activation& activation, std::string_view functions,
       to_string(activation.formula), is_zero_at_zero, functions);
 }
 
-// Returns the parameter for the gate; empty for functions of up alone.
+// Returns the parameter for the gate; empty for functions of up only.
 std::string_view gate_parameter(const Activation& activation) {
   return has_gate(activation) ? "float gate, " : "";
 }

@@ -26,7 +26,7 @@ Result<KernelSource> emit(const KernelPlan& kernel, const Target& target) {
                             kernel.operation));
   }
   const KernelText text = kernel_text(kernel.spec);
-  // The name ends with a digest of the text in which the name is left empty, so kernels with
+  // The name ends with a digest of the text in which the name is left empty. So kernels with
   // different texts never share a name in a profile.
   const std::string digest = sha256(render(kernel, text, "")).hex().substr(0, 8);
   const std::string entry =

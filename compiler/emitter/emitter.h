@@ -8,8 +8,9 @@
 namespace moejit::compiler {
 
 // Returns the text of a kernel: a comment with its spec, its includes, its constants by name, the
-// kernel type composed of the templates, and the entry. The text depends only on the operation's
-// name and the spec. Error kInternal: the operation's name cannot be part of an identifier.
+// kernel type, and the entry. The kernel type is composed of the templates. The text depends only
+// on the operation's name and the spec. Error kInternal: the operation's name cannot be part of an
+// identifier.
 Result<KernelSource> emit(const KernelPlan& kernel, const Target& target);
 
 }  // namespace moejit::compiler

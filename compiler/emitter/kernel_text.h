@@ -45,8 +45,8 @@ struct KernelText {
   std::string cluster_ctas = {};                   // likewise, of a cluster; empty: no clusters
 };
 
-// Has the compiler leave registers for so many threads of an SM, rather than for as many as the
-// skeleton says; 0 changes nothing. The text has a constant kThreads already.
+// Has the compiler leave registers for so many threads of an SM, instead of the skeleton's number;
+// 0 changes nothing. The text must have a constant kThreads already.
 void set_threads_per_sm(KernelText& text, int32_t threads_per_sm);
 
 // Returns the parts of a kernel's text that are specific to its spec.

@@ -179,9 +179,10 @@ Expression fma(const Expression& a, const Expression& b, const Expression& c) {
   return simplified(Operator::kFma, {a, b, c});
 }
 
-// Returns the gradients of swiglu. With s the sigmoid of the gate, d = gradient * s and u = d *
-// gate, the gradient of up is u, and that of gate is (u * (1 - s) + d) * up. This takes one product
-// less than separate derivatives, and u is the gradient of the probability except for a factor up.
+// Returns the gradients of swiglu. Let s be the sigmoid of the gate, d = gradient * s and u = d *
+// gate. Then the gradient of up is u, and the gradient of the gate is (u * (1 - s) + d) * up. This
+// takes one product less than separate derivatives, and u is the gradient of the probability except
+// for a factor up.
 ActivationGradients swiglu_gradients(const Variables& of) {
   const Expression s = Expression::make(Operator::kSigmoid, {of.gate});
   const Expression d = of.gradient * s;
@@ -190,7 +191,7 @@ ActivationGradients swiglu_gradients(const Variables& of) {
 }
 
 // Returns gradient * value + dprob. If a value is a product itself, the product of the gradient
-// with its first factor is the gradient of its second factor, which is often needed anyway.
+// with its first factor is the gradient of its second factor. That gradient is often needed anyway.
 Expression add_to_dprob(const Variables& of, const Expression& value) {
   if (value.op() != Operator::kMultiply) return fma(of.gradient, value, of.dprob);
   return fma(of.gradient * value.operands()[0], value.operands()[1], of.dprob);

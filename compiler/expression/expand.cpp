@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replaces functions that abbreviate others. Functions around the sigmoid become products with it,
-// which keeps the relative error small on both sides; gelu uses erfc, whose values do not cancel if
+// which keeps the relative error small on both sides. gelu uses erfc, whose values do not cancel if
 // the result is small.
 
 #include "compiler/expression.h"

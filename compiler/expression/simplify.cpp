@@ -14,8 +14,8 @@ bool is_where(const Expression& e) {
   return e.op() == Operator::kWhereLess || e.op() == Operator::kWhereLessEqual;
 }
 
-// Returns the value of an operation on numbers; none if it is not a finite number of fp32, and then
-// the operation stays as it was written.
+// Returns the value of an operation on numbers. Returns none if it is not a finite number of fp32;
+// then the operation stays as it was written.
 std::optional<Expression> folded(Operator op, const std::vector<Expression>& operands) {
   std::vector<double> numbers;
   for (const Expression& operand : operands) {

@@ -18,7 +18,7 @@ struct Token {
 };
 
 // Splits a formula into tokens; the last one is kEnd. kInvalidValue: a character that no formula
-// has, a malformed number, or one out of fp32's range.
+// has, a malformed number, or a number out of fp32's range.
 Result<std::vector<Token>> read_tokens(std::string_view text);
 
 // Returns an error at a place of a formula.

@@ -17,8 +17,8 @@ enum class CastResult {
 
 std::string_view to_string(CastResult result);
 
-// Casts bf16 rows [P, columns] with a scale for 32 columns of a row, for 32 rows of a column, or
-// for both from one read. Groups start at multiples of 32 rows.
+// Casts bf16 rows [P, columns]. There is a scale for 32 columns of a row, for 32 rows of a column,
+// or for both from one read. Groups start at multiples of 32 rows.
 struct BlockCastSpec {
   RowSource source = RowSource::kInOrder;
   CastResult result = CastResult::kCodes;

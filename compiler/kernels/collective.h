@@ -18,14 +18,14 @@ struct PackChoicesSpec {
   bool operator==(const PackChoicesSpec&) const = default;
 };
 
-// Makes of the packed choices of all ranks those of this rank's experts.
+// Makes the choices of this rank's experts from the packed choices of all ranks.
 struct TakeChoicesSpec {
-  ExchangeShape exchange;  // but for topk_ids and chunk_tokens, which play no part
+  ExchangeShape exchange;  // except for topk_ids and chunk_tokens, which play no part
   int32_t threads = 256;
   bool operator==(const TakeChoicesSpec&) const = default;
 };
 
-// Tells of a backward call that has another T than its forward call: one CTA.
+// Reports a backward call that has another T than its forward call; one CTA.
 struct CompareTokensSpec {
   int32_t threads = 32;
   bool operator==(const CompareTokensSpec&) const = default;

@@ -53,8 +53,8 @@ int32_t added_rows_in_shared(int32_t columns) {
 
 namespace {
 
-// Returns the shared memory of a CTA that adds rows from there: the words of the walk, the queue of
-// units, the barriers of rows, and rows.
+// Returns the shared memory of a CTA that adds rows from there. It has the words of the walk, the
+// queue of units, the barriers of rows, and rows.
 int32_t shared_bytes_of_rows(const CombineRowsSpec& spec) {
   constexpr int32_t kPlaces = device::kUnitPlaces;
   const int32_t choices = spec.exchange.chunk_tokens * spec.exchange.top_k;
@@ -66,7 +66,7 @@ int32_t shared_bytes_of_rows(const CombineRowsSpec& spec) {
 
 }  // namespace
 
-// CTAs wait for peers, so that all have to be resident: they are as many as an SM holds of them.
+// CTAs wait for peers, so all have to be resident: there are as many as an SM can hold.
 template <>
 LaunchShape KernelKind<CombineRowsSpec>::shape(const CombineRowsSpec& spec) {
   if (spec.sends_rows)
@@ -94,8 +94,8 @@ std::vector<KernelNumber> KernelKind<CombineRowsSpec>::numbers(const CombineRows
 template <>
 Work KernelKind<CombineRowsSpec>::work(const CombineRowsSpec& spec, const CallBounds&,
                                        const CallRows& rows) {
-  // Each row of the experts is read once. Sums, or rows, are written at home and read there, for as
-  // many tokens of others here as own ones elsewhere; own tokens are written.
+  // Each row of the experts is read once. Sums, or rows, are written at home and read there; own
+  // tokens are written. There are as many for tokens of others here as for own ones elsewhere.
   const double ranks = spec.exchange.ranks;
   const double others = spec.sends_rows
                             ? static_cast<double>(rows.routed) * (ranks - 1.0) / ranks

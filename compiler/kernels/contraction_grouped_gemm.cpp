@@ -163,7 +163,7 @@ int64_t scale_count(const ContractionGroupedGemmSpec& spec, int64_t columns) {
 
 }  // namespace
 
-// Counts operands and their scales once, and D once, or twice where something is added to it: an
+// Counts operands and their scales once, and D once, or twice where something is added to it. An
 // expert without columns adds nothing.
 template <>
 Work KernelKind<ContractionGroupedGemmSpec>::work(const ContractionGroupedGemmSpec& spec,

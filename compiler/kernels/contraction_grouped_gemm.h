@@ -14,7 +14,7 @@ namespace moejit::compiler {
 enum class GradientScales {
   kTile,       // 128x128 tiles of both operands, as the scaling-aware transpose writes them
   kRow,        // blocks of 1x128 of the rows of both operands, as quantizing each operand along the
-               // tokens gives them; those of a block of columns follow each other
+               // tokens gives them. Scales of a block of columns follow each other
   kTensor,     // a group's A and B, one each; applied once, to complete sums
   kRowColumn,  // a group's rows of A and of B; applied once, to complete sums
   kNone,  // none: operands are bf16 and are read in their own order, MN-major, with one token a row
@@ -29,7 +29,7 @@ enum class GradientOutput {
 // D[e][rows, n] = A[rows, columns of e] * B[n, columns of e]^T over groups of columns: wgrad. Tiles
 // are as in GroupedGemmSpec, all of 128 rows. A tile is stored in panels of 128 bytes a row, of
 // which `panels_staged` are in shared memory at a time. To add to D, the kernel loads the old
-// values of `panels_loaded` panels, and L2 adds the other panels.
+// values of `panels_loaded` panels; L2 adds the other panels.
 struct ContractionGroupedGemmSpec {
   GradientScales scales = GradientScales::kTile;
   GradientOutput output = GradientOutput::kF32;
@@ -50,7 +50,7 @@ struct ContractionGroupedGemmSpec {
   int32_t band_tiles = kUsualBandTiles;
   // CTAs of a cluster, 1 or 2. Two take tiles below each other and read B from L2 once for both.
   int32_t cluster_ctas = 1;
-  // Times at which CTAs start, spread over that of a tile; 1: all start at once.
+  // Times at which CTAs start, spread over the time of a tile; 1: all start at once.
   int32_t start_times = 1;
   bool operator==(const ContractionGroupedGemmSpec&) const = default;
 };
@@ -59,10 +59,10 @@ struct ContractionGroupedGemmSpec {
 DType operands_of(const ContractionGroupedGemmSpec& spec);
 DType a_format(const ContractionGroupedGemmSpec& spec);
 
-// Returns whether scales do not change along the contraction, so that complete sums meet them.
+// Returns whether scales do not change along the contraction, so that they multiply complete sums.
 bool has_end_scales(const ContractionGroupedGemmSpec& spec);
 
-// Returns whether complete sums of bf16 products, which are one chain, meet scales.
+// Returns whether scales multiply complete sums of bf16 products, which are one chain.
 bool has_bf16_end_scales(const ContractionGroupedGemmSpec& spec);
 
 // Returns the rows of D in each section.

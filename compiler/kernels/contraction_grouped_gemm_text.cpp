@@ -11,14 +11,15 @@ int32_t step_elements(const ContractionGroupedGemmSpec& spec) {
   return static_cast<int32_t>(128 / size_bytes(operands_of(spec)));
 }
 
-// Returns whether the math warpgroups halve a tile's columns instead of its rows: then a thread
+// Returns whether the math warpgroups halve a tile's columns instead of its rows. Then a thread
 // needs half as many factors of columns, and holds them all. Half of a wide tile's columns are no
 // whole panels of bf16.
 bool has_column_halves(const ContractionGroupedGemmSpec& spec) {
   return spec.scales == GradientScales::kRow && spec.output != GradientOutput::kBf16;
 }
 
-// Returns whether the text names the CTAs of a cluster, behind which the tile type takes its half.
+// Returns whether the text names the CTAs of a cluster, as it must before the tile type takes its
+// half.
 bool names_cluster(const ContractionGroupedGemmSpec& spec) {
   return spec.cluster_ctas > 1 || has_column_halves(spec);
 }
@@ -30,7 +31,7 @@ struct ScalingText {
   ComposedType mainloop;
 };
 
-// Returns the parts for scales that complete sums meet.
+// Returns the parts for scales that multiply complete sums.
 ScalingText end_scaling_of(const ContractionGroupedGemmSpec& spec, const std::string& multiply) {
   ScalingText scaling{
       .includes = {"gemm/epilogue_scaled.cuh", "gemm/no_scales.cuh"},

@@ -54,7 +54,7 @@ std::string to_string(const DispatchPermuteSpec& s) {
       s.segments_in_flight);
 }
 
-// CTAs wait for peers, so that all have to be resident: they are as many as an SM holds of them.
+// CTAs wait for peers, so all have to be resident: there are as many as an SM can hold.
 template <>
 LaunchShape KernelKind<DispatchPermuteSpec>::shape(const DispatchPermuteSpec& spec) {
   return {.threads = spec.threads,
@@ -79,8 +79,8 @@ template <>
 Work KernelKind<DispatchPermuteSpec>::work(const DispatchPermuteSpec& spec, const CallBounds&,
                                            const CallRows& rows) {
   const double tokens = static_cast<double>(rows.tokens);
-  // Own rows are read, and written to all ranks that want them; what came is read, and each row is
-  // written to its permuted rows, and once more if it is kept.
+  // Own rows are read, and written to all ranks that want them. Rows that came are read, and
+  // written to their permuted rows, and once more if they are kept.
   const double slots = ranks_of_token(spec.exchange);
   const auto moved = static_cast<int64_t>(tokens * slots * (spec.keeps_rows ? 3.0 : 2.0));
   return {.min_bytes = rows.tokens * exchanged_row_bytes(spec.input, spec.columns) +

@@ -38,7 +38,7 @@ int64_t slots_of(const ExchangeShape& exchange) {
 double ranks_of_token(const ExchangeShape& exchange) {
   const int32_t experts = exchange.ranks * exchange.rank_experts;
   const int32_t elsewhere = experts - exchange.rank_experts;
-  double share_without = 1.0;  // of all ways to draw K experts, those without one of a given rank
+  double share_without = 1.0;  // of all draws of K experts, the share without a given rank
   for (int32_t k = 0; k < std::min(exchange.top_k, experts); ++k)
     share_without *= static_cast<double>(std::max(elsewhere - k, 0)) / (experts - k);
   return exchange.ranks * (1.0 - share_without);
@@ -115,7 +115,7 @@ static_assert(is_complete(kAwait));
 
 }  // namespace
 
-// CTAs that wait for peers have to be resident: they are as many as an SM holds of them.
+// CTAs that wait for peers have to be resident: there are as many as an SM can hold.
 template <>
 LaunchShape KernelKind<ExchangeChoicesSpec>::shape(const ExchangeChoicesSpec& spec) {
   return {.threads = spec.threads, .ctas_per_sm = 1};
@@ -168,8 +168,8 @@ Work KernelKind<ExchangeChoicesSpec>::work(const ExchangeChoicesSpec& spec, cons
                                            const CallRows& rows) {
   const ExchangeShape& exchange = spec.exchange;
   const int64_t own = rows.tokens * exchange.top_k;
-  // Ids and probabilities are read once and written to each rank; what came is read and written.
-  // A peer gets places for the most tokens, whatever T is.
+  // Ids and probabilities are read once and written to each rank; choices that came are read and
+  // written. A peer gets places for the most tokens, whatever T is.
   const int64_t most = int64_t{exchange.max_tokens} * exchange.top_k;
   return {.min_bytes = own * (size_bytes(exchange.topk_ids) + size_bytes(spec.probs)) +
                        8 * exchange.ranks * own + 16 * slots_of(exchange) * exchange.top_k,

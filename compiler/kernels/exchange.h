@@ -9,7 +9,7 @@
 namespace moejit::compiler {
 
 // The kernels of an exchange of rows between the GPUs of one host, each of which has a part of the
-// experts: templates/moejit_device/exchange/group.cuh tells how it works.
+// experts. templates/moejit_device/exchange/group.cuh says how it works.
 
 // The numbers that all kernels of an exchange agree on.
 struct ExchangeShape {
@@ -26,7 +26,8 @@ struct ExchangeShape {
 // Returns how many flags the rows of a rank have.
 int32_t chunks_of(const ExchangeShape& exchange);
 
-// Tells all ranks the choices of each, and makes of them those of this rank's experts.
+// Sends the choices of each rank to all ranks, and makes the choices of this rank's experts from
+// them.
 struct ExchangeChoicesSpec {
   ExchangeShape exchange;
   DType probs = DType::kF32;  // or kBF16
@@ -36,7 +37,7 @@ struct ExchangeChoicesSpec {
 };
 
 // Returns for how many rows of a chunk a CTA has room in shared memory, half of which it sends at a
-// time; 0: rows do not fit, and its threads store them.
+// time. 0: rows do not fit, and its threads store them.
 int32_t rows_in_shared(const ExchangeShape& exchange, DType dtype, int32_t columns);
 
 // Sends each token's row to the ranks of its experts.
@@ -60,9 +61,9 @@ struct AwaitRowsSpec {
   bool operator==(const AwaitRowsSpec&) const = default;
 };
 
-// Sends each token's row to the ranks of its experts, and the rows of all slots to their permuted
-// rows, with pad rows: as kPermuted stores of a row chain do. At the end all rows have come, and
-// the epoch's second half begins.
+// Sends each token's row to the ranks of its experts. Stores the rows of all slots to their
+// permuted rows, with pad rows, as kPermuted stores of a row chain do. At the end all rows have
+// come, and the epoch's second half begins.
 struct DispatchPermuteSpec {
   ExchangeShape exchange;
   int32_t columns = 0;
@@ -79,7 +80,7 @@ struct DispatchPermuteSpec {
   bool operator==(const DispatchPermuteSpec&) const = default;
 };
 
-// Does what ExchangeChoicesSpec, the route of all slots and DispatchPermuteSpec do, in one kernel.
+// Does in one kernel what ExchangeChoicesSpec, the route of all slots and DispatchPermuteSpec do.
 struct RouteDispatchPermuteSpec {
   DispatchPermuteSpec dispatch;
   DType probs = DType::kF32;  // of the choices; or kBF16
@@ -91,9 +92,9 @@ struct RouteDispatchPermuteSpec {
 // Returns how many CTAs exchange and route choices.
 int32_t pieces_of(const ExchangeShape& exchange, int32_t parts);
 
-// Adds the rows that experts made of each token, sends the sums of other ranks' tokens home, and
-// adds those that come to the own ones. With `sends_rows` it sends each row as it is, and home adds
-// all rows of a token in the order of one rank with all experts.
+// Adds the rows that experts made of each token. It sends the sums of other ranks' tokens home, and
+// adds sums that come home to its own tokens. With `sends_rows` it sends each row as it is. Home
+// adds all rows of a token in the order of one rank with all experts.
 struct CombineRowsSpec {
   ExchangeShape exchange;
   bool sends_rows = false;
@@ -106,7 +107,7 @@ struct CombineRowsSpec {
   bool operator==(const CombineRowsSpec&) const = default;
 };
 
-// Returns for how many rows that are added a CTA has room in shared memory; 0: threads load rows
+// Returns for how many rows that are added a CTA has room in shared memory. 0: threads load rows
 // that are longer, or no whole runs of 16 bytes.
 int32_t added_rows_in_shared(int32_t columns);
 

@@ -39,7 +39,7 @@ constexpr ParamRecord kExpertScalesRecord{
     "expert_scales", sizeof(ExpertScalesParams), kExpertScalesPointers, {}, kExpertScalesNumbers};
 static_assert(is_complete(kExpertScalesRecord));
 
-// Returns the largest number of the format; of E2M1, times the largest scale of a block.
+// Returns the largest number of the format; for E2M1 times the largest scale of a block.
 float largest_number(DType format) {
   if (format == DType::kF4E2M1x2) return 6.0f * 448.0f;
   return format == DType::kF8E5M2 ? 57344.0f : 448.0f;

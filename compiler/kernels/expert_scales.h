@@ -8,8 +8,8 @@
 
 namespace moejit::compiler {
 
-// Finds one scale for each expert from the largest magnitudes of its rows, or of its matrix:
-// the format's largest number over the largest of them (docs/recipes.md). A CTA takes an expert.
+// Finds one scale for each expert from the largest magnitudes of its rows, or of its matrix. It is
+// the format's largest number over the largest magnitude (docs/recipes.md). A CTA takes an expert.
 struct ExpertScalesSpec {
   DType format = DType::kF8E4M3;  // or kF8E5M2, or kF4E2M1x2 below scales of blocks
   int64_t magnitudes = 0;         // of a row, or of a matrix

@@ -93,8 +93,8 @@ constexpr ParamRecord kGatedGradientRecord{"gated_gradient",
                                            kGatedGradientNumbers};
 static_assert(is_complete(kGatedGradientRecord));
 
-// Returns the shared memory of a warp's magnitudes, bf16: of 64 columns at a time, or of those of
-// all three tiles.
+// Returns the shared memory of a warp's magnitudes, bf16: of 64 columns at a time, or of the
+// columns of all three tiles.
 int32_t warp_bytes(const GatedGradientSpec& spec) {
   switch (spec.pass) {
     case GradientPass::kOnly: return 2 * 64;
@@ -104,14 +104,14 @@ int32_t warp_bytes(const GatedGradientSpec& spec) {
   return 0;
 }
 
-// Returns the shared memory of the expert, and of the rows' magnitudes, in fp32 for each lane that
-// holds a part of one.
+// Returns the shared memory of the expert and of the rows' magnitudes, in fp32 for each lane that
+// holds a part of a row.
 int32_t row_bytes(const GatedGradientSpec& spec) {
   if (spec.pass != GradientPass::kCast) return 0;
   return 16 + (spec.stores_rows ? 128 * 8 * 4 : 0);
 }
 
-// Returns the bytes of a call that finds magnitudes, or that casts with scales by these.
+// Returns the bytes of a call that finds magnitudes, or that casts with scales made from these.
 Work work_of_pass(const GatedGradientSpec& spec, const CallRows& rows) {
   const int64_t columns = spec.columns, blocks = ceil_div(columns, 128);
   const int64_t operands = spec.transposes_gradient ? 3 : 1;
@@ -157,8 +157,8 @@ std::vector<KernelNumber> KernelKind<GatedGradientSpec>::numbers(const GatedGrad
 }
 
 // Counts gate, up and the activation's gradient once. If wanted, it adds gradients by rows and a
-// partial sum of each segment. It adds operands with a scale for each tile, for each column of one,
-// or for all of an expert: three, or the activation alone.
+// partial sum of each segment. It adds operands: three, or the activation only. These have a scale
+// for each tile, for each column of a tile, or for all of an expert.
 template <>
 Work KernelKind<GatedGradientSpec>::work(const GatedGradientSpec& spec, const CallBounds&,
                                          const CallRows& rows) {

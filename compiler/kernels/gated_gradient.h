@@ -15,13 +15,13 @@ namespace moejit::compiler {
 enum class GradientPass {
   kOnly,  // all, with scales of what it holds or known ones of experts
   kAmax,  // finds the largest magnitudes of rows' segments, and of columns of 128 tokens
-  kCast,  // casts with the scales that whole rows, and columns of an expert, have by these
+  kCast,  // casts with scales made from these, for whole rows and for columns of an expert
 };
 std::string_view to_string(GradientPass pass);
 
-// Computes the gradient of a gated activation by rows, as a row chain stores it, and makes operands
-// of wgrad from the gradient and the activation, as TransposeSpec or ColumnCastSpec does, with one
-// read of gate, up and the activation's gradient.
+// Computes the gradient of a gated activation by rows, as a row chain stores it. It also makes
+// operands of wgrad from the gradient and the activation, as TransposeSpec or ColumnCastSpec does.
+// All is done with one read of gate, up and the activation's gradient.
 struct GatedGradientSpec {
   int32_t local_experts = 0;
   int32_t columns = 0;  // of gate and of up; stored halves have multiples of 128 in kOnly
@@ -31,12 +31,12 @@ struct GatedGradientSpec {
   bool stores_rows = true;          // the gradient by rows
   bool tells_dprobs = true;         // parts of the probability's gradient
   bool transposes_gradient = true;  // the gradient transposed
-  // Whether values are rounded to bf16 and cast by rows and by columns, with a scale for 128 tokens
-  // of each column, instead of transposing the codes of the rows.
+  // Whether values are rounded to bf16 and cast by rows and by columns, instead of transposing the
+  // codes of the rows. Columns have a scale for 128 tokens.
   bool casts_columns = false;
   GradientPass pass = GradientPass::kOnly;  // others only with casts_columns
-  // Whether an expert's rows have one scale, which is known beforehand: values are rounded to bf16
-  // and cast, the activation to e4m3 and the gradient to `format`, and columns have the bytes of
+  // Whether an expert's rows have one scale, which is known beforehand. Values are then rounded to
+  // bf16 and cast, the activation to e4m3 and the gradient to `format`. Columns have the bytes of
   // rows.
   bool has_expert_scale = false;
   DType format = DType::kF8E4M3;  // or kF8E5M2 with has_expert_scale

@@ -18,7 +18,7 @@ ComposedType store_stage(const GatedGradientSpec& spec) {
   return {"Store", "StoreGroupedDprobs", {"kColumns", "kLocalExperts"}};
 }
 
-// Adds those that say which magnitudes are wanted, if some are not.
+// Adds the arguments that say which magnitudes are wanted, if some are not.
 void leave_out_magnitudes(const GatedGradientSpec& spec, KernelText& text) {
   std::vector<std::string>& arguments = text.types_used.back().arguments;
   arguments.emplace_back("kOfRows");
@@ -138,7 +138,7 @@ std::string include_of(const GatedGradientSpec& spec) {
                             : "transpose/gated_gradient_tiles.cuh";
 }
 
-// Returns whether the kernel finds scales, of what it holds or of rows.
+// Returns whether the kernel finds scales, either of the values that it holds or of rows.
 bool finds_scales(const GatedGradientSpec& spec) {
   switch (spec.pass) {
     case GradientPass::kOnly: return !spec.has_expert_scale;

@@ -10,7 +10,8 @@ LaunchShape gemm_shape(int32_t stages, int32_t rows, int32_t columns, int32_t fa
   constexpr int32_t kQueuedTiles = 4, kTileBytes = 48;
   const int32_t ring = stages * ((rows + columns) * kStepBytes + factors + 2 * kBarrierBytes);
   const int32_t queue = kQueuedTiles * (kTileBytes + 2 * kBarrierBytes);
-  // What ends first is aligned for what follows: staging, where tiles are so wide that it is first.
+  // The part that ends first is aligned for the part behind it: staging, where tiles are so wide
+  // that it is first.
   const bool has_staging_first = columns > kMostColumnsBeforeStaging;
   const int32_t buffers = has_staging_first ? align_up(staging, kSwizzleBytes) + ring
                                             : align_up(ring, kSwizzleBytes) + staging;

@@ -67,7 +67,7 @@ std::vector<KernelNumber> KernelKind<GroupColumnsSpec>::numbers(const GroupColum
           kCallTokens};
 }
 
-// Counts every real row once as input, and in the cast once as output, and every scale. If rows are
+// Counts every real row once as input, in the cast once as output, and every scale. If rows are
 // gathered, a token that has rows is read once.
 template <>
 Work KernelKind<GroupColumnsSpec>::work(const GroupColumnsSpec& spec, const CallBounds&,

@@ -42,7 +42,7 @@ std::string to_string(const GroupColumnsSpec& spec);
 inline bool has_matrices(const GroupColumnsSpec& spec) { return spec.section_rows > 0; }
 
 // Returns how many CTAs have work in a pass over rows that become `output_columns` columns, a
-// multiple of 128. Of matrices that number does not matter.
+// multiple of 128. For matrices that number does not matter.
 int64_t busy_ctas(const GroupColumnsSpec& spec, int64_t output_columns);
 
 }  // namespace moejit::compiler

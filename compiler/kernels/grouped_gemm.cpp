@@ -190,8 +190,9 @@ constexpr ParamRecord kGroupedGemmRecord{"grouped_gemm", sizeof(GroupedGemmParam
                                          kGroupedGemmNumbers};
 static_assert(is_complete(kGroupedGemmRecord));
 
-// Returns what a stage has beside operands: two factors for each row; where tiles are halved, the
-// scale of each row and two of B; if swapped, a factor for each of up to 64 rows.
+// Returns the bytes of a stage beside operands. There are two factors for each row; where tiles are
+// halved, the scale of each row and two of B. If swapped, there is a factor for each of up to 64
+// rows.
 int32_t factor_bytes(const GroupedGemmSpec& spec) {
   if (spec.scales != GemmScales::kRowBlock) return 0;
   if (spec.is_swapped) return 64 * 4;

@@ -11,7 +11,7 @@
 namespace moejit::compiler {
 
 // What the scales of a grouped GEMM belong to. Scales of blocks change along the contraction, so
-// partial sums are multiplied by them; the others are applied once, at the end.
+// they multiply partial sums. Other scales are applied once, at the end.
 enum class GemmScales {
   kRowBlock,   // blocks: 1x128 of A, 128x128 of B, whose blocks restart at each section
   kTensor,     // one scale for each group's A, one for its B
@@ -37,8 +37,8 @@ enum class GemmEpilogue {
   kStoreAndActivationQuantize,  // stores both
 };
 
-// The widths that wide tiles may have. Sums of the widest leave a math warpgroup registers for the
-// partial sums of half of the columns, so that the halves are multiplied one after the other.
+// The widths that wide tiles may have. Sums of the widest tile leave a math warpgroup registers for
+// the partial sums of half of the columns. So the halves are multiplied one after the other.
 inline constexpr int32_t kWideColumns = 192, kWidestColumns = 256;
 
 // Row tiles in a band unless something else is chosen. In a band, tiles go down the rows first.
@@ -80,8 +80,8 @@ struct GroupedGemmSpec {
 // Returns the format of A.
 DType a_format(const GroupedGemmSpec& spec);
 
-// Returns whether the tensor cores add up all products of an element of D in one sum, so that
-// nothing is promoted: with bf16 operands and with fast accumulation.
+// Returns whether the tensor cores add up all products of an element of D in one sum. With bf16
+// operands and with fast accumulation they do, and nothing is promoted.
 bool is_one_chain(const GroupedGemmSpec& spec);
 
 // Return what the epilogue stores: D, its activation Q [P, section_n], or both.
@@ -91,7 +91,7 @@ bool stores_activation(const GroupedGemmSpec& spec);
 // Returns how many sections of D have the same columns in one tile: 2 if gated, else 1.
 int32_t tile_sections(const GroupedGemmSpec& spec);
 
-// Returns whether tiles are multiplied half after half: gated ones are, and the widest ones whose
+// Returns whether tiles are multiplied half after half: gated tiles, and the widest tiles whose
 // partial sums are promoted.
 bool is_halved(const GroupedGemmSpec& spec);
 

@@ -10,8 +10,8 @@
 
 namespace moejit::compiler {
 
-// Casts a list of tensors [rows, columns], each with a known scale, to FP8 and to its transpose,
-// and writes their largest magnitudes, for delayed scaling. Each CTA has one 128x128 tile of any
+// Casts a list of tensors [rows, columns], each with a known scale, to FP8 and to its transpose.
+// Writes their largest magnitudes too, for delayed scaling. Each CTA has one 128x128 tile of any
 // tensor of the list.
 struct MultiCastTransposeSpec {
   DType input = DType::kBF16;     // or kF32
@@ -28,9 +28,9 @@ struct MatrixSize {
   int64_t columns = 0;
   bool operator==(const MatrixSize&) const = default;
 };
-// Returns the argument `tile_ends` of a multi-cast-transpose: for each tensor of the list the
-// number of 128x128 tiles of it and of all tensors before it. The last one is also the number of
-// CTAs that have work.
+// Returns the argument `tile_ends` of a multi-cast-transpose. For each tensor of the list it is the
+// number of 128x128 tiles of the tensor and of all tensors before it. The last one is also the
+// number of CTAs that have work.
 std::vector<int64_t> cast_transpose_tile_ends(std::span<const MatrixSize> sizes);
 
 }  // namespace moejit::compiler

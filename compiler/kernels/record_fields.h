@@ -23,7 +23,7 @@ namespace moejit::compiler {
   RecordNumber { #field, offsetof(record, field) }
 
 // Returns whether a record lists all fields of its struct: pointers and numbers of 8 bytes, and
-// tensor maps, which set the struct's alignment if there are any.
+// tensor maps. Tensor maps set the struct's alignment if there are any.
 constexpr bool is_complete(const ParamRecord& record) {
   const std::size_t maps = record.maps.size() * sizeof(device::TensorMap);
   const std::size_t bytes = maps + 8 * (record.pointers.size() + record.numbers.size());

@@ -71,8 +71,8 @@ static_assert(is_complete(kRouteDispatchPermuteRecord));
 
 int32_t warps_of(const RouteDispatchPermuteSpec& spec) { return spec.dispatch.threads / 32; }
 
-// Returns where the route's histograms begin in shared memory, one over the experts for each warp
-// and two more: behind what rows have.
+// Returns where the route's histograms begin in shared memory, behind the rows. There is one over
+// the experts for each warp, and two more.
 int32_t histograms_begin(const RouteDispatchPermuteSpec& spec) {
   const int32_t rows = KernelKind<DispatchPermuteSpec>::shape(spec.dispatch).shared_bytes;
   return align_up(std::max(rows, kFirstSharedRow), 16);

@@ -172,8 +172,8 @@ int64_t dprobs_row_bytes(const RowChainSpec& spec) {
              : 0;
 }
 
-// Returns the bytes of permuted rows, pad rows included, and of what is stored with them: the row
-// map, probabilities in both orders, and the token of each row.
+// Returns the bytes of permuted rows, pad rows included, and of what is stored with them. These are
+// the row map, probabilities in both orders, and the token of each row.
 int64_t permuted_bytes(const RowChainSpec& spec, const CallRows& rows, int64_t choices) {
   if (spec.quantize == QuantizeStage::kAmax)
     return rows.routed * stored_row_bytes(spec) + 4 * choices +
@@ -239,9 +239,9 @@ int64_t KernelKind<RowChainSpec>::busy(const RowChainSpec& spec, const CallBound
                                        int64_t tokens) {
   if (spec.load == LoadStage::kMatrixRows) return busy_ctas(spec, matrix_rows(spec));
   int64_t rows = walks_permuted_rows(spec) ? most_permuted_rows(bounds, tokens) : tokens;
-  // A few tokens can make many pad rows. Eight pad rows get CTAs like one row: each CTA first does
-  // its part of the tokens, and CTAs without such a part cost time (a CTA a step: 119 -> 132 us at
-  // T 4096, E 256).
+  // A few tokens can make many pad rows. Eight pad rows get CTAs like one row, since CTAs without a
+  // part of the tokens cost time. Each CTA first does its part of the tokens. (A CTA a step: 119 ->
+  // 132 us at T 4096, E 256.)
   if (spec.store == StoreStage::kPermuted || spec.store == StoreStage::kRowsAndPermuted)
     rows = std::max(rows, (most_permuted_rows(bounds, tokens) - tokens * bounds.top_k) / 8);
   return busy_ctas(spec, rows);

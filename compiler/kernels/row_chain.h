@@ -25,7 +25,7 @@ enum class LoadStage {
 enum class TransformStage {
   kIdentity,
   kActivationProbability,  // the activation of what was loaded, times probability
-  kActivationBackward,     // from its gradient the gradients of gate, if any, up and probability
+  kActivationBackward,     // the activation's gradient to gradients of gate, up, probability
 };
 enum class QuantizeStage {
   kNone,          // one rounding to bf16
@@ -95,15 +95,15 @@ bool has_bf16_probs(const RowChainSpec& spec);
 // Returns whether the input rows are permuted rows of the groups, at most P, rather than tokens.
 bool walks_permuted_rows(const RowChainSpec& spec);
 
-// Returns whether a row has one scale, for which some warps hold all of it.
+// Returns whether a row has one scale, so that some warps hold all of it.
 bool has_row_scale(const RowChainSpec& spec);
 
 // Returns how many warps hold a row of a chain in which it has one scale.
 int32_t row_warps(const RowChainSpec& spec);
 
-// Return a chain in which a row has one scale with the usual number of segments in flight, or with
-// at least `segments` of them: as many that no row needs more warps than a CTA may have. CTAs hold
-// as many rows as fit into 256 threads, or one. Other chains stay as they are.
+// Both return the chain with rows of one scale and the usual number of segments in flight, or at
+// least `segments`. The number is raised until no row needs more warps than a CTA may have. CTAs
+// hold as many rows as fit into 256 threads, or one. Other chains stay as they are.
 RowChainSpec with_whole_rows(RowChainSpec spec);
 RowChainSpec with_whole_rows(RowChainSpec spec, int32_t segments);
 

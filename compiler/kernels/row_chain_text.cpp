@@ -76,8 +76,8 @@ bool has_expert_stage(const RowChainSpec& spec) {
 }
 
 // Return whether the optional arguments of a store stage are written out, for their own sake or for
-// later arguments: whether it writes tokens, the element of permuted rows, and the gradients of
-// biases.
+// later arguments. They say whether it writes tokens, the element of permuted rows, and the
+// gradients of biases.
 bool names_tokens(const RowChainSpec& spec) {
   return !has_expert_stage(spec) && (spec.tells_tokens || has_bf16_probs(spec));
 }

@@ -83,7 +83,7 @@ std::vector<KernelNumber> KernelKind<SwizzleScalesSpec>::numbers(const SwizzleSc
           kCallTokens};
 }
 
-// Counts the scales of real rows once as input, and those of all rows once as output.
+// Counts the scales of real rows once as input, and the scales of all rows once as output.
 template <>
 Work KernelKind<SwizzleScalesSpec>::work(const SwizzleScalesSpec& spec, const CallBounds&,
                                          const CallRows& rows) {

@@ -7,7 +7,7 @@
 namespace moejit::compiler {
 
 // Puts scales of groups of 32 or 16 in the order in which Blackwell's GEMMs read them, expert by
-// expert, filled up with zeros to tiles of 128 rows (or columns) by 4 scales.
+// expert. Zeros fill each up to tiles of 128 rows (or columns) by 4 scales.
 struct SwizzleScalesSpec {
   bool of_columns = false;    // whether a scale belongs to tokens of a column, not to columns
   int32_t group = 32;         // elements that share a scale: 32 (E8M0) or 16 (E4M3)

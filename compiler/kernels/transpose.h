@@ -20,8 +20,7 @@ enum class TransposeRule {
 // Where the transposed rows come from.
 enum class RowSource {
   kInOrder,      // permuted rows, with their scales
-  kGathered,     // tokens' rows, by row_tokens of the permuted rows, which also tells rows that are
-                 // zeros
+  kGathered,     // tokens' rows, by row_tokens of the permuted rows, which also marks rows of zeros
   kGatheredAll,  // as kGathered, for a gradient: no row is made zeros
 };
 

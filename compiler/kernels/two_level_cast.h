@@ -8,10 +8,10 @@
 
 namespace moejit::compiler {
 
-// Casts bf16 rows [P, columns] to E2M1 with scales of E4M3 for blocks of 16 elements, below a scale
-// in fp32 of each group or matrix, which is known before (docs/recipes.md, nvfp4). Blocks are 16
-// columns of a row, 16 rows of a column, or tiles of 16x16. Groups start at multiples of 16 rows.
-// Without groups and matrices all rows have one scale.
+// Casts bf16 rows [P, columns] to E2M1 with scales of E4M3 for blocks of 16 elements. Above these
+// is a scale in fp32 of each group or matrix, which is known before (docs/recipes.md, nvfp4).
+// Blocks are 16 columns of a row, 16 rows of a column, or tiles of 16x16. Groups start at multiples
+// of 16 rows. Without groups and matrices all rows have one scale.
 struct TwoLevelCastSpec {
   RowSource source = RowSource::kInOrder;
   CastResult result = CastResult::kCodes;

@@ -7,7 +7,7 @@
 namespace moejit::compiler {
 
 // Looks whether w1 [E, w1_rows, hidden] and w2 [E, hidden, intermediate] have changed since the
-// last launch: at 64 bytes, a probe, of each window of `window_probes` probes.
+// last launch. It looks at 64 bytes, a probe, of each window of `window_probes` probes.
 struct WeightCheckSpec {
   int32_t local_experts = 0;
   int32_t w1_rows = 0;
@@ -18,8 +18,8 @@ struct WeightCheckSpec {
   bool operator==(const WeightCheckSpec&) const = default;
 };
 
-// Returns the check of such weights. Small ones are looked at whole, of larger ones so much that
-// the check takes a few microseconds.
+// Returns the check of such weights. Small weights are looked at whole, larger ones at as many
+// places as take a few microseconds.
 WeightCheckSpec weight_check(int32_t local_experts, int32_t w1_rows, int32_t hidden,
                              int32_t intermediate);
 

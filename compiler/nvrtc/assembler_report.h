@@ -21,8 +21,8 @@ struct Complaint {
 //   any kernel              matrix instructions that ptxas serialized, setmaxnreg that it ignored
 //   with `forbids_spills`   registers that went to local memory
 // None of them makes the results wrong: ptxas calls them "info", and what it takes apart or spills
-// it puts in order again (PTX: accumulators belong to the matrix unit up to wgmma.wait_group, and
-// ptxas waits for it before it moves them). But the kernel may be several times slower, so the user
+// it puts in order again. (PTX: accumulators belong to the matrix unit up to wgmma.wait_group, and
+// ptxas waits for it before it moves them.) But the kernel may be several times slower, so the user
 // has to know.
 std::optional<Complaint> complaint_of(std::string_view log, const ResourceUsage& usage,
                                       bool forbids_spills);

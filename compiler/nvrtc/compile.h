@@ -18,8 +18,8 @@ namespace moejit::compiler {
 // Returns a cubin for the source's target, made by NVRTC in this process with the embedded headers.
 // Any number of threads may compile at once. Equal sources and identities give equal bytes. A
 // kernel that ptxas made slow has a loss (see assembler_report.h). Errors: kCompilerMissing, also
-// if NVRTC does not find its builtins; kCompileFailed with NVRTC's log and the numbered source in
-// `detail`; kOutOfMemory; kCompilerFault for any other failure of NVRTC; kInterrupted soon after
+// if NVRTC does not find its builtins. kCompileFailed with NVRTC's log and the numbered source in
+// `detail`. kOutOfMemory; kCompilerFault for any other failure of NVRTC. kInterrupted soon after
 // `stop` is requested, if NVRTC can be stopped (13.0, or 12.x that has nvrtcSetFlowCallback).
 Result<CompiledKernel> compile_with_nvrtc_and_time(const KernelSource& source,
                                                    const std::stop_token& stop = {});

@@ -57,7 +57,7 @@ std::string identity_of(const DynamicLibrary& library) {
   return bytes ? "sha256:" + sha256(*bytes).hex() : std::string{};
 }
 
-// Opens NVRTC's builtins. NVRTC opens them by soname only; if they lie beside it in a folder that
+// Opens NVRTC's builtins. NVRTC opens them by soname only. If they lie beside it in a folder that
 // the loader does not search, it finds them only because they are open already.
 std::string open_builtins(const std::string& nvrtc_path, int major, int minor) {
   const std::string name = fmt::format("libnvrtc-builtins.so.{}.{}", major, minor);

@@ -70,10 +70,10 @@ Result<NvrtcApi> open_nvrtc(const NvrtcSearch& search);
 // process ends.
 Result<const NvrtcApi*> nvrtc();
 
-// Returns the release of the first NVRTC that open_nvrtc() would try, read off the library's file
-// and the name of the builtins beside it, without opening either. None if these do not tell: the
-// loader's search decides, the file has another name or no build id, or there are builtins of
-// several releases.
+// Returns the release of the first NVRTC that open_nvrtc() would try. It is read off the library's
+// file and the name of the builtins beside it, and neither is opened. None if these do not say: the
+// loader's search decides, the file has another name or no build id, or builtins are of several
+// releases.
 std::optional<NvrtcRelease> release_of_files(const NvrtcSearch& search);
 
 // Returns the release of nvrtc(). If it is not open yet, it comes from release_of_files() if

@@ -15,9 +15,9 @@ namespace {
 using Bytes = std::span<const std::byte>;
 using Sections = std::vector<ElfSection>;
 
-// Section .nv.info is a list of attributes: a byte of format, a byte of kind, and two bytes that
-// hold a small value or, in format kSized, the number of bytes that follow. The attributes of
-// kernels that we read are sized and hold {index of the kernel's symbol, value}.
+// Section .nv.info is a list of attributes. Each has a byte of format, a byte of kind, and two
+// bytes. These hold a small value or, in format kSized, the number of bytes that follow. The
+// attributes of kernels that we read are sized and hold {index of the kernel's symbol, value}.
 constexpr uint8_t kSized = 4;
 constexpr uint8_t kFrameSize = 0x11;
 constexpr uint8_t kRegisterCount = 0x2f;

@@ -90,7 +90,7 @@ class PartsBuilder {
 
 // Return codes of E2M1 with scales on two levels. By rows: [rows, columns / 2] with scales [rows, 8
 // * ceil(columns / 128)]; by columns, transposed: [columns, rows / 2] with scales [columns, rows /
-// 16], where rows are at most `rows` and filled up to a multiple of 16. `before` are dimensions in
+// 16]. Rows are at most `rows` there and filled up to a multiple of 16. `before` are dimensions in
 // front of these.
 PartsBuilder::Scaled two_level_rows(std::string role, const Dim& rows, const Dim& columns,
                                     std::vector<Dim> before = {});

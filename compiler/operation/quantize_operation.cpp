@@ -42,8 +42,8 @@ Result<OperationParts> parts_of(const QuantizeOperation& operation, const PlanCo
 
 namespace {
 
-// Quantizes matrices with a scale for 32 elements along the contraction, of fprop by rows and of
-// dgrad by columns, or with one for tiles of 16x16.
+// Quantizes matrices with a scale for 32 elements along the contraction, or for tiles of 16x16. The
+// contraction goes by rows in fprop and by columns in dgrad.
 Result<OperationParts> weights_in_groups(const QuantizeWeightsOperation& operation,
                                          const PlanContext& context) {
   const bool has_levels = has_two_levels(operation.recipe.weights);

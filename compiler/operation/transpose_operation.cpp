@@ -53,7 +53,8 @@ CallBounds bounds_in_groups(int64_t rows, int64_t local_experts, const Recipe& r
 }
 
 // Quantizes rows with a scale for 32 tokens of a column, which stay where they are, or for 16
-// tokens, which are transposed; if wanted, also with one for as many columns of a row.
+// tokens, which are transposed. If wanted, it also quantizes with a scale for as many columns of a
+// row.
 Result<OperationParts> columns_in_groups(const QuantizeColumnsOperation& operation,
                                          const PlanContext& context) {
   const Dim p{"P", operation.max_permuted_rows}, columns = columns_of(operation.columns);

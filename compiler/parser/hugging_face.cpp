@@ -108,8 +108,8 @@ void note_family(const HuggingFaceSource& source, FigureReader& reader) {
                     escape_for_message(other, 160)));
 }
 
-// Reads whether the model multiplies the experts' inputs. With one expert a token the caller can do
-// that beforehand, with x; with several no scaling of x does it.
+// Reads whether the model multiplies the experts' inputs. With one expert a token the caller can
+// multiply x beforehand; with several no scaling of x has the same effect.
 Result<void> read_weights_on_input(const HuggingFaceSource& source, FigureReader& reader,
                                    int32_t top_k) {
   std::optional<JsonView> place;

@@ -92,8 +92,8 @@ struct FormulaNumber {
   std::optional<JsonView> view;
 };
 
-// Reads a number. If the key is absent it takes the default and notes that: the description then
-// has a number that the file does not have.
+// Reads a number. If the key is absent, takes the default and notes it: the description then has a
+// number that the file does not have.
 Result<FormulaNumber> read_number(const HuggingFaceSource& source, FigureReader& reader,
                                   std::string_view key, double default_value) {
   const std::optional<JsonView> view = reader.find(key);

@@ -21,9 +21,9 @@ enum class ExpertFormula {
   kSoftcapped,         // softcap(gate) * sigmoid(gate) * softcap(up)
 };
 
-// How one family of models computes its experts, and how config.json names their figures. Facts
-// and key names are those of the modeling and configuration classes of the transformers library,
-// version 5.23, and of the published files.
+// How one family of models computes its experts, and how config.json names their figures. Facts and
+// key names come from the modeling and configuration classes of the transformers library, version
+// 5.23, and from the published files.
 struct HuggingFaceFamily {
   std::string_view model_type;  // without "_text", the end of a multimodal model's language model
   std::string_view models;      // models of this type, for listings
@@ -40,10 +40,10 @@ struct HuggingFaceFamily {
   double limit = 0.0;  // if swiglu_limit is absent
   GateUpLayout gate_up_layout = GateUpLayout::kConcat;
   bool biases = false;
-  bool has_weights_on_input = false;  // whether probabilities multiply experts' inputs, not results
+  bool has_weights_on_input = false;  // whether probabilities multiply experts' inputs
   bool has_latent_tokens = false;     // whether moe_latent_size, if present, is the width of tokens
   bool has_image_experts = false;     // whether `intermediate` is a list: of text, of image tokens
-  int32_t top_k = 0;                  // if no key tells
+  int32_t top_k = 0;                  // if no key gives it
   std::string_view switched_by;       // the model is dense if this key is false
   std::string_view refusal;           // what its experts do that no description can express
 };
@@ -70,8 +70,8 @@ struct HuggingFaceFact {
 
 std::span<const HuggingFaceFact> hugging_face_facts();
 
-// Returns the keys that change what experts compute in some families. A family without a use for
-// one gets a note, an unknown family is refused.
+// Returns the keys that change what experts compute in some families. In a family without a use for
+// such a key it gets a note; in an unknown family it is refused.
 std::span<const std::string_view> expert_formula_keys();
 
 }  // namespace moejit::compiler

@@ -17,7 +17,7 @@ class FigureReader {
   explicit FigureReader(const HuggingFaceSource& source) : source_(&source) {}
 
   // Reads the whole number under any of `keys`, which have the same meaning; `field` is its name in
-  // a layer. If the value is a list with a number for each decoder layer, all must be equal; with
+  // a layer. If the value is a list with a number for each decoder layer, all must be equal. With
   // `has_image_experts` it is a list for text and images, and the first number is read. Errors:
   // kMissingKey, and kInvalidValue if two keys disagree.
   Result<int32_t> read(std::span<const std::string_view> keys, std::string_view field,

@@ -32,7 +32,7 @@ std::string type_of(const JsonView& config) {
   return type && type->value().kind == JsonKind::kString ? type->value().text : std::string();
 }
 
-// An object within a configuration, and the object around it if its own has no model_type.
+// An object within a configuration. If it has no model_type, the object around it.
 struct ConfigPlace {
   JsonView config;
   std::optional<JsonView> parent;
@@ -92,8 +92,8 @@ bool names_experts(const ConfigPlace& candidate, const HuggingFaceFamily& family
   });
 }
 
-// Refuses a configuration without any number of experts, or returns the family whose reading shows
-// what is missing.
+// Refuses a configuration without any number of experts. Otherwise returns the family whose reading
+// shows what is missing.
 Result<HuggingFaceSource> explain_absence(const JsonView& root,
                                           const std::vector<ConfigPlace>& candidates) {
   // Reading a known family shows what is missing, best if something says that experts are off.

@@ -17,8 +17,8 @@ constexpr int64_t kMaxTokens = int64_t{1} << 20;
 constexpr int64_t kMaxPermutedRows = INT32_MAX;  // rows are counted in int32 on the device
 constexpr int32_t kBlockSize = 128;
 constexpr std::size_t kMaxNameBytes = 128;
-// Most values in a text, which bounds memory too: a description has less than a hundred, a
-// configuration with a rule for each module of a large model some hundred thousand.
+// Most values in a text, which bounds memory too. A description has less than a hundred. A
+// configuration with a rule for each module of a large model has some hundred thousand.
 constexpr std::size_t kMaxDescriptionValues = 10'000;
 constexpr std::size_t kMaxConfigurationValues = 500'000;
 
@@ -42,8 +42,8 @@ constexpr IntRange up_to_experts(int64_t experts) {
 // Returns every key that a layer description may have, in the order in which to_json() writes them.
 std::span<const std::string_view> layer_keys();
 
-// Returns what travels between ranks if the description does not say: nothing if all experts are
-// here, or if tokens have no codes of their own, else FP8 rows.
+// Returns what travels between ranks if the description does not say. It is nothing if all experts
+// are here, or if tokens have no codes of their own, else FP8 rows.
 inline Dispatch default_dispatch(const Layer& layer) {
   const bool has_codes = has_scales(layer.recipe.tokens) && !has_expert_scale(layer.recipe.tokens);
   const bool sends_rows = layer.local_experts < layer.experts && has_codes &&

@@ -287,8 +287,8 @@ Result<Layer> read_layer(const JsonView& root) {
   return layer;
 }
 
-// Refuses a model's config.json, which would otherwise be refused for its first key, with a hint
-// about descriptions.
+// Refuses a model's config.json with a hint about descriptions. Otherwise its first key would be
+// refused.
 Result<void> refuse_configuration(const JsonView& root) {
   for (const std::string_view key : {"model_type", "architectures"})
     if (const std::optional<JsonView> view = root.find(key))

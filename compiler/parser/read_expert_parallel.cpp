@@ -12,8 +12,8 @@ constexpr std::array kExpertParallelKeys =
 constexpr std::array kCombines = std::to_array<std::string_view>({"partial", "rows"});
 constexpr std::array kTransports = std::to_array<std::string_view>({"peer", "nccl"});
 
-// The limits of an exchange: the parameter records have a place for each of 8 ranks, and a token's
-// choices and the flags of a rank's chunks fit into what one CTA looks at.
+// The limits of an exchange. The parameter records have a place for each of 8 ranks. A token's
+// choices, and the flags of a rank's chunks, fit into what one CTA looks at.
 constexpr IntRange kRanksRange{.lowest = 1, .highest = 8};
 constexpr IntRange kSmsRange{.lowest = 1, .highest = 256};
 constexpr int64_t kMostTokens = 16384;

@@ -12,7 +12,7 @@
 
 namespace moejit::compiler {
 
-// Fields of a layer description. Errors are those of the view, with the field's path.
+// Fields of a layer description. Errors come from the view, with the field's path.
 
 // Returns the names of the values of an enumeration.
 template <typename Enum, std::size_t kCount>
@@ -23,7 +23,7 @@ std::array<std::string_view, kCount> names_of(const std::array<Enum, kCount>& va
   return names;
 }
 
-// Return the value with the given name: of a view, or of an optional field.
+// Return the value with the given name, of a view or of an optional field.
 template <typename Enum, std::size_t kCount>
 Result<Enum> read_enum(const JsonView& view, const std::array<Enum, kCount>& values) {
   MOEJIT_TRY_ASSIGN(const std::size_t index, view.read_choice(names_of(values)));

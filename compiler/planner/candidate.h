@@ -40,7 +40,7 @@ class CandidateList {
 
 // Rows of a group in the largest call.
 struct GroupRows {
-  int64_t mean = 0;  // if all experts, those of other ranks too, are chosen alike
+  int64_t mean = 0;  // if all experts, also of other ranks, are chosen alike
   int64_t most = 0;  // of the largest group
 };
 
@@ -53,8 +53,7 @@ GroupRows group_rows(const CallBounds& bounds);
 int64_t mean_rows(const CallBounds& bounds);
 
 // Returns the middle of the class of row counts that `rows` (1 or more) is in. There are two
-// classes to an octave: 1, 1, 2, 3, 4, 6, 8, 11, 16, 23, 32, ... Kernels for calls of one class are
-// tuned together.
+// classes to an octave: 1, 1, 2, 3, 4, 6, 8, 11, 16, ...
 int64_t rows_class(int64_t rows);
 
 }  // namespace moejit::compiler

@@ -7,7 +7,7 @@
 namespace moejit::compiler {
 
 // Checks that operands, scales, accumulation and epilogue of a problem go together. Error
-// kUnsupported: the message says which do not, the hint which do.
+// kUnsupported: the message says which do not go together, the hint which do.
 Result<void> check_grouped_gemm(const GroupedGemmSpec& problem);
 
 }  // namespace moejit::compiler

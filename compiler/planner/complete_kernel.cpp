@@ -33,7 +33,7 @@ int32_t ranks_of(const KernelSpec& spec) {
       spec);
 }
 
-// Says what goes over the wire, and how long that takes at least.
+// Says how many bytes go over the wire, and how long that takes at least.
 std::string sent_reason(const KernelPlan& kernel, const CallBounds& bounds) {
   const int64_t others = ranks_of(kernel.spec) - 1;
   return fmt::format(

@@ -50,8 +50,8 @@ TensorBox output_box(const ContractionGroupedGemmSpec& spec) {
 constexpr int64_t kMany = 2048;
 constexpr int64_t kFew = 768;
 
-// CTAs that have many tiles start spread over the time of one where L2 adds everything. Scales of
-// rows and bf16 operands gain nothing; 4928 tiles and more were measured
+// Where L2 adds everything, CTAs that have many tiles start spread over the time of one tile.
+// Scales of rows and bf16 operands gain nothing; 4928 tiles and more were measured
 // (docs/performance/tried.md).
 constexpr int64_t kLeastStaggeredTiles = 4096;
 

@@ -14,7 +14,7 @@ namespace {
 constexpr std::array kContractionBands = {4, 8, 16, 32};
 constexpr std::array kPanelsLoaded = {0, 2, 3, 4};
 
-// Stages of the pipeline and panels of the staging buffer, which share what memory a CTA has.
+// Stages of the pipeline and panels of the staging buffer, which share the memory of a CTA.
 struct Buffers {
   int32_t stages, panels_staged;
 };
@@ -22,11 +22,11 @@ constexpr std::array kBuffers = {Buffers{3, 3}, Buffers{3, 6}, Buffers{4, 2},
                                  Buffers{4, 3}, Buffers{4, 4}, Buffers{5, 3}};
 
 // Clusters are tried where a group has so many tokens in the mean, by the class that names a
-// problem: with fewer, D is most of the traffic.
+// problem. With fewer, D is most of the traffic.
 constexpr int64_t kLeastClusterColumns = 512;
 
 // Adds clusters of two CTAs in all orders, and with fewer stages in the usual one. Narrow tiles
-// alone read more of A than sharing B spares.
+// only read more of A than sharing B spares.
 void add_clusters(ContractionGroupedGemmSpec chosen, int64_t mean_columns,
                   CandidateList<ContractionGroupedGemmSpec>& list) {
   if (!may_be_clustered(chosen) || chosen.wide_tiles == 0 ||

@@ -9,9 +9,9 @@
 
 namespace moejit::compiler {
 
-// Returns the name under which records keep what was measured for a problem (choose_tiles() says
-// which fields it has) with about this many tokens a group, as problem_name() of
-// grouped_gemm_candidates.h does.
+// Returns the name under which records keep what was measured for a problem with about this many
+// tokens a group. choose_tiles() says which fields a problem has; problem_name() of
+// grouped_gemm_candidates.h makes names alike.
 std::string problem_name(const ContractionGroupedGemmSpec& problem, int64_t mean_columns);
 
 // Returns the choices that a complete spec was made with. The knobs are `wide_tiles` and
@@ -19,9 +19,9 @@ std::string problem_name(const ContractionGroupedGemmSpec& problem, int64_t mean
 // `cluster_ctas` if there are clusters, and `start_times` if CTAs do not all start at once.
 Choices choices_of(const ContractionGroupedGemmSpec& spec);
 
-// Returns the legal specs of a problem, at most 30, each once: first that of choose_tiles(). From
-// it the others differ in tiles, stages and panels, in the panels loaded, in the times at which
-// CTAs start, or in the bands, these also with clusters of CTAs.
+// Returns the legal specs of a problem, at most 30, each once. The first is the spec of
+// choose_tiles(). The others differ from it in tiles, stages and panels, in the panels loaded, in
+// the times at which CTAs start, or in the bands. Other bands are also tried with clusters of CTAs.
 std::vector<Candidate<ContractionGroupedGemmSpec>> contraction_grouped_gemm_candidates(
     const ContractionGroupedGemmSpec& problem, int64_t mean_columns);
 

@@ -11,9 +11,9 @@ namespace {
 
 using Operations = std::vector<Operation>;
 
-// What travels is laid out by ranks, with places for T_max tokens of each: every rank gets the rows
-// of all tokens, which is no more than a fixed place for each token that might come, and sends its
-// experts' results to the tokens' ranks.
+// What travels is laid out by ranks, with places for T_max tokens of each. Every rank gets the rows
+// of all tokens, and sends its experts' results to the tokens' ranks. This is no more than a fixed
+// place for each token that might come.
 class CollectiveExchange {
  public:
   CollectiveExchange(Graph& graph, const Layer& layer, const std::string& status)
@@ -86,7 +86,7 @@ class CollectiveExchange {
             .tokens = TokensOf::kRank};
   }
 
-  // Its status bit goes to all ranks, with those of the experts.
+  // Its status bit goes to all ranks, with the bits of the experts.
   Operation compare_tokens() const {
     return {.name = "compare_tokens",
             .kind = CompareTokens{},
@@ -109,8 +109,8 @@ class CollectiveExchange {
   }
 
   // Makes the operation that leaves this rank's rows where the transport takes them, and the port
-  // in which the rows of all ranks arrive. It replaces what cast the rows of all slots, if dispatch
-  // is in FP8.
+  // in which the rows of all ranks arrive. It replaces the cast of the rows of all slots, if
+  // dispatch is in FP8.
   Operation send_rows(Phase phase, const std::string& tokens, Port& arrived) {
     const std::string sent = fmt::format("sent_{}", tokens);
     if (layer_.dispatch == Dispatch::kFp8) {
@@ -170,7 +170,8 @@ class CollectiveExchange {
     });
   }
 
-  // Leaves the row of each choice where the transport takes it: it is a token with one row.
+  // Leaves the row of each choice where the transport takes it, as if each choice were a token with
+  // one row.
   void spread_rows(Phase phase, const std::string& sent) {
     const auto unpermute = unpermute_of(phase);
     Operation spread{.name = of_phase("spread_rows", phase),
@@ -188,7 +189,7 @@ class CollectiveExchange {
     graph_.operations.insert(unpermute + 1, std::move(spread));
   }
 
-  // Sends what the experts made of the tokens of each rank there, and adds up what comes back.
+  // Sends home what the experts made of each rank's tokens, and adds up what comes back.
   void combine(Phase phase, const std::string& output) {
     const bool sends_rows = layer_.expert_parallel.combine == Combine::kRows;
     const bool has_dprobs = find_write(*unpermute_of(phase), "dprobs") != nullptr;

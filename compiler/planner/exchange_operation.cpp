@@ -14,9 +14,9 @@ namespace {
 // Returns the numbers that all steps share. They follow from members that do not differ between
 // steps, so that kernels planned apart agree.
 ExchangeShape shape_of(const Exchange& exchange) {
-  // A chunk is sent by one CTA, and what waits for it waits for all of it: few tokens are cut into
-  // small chunks so that all SMs send. A flag takes a CTA some microseconds, so many tokens are cut
-  // into chunks that last longer; larger ones would all arrive at the end.
+  // One CTA sends a chunk, and a CTA that waits for the chunk waits for all of it. So few tokens
+  // are cut into small chunks, and all SMs send. A flag takes a CTA some microseconds, so many
+  // tokens are cut into chunks that last longer. Larger chunks would all arrive at the end.
   constexpr int64_t kWantedChunks = 256, kMostChunkTokens = 4;
   const int64_t chunk =
       std::clamp<int64_t>(exchange.max_tokens / kWantedChunks, 1, kMostChunkTokens);
@@ -31,7 +31,7 @@ ExchangeShape shape_of(const Exchange& exchange) {
 
 constexpr const char* kSentOnce = "a row goes once to each rank that has experts of its token";
 
-// Collects what a step reads and writes.
+// Collects the reads and writes of a step.
 class Step {
  public:
   explicit Step(const Exchange& exchange)
@@ -163,8 +163,8 @@ float epsilon_of(const Exchange& exchange) {
 
 constexpr int64_t kSenderSms = 64;  // where all SMs are taken
 
-// Return how many SMs send first. Senders of a dispatch also permute own rows, so that few SMs all
-// send; of combine, half of them.
+// Return how many SMs send first. In a dispatch senders also permute own rows, so with few SMs all
+// of them send. In combine half of them do.
 int32_t dispatch_senders(const Exchange& exchange) {
   return static_cast<int32_t>(exchange.sms > 0 ? std::min(exchange.sms, kSenderSms) : kSenderSms);
 }

@@ -20,7 +20,7 @@ bool only_permutes(const Operation& operation) {
   return permute != nullptr && !permute->quantize && !permute->finds_amax;
 }
 
-// Makes the graph of a rank's experts that of the rank.
+// Makes the graph of a rank from the graph of its experts.
 class TokenExchange {
  public:
   TokenExchange(Graph& graph, const Layer& layer, int64_t rank, std::vector<std::string>& reasons)
@@ -118,7 +118,7 @@ class TokenExchange {
       dispatch_to_slots(reader, tokens);
   }
 
-  // Adds to a dispatch of a backward call what compares its T.
+  // Adds the comparison of T to the dispatch of a backward call.
   static void compare_tokens(Operation& dispatch) {
     if (dispatch.phase == Phase::kBackward)
       dispatch.reads.push_back({.role = "saved_tokens", .tensor = "saved_tokens"});
@@ -167,8 +167,8 @@ class TokenExchange {
          .shape = {{"S", layer_.expert_parallel.ranks * layer_.max_tokens}, {"H", layer_.hidden}}});
   }
 
-  // Dispatches rows to slots, from which the experts read them. What a backward call reads of a
-  // forward call is kept.
+  // Dispatches rows to slots, from which the experts read them. Rows that a backward call reads of
+  // a forward call are kept.
   void dispatch_to_slots(Operations::iterator reader, const std::string& tokens) {
     const Phase phase = reader->phase;
     const std::string slots = own("slots"), kept = fmt::format("received_{}", tokens);

@@ -8,8 +8,8 @@
 namespace moejit::compiler {
 namespace {
 
-// The two passes that make an operand of wgrad from rows with a scale for each column of an expert;
-// null if the graph has none.
+// The two passes that make an operand of wgrad from rows with a scale for each column of an expert.
+// Null if the graph has none.
 struct Passes {
   const Operation* scales = nullptr;
   const Operation* cast = nullptr;
@@ -53,7 +53,7 @@ std::string columns_apart_reason(const Layer& layer, const Found& found) {
                      layer.splits_alignment);
 }
 
-// Returns an operation that reads what the activation's gradient does.
+// Returns an operation with the same reads as the activation's gradient.
 Operation pass_of(const Found& found, const Recipe& recipe, GradientPass pass) {
   const Operation& first = *found.backward.front();  // which makes the probability's gradient
   const auto& backward = *kind_of<ActivationBackward>(first);

@@ -14,7 +14,7 @@ using Operations = std::vector<Operation>;
 struct Candidates {
   // The activation's gradient: by rows, and in bf16 where operands are cast from values.
   std::vector<const Operation*> backward = {};
-  // What makes operands of wgrad from dh1 and act: transposes, or casts by columns.
+  // The operations that make operands of wgrad from dh1 and act: transposes, or casts by columns.
   const Operation* of_dh1 = nullptr;
   const Operation* of_act = nullptr;
 };
@@ -23,7 +23,7 @@ bool makes_operand(const Operation& operation) {
   return kind_of<Transpose>(operation) != nullptr || kind_of<QuantizeColumns>(operation) != nullptr;
 }
 
-// Returns whether the operation computes gradients to store them, and not their magnitudes.
+// Returns whether the operation computes gradients to store them, rather than their magnitudes.
 bool makes_gradient(const Operation& operation) {
   const auto* const backward = kind_of<ActivationBackward>(operation);
   return backward != nullptr && !backward->finds_amax;
@@ -44,8 +44,8 @@ Candidates find_candidates(const Graph& graph) {
   return found;
 }
 
-// Returns whether rows and columns of dh1 are cast from the same values, by the same rule, unless
-// its columns are made of its rows.
+// Returns whether rows and columns of dh1 are cast from the same values by the same rule. Also true
+// if its columns are made from its rows.
 bool has_one_cast(const Recipe& recipe) {
   const Format &rows = recipe.gradients, &columns = recipe.wgrad_operands;
   return !is_cast_from_values(columns) ||
@@ -93,8 +93,8 @@ std::string transpose_joined_reason(const Layer& layer, bool transposes_dh1) {
       layer.intermediate, verb);
 }
 
-// Adds what casts with known scales need beside the ports of the activation's gradient, which has
-// no output, no scales and no state where nobody wants its rows.
+// Adds what casts with known scales need beside the ports of the activation's gradient. That
+// operation has no output, no scales and no state where nobody wants its rows.
 void add_known_scales(Operation& joined, const ActivationBackward& backward) {
   joined.reads.push_back({.role = "act_expert_scales", .tensor = scale_name("act")});
   if (find_write(joined, "amax") != nullptr)
@@ -134,8 +134,8 @@ Operation join(const Candidates& found, const Recipe& recipe) {
   return joined;
 }
 
-// Moves what finds the scales of dh1, if anything does, to the place behind the operation `dgrad`,
-// and returns the last operation that the cast has to follow.
+// Moves the operation that finds the scales of dh1, if there is one, behind the operation `dgrad`.
+// Returns the last operation that the cast has to follow.
 Operations::iterator move_scales(Operations& operations, Operations::iterator dgrad) {
   const auto finds_scales = [](const Operation& operation) {
     const auto* const backward = kind_of<ActivationBackward>(operation);

@@ -14,8 +14,8 @@ bool casts_rows_alone(const Operation& operation) {
          cast->source == RowSource::kInOrder && find_write(operation, "output_colwise") == nullptr;
 }
 
-// Returns whether a kernel that computes gradients can cast them on the way: all columns of a group
-// of 32 are in the registers of a warp.
+// Returns whether a kernel that computes gradients can cast them on the way. All columns of a group
+// of 32 must be in the registers of a warp.
 bool can_cast(const Operation& maker) {
   const auto* const backward = kind_of<ActivationBackward>(maker);
   return backward != nullptr && !is_quantized(backward->format) && !backward->is_interleaved;

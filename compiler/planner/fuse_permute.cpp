@@ -87,7 +87,7 @@ bool may_gather(const Layer& layer) {
   return bytes_not_moved(layer) >= 0;  // with equal traffic, less memory is saved for backward
 }
 
-// Returns the operation that permuted the rows of which one makes an operand of wgrad, or null.
+// Returns the operation that permuted the rows from which an operand of wgrad is made, or null.
 const Operation* find_permute(const Graph& graph, const Operation& operation) {
   if (kind_of<Transpose>(operation) == nullptr && kind_of<QuantizeColumns>(operation) == nullptr &&
       kind_of<ScaleColumns>(operation) == nullptr && kind_of<CastColumns>(operation) == nullptr &&
@@ -116,7 +116,7 @@ void gather(Operation& operation, const Operation& permute) {
   if (auto* const cast = std::get_if<CastBlocks>(&operation.kind)) cast->source = source;
 }
 
-// Adds an operation that permutes x again for what backward recomputes.
+// Adds an operation that permutes x again for rows that backward recomputes.
 void permute_again(Graph& graph) {
   Operations& operations = graph.operations;
   const auto permute = std::ranges::find_if(operations, [](const Operation& operation) {

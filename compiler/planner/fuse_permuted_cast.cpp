@@ -42,15 +42,15 @@ Operation gathered(const Operation& cast, const Operation& transpose) {
   return joined;
 }
 
-// Makes it do what the cast does, too, in whose place it comes.
+// Makes it do the cast, too, and puts it in the place of the cast.
 void join(Operation& joined, const Operation& cast) {
   joined.name = fmt::format("quantize_{}", joined.name);
   joined.writes.insert(joined.writes.begin(), cast.writes.begin(), cast.writes.end());
   std::get<CastTranspose>(joined.kind).amax = kind_of<PermutePad>(cast)->amax;
 }
 
-// Returns how many bytes a column takes less if a transpose reads tokens in bf16 instead of
-// permuted codes.
+// Returns how many bytes a column spares if a transpose reads tokens in bf16 instead of permuted
+// codes.
 int64_t bytes_not_read(const Layer& layer) {
   return std::min(layer.max_tokens * layer.top_k, layer.max_permuted_rows) - 2 * layer.max_tokens;
 }

@@ -19,35 +19,36 @@ void fuse_quantize(Graph& graph, const Layer& layer, std::vector<std::string>& r
 // backward pass needs the permuted rows otherwise, it permutes them again.
 void fuse_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
-// Joins casts of permuted rows whose scales an operation before finds or knows with the transposes
-// of what they make. fuse_transpose() calls it for such rows.
+// Joins the cast of permuted rows with the transpose of its codes, if the scales are known or an
+// operation before the cast finds them. fuse_transpose() calls it for such rows.
 void fuse_permuted_cast(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
 // Joins the activation's gradient with the transposes of its result and of the activation.
 void fuse_activation_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
-// Does so where scales belong to whole rows and columns, with two kernels, of which the first one
-// finds largest magnitudes. fuse_activation_transpose() calls it for such operands.
+// Joins them with two kernels where scales belong to whole rows and columns; the first one finds
+// largest magnitudes. fuse_activation_transpose() calls it for such operands.
 void fuse_activation_columns(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
 // Joins the activation's gradient with the cast of its rows in groups of 32, if nobody wants them
-// by columns. Comes behind prune(), which leaves out what nobody wants.
+// by columns. Must be called after prune(), which leaves out what nobody wants.
 void fuse_cast_rows(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
 // Joins gemm_fc1 and the activation.
 void fuse_activation(Graph& graph, const Layer& layer, const PlanOptions& options,
                      std::vector<std::string>& reasons);
 
-// Makes the graph of a rank's experts, for which the slots of all ranks are tokens, that of a rank
-// of a group: rows come from the ranks of their tokens, and sums go home. Dispatch is joined with
-// permute, and combine with unpermute. The status word is the group's.
+// Makes the graph of a rank of a group from the graph of its experts, for which the slots of all
+// ranks are tokens. Rows come from the ranks of their tokens, and sums go home. Dispatch is joined
+// with permute, and combine with unpermute. The status word is the group's.
 void exchange_tokens(Graph& graph, const Layer& layer, int64_t rank,
                      std::vector<std::string>& reasons);
 
 // Makes the operations that permute x write the token of each row.
 void tell_tokens(Graph& graph);
 
-// Returns whether a kernel that has tiles of 128 rows of an expert has all of its pad rows, too.
+// Returns whether a kernel with tiles of 128 rows of an expert covers all of the expert's pad rows,
+// too.
 bool has_pads_at_the_end_of_tiles(const Layer& layer);
 
 }  // namespace moejit::compiler

@@ -49,7 +49,7 @@ void part_backward(Graph& graph);
 void part_dispatch(Graph& graph);
 
 // Renames tensors that the data half recomputes and leaves to the weights half to
-// "recomputed_<name>", because the tensor of that name in the forward pass is in the workspace.
+// "recomputed_<name>". The forward pass's tensor of the plain name is in the workspace.
 void name_recomputed(Graph& graph);
 
 // Makes each backward operation check the T of its call.
@@ -63,8 +63,8 @@ void add_elapsed(Graph& graph);
 Result<void> validate(const Graph& graph);
 
 // Returns the tensors that the operations touch, in the order of their values. A tensor that no
-// caller owns is saved if backward reads what forward wrote, deferred if the weights half reads
-// what the data half wrote, else workspace.
+// caller owns is saved if backward reads what forward wrote. It is deferred if the weights half
+// reads what the data half wrote, else workspace.
 std::vector<TensorPlan> make_tensors(const Graph& graph);
 
 }  // namespace moejit::compiler

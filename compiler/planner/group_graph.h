@@ -9,7 +9,7 @@
 
 namespace moejit::compiler {
 
-// What all ways have in common of making the graph of a rank's experts that of the rank.
+// What the two ways share that make the graph of a rank from the graph of its experts.
 
 // Give a tensor another name in the ports, if it is there.
 void rename(std::vector<Port>& ports, std::string_view from, const std::string& to);
@@ -18,13 +18,13 @@ void rename(Operation& operation, std::string_view from, const std::string& to);
 // Returns the value of that name, or null.
 Value* find_value(Graph& graph, std::string_view name);
 
-// Makes the experts' tokens the slots of all ranks: "slot_ids", "slot_probs" and "slot_dprobs" are
-// theirs, and x, topk_ids, topk_probs, y, dy, dx and dprobs those of this rank's T tokens. `status`
-// is what the group calls its status word. Nobody writes saved_tokens any more.
+// Makes the experts' tokens the slots of all ranks: these are "slot_ids", "slot_probs" and
+// "slot_dprobs". x, topk_ids, topk_probs, y, dy, dx and dprobs become tensors of this rank's T
+// tokens. `status` is the group's name for its status word. Nobody writes saved_tokens any more.
 void name_slots(Graph& graph, const Layer& layer, const std::string& status);
 
-// Makes the graph that of a rank whose bytes a transport moves, between kernels that know of no
-// peer. Errors: none.
+// Makes the graph of a rank whose bytes a transport moves between kernels that know of no peer.
+// Errors: none.
 void exchange_by_collectives(Graph& graph, const Layer& layer, const std::string& status,
                              std::vector<std::string>& reasons);
 

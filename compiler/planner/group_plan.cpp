@@ -22,9 +22,9 @@ void place(GroupMemory& memory, std::string name, int64_t bytes) {
   memory.bytes = align_offset(memory.bytes + bytes);
 }
 
-// Places what peers reach: of tensors that each rank has, those of `rank`; and the epoch. Layers
-// with other kernels share the memory, so that the order is always the same, and the flags of
-// routes have a place in every group that exchanges choices.
+// Places what peers reach: tensors that each rank has, of rank `rank`, and the epoch. Layers with
+// other kernels share the memory, so the order is always the same. The flags of routes have a place
+// in every group that exchanges choices.
 GroupMemory memory_of(const Plan& plan, int64_t rank) {
   constexpr std::array kFirst = std::to_array<std::string_view>(
       {"group_status", "epoch", "choice_ids", "choice_probs", "choice_flags", "route_flags",

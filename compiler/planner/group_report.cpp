@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group's plan tells: to people, to programs, and to its peers.
+// Prints a group's plan for people and for programs, and makes the identity that its peers compare.
 #include "compiler/compiler.h"
 #include "compiler/group_plan.h"
 #include "compiler/support/integer.h"
@@ -13,8 +13,8 @@
 namespace moejit::compiler {
 namespace {
 
-// Returns the share of tokens that have no expert on a given rank: of all ways to draw K experts,
-// those that leave out the rank's.
+// Returns the share of tokens that have no expert on a given rank: the draws of K experts without
+// the rank's experts, among all draws.
 double share_without(const Layer& layer) {
   const int32_t elsewhere = layer.experts - layer.experts / layer.expert_parallel.ranks;
   double share = 1.0;
@@ -24,7 +24,7 @@ double share_without(const Layer& layer) {
 }
 
 // A transport moves rows of all tokens to all ranks, and results of all tokens back. How long that
-// takes at least is a matter of the network.
+// takes at least depends on the network.
 GroupTraffic fixed_traffic(const Layer& layer, GroupTraffic traffic) {
   const bool sends_rows = layer.expert_parallel.combine == Combine::kRows;
   const int64_t others = layer.expert_parallel.ranks - 1;

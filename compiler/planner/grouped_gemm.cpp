@@ -68,24 +68,24 @@ GroupedGemmSpec join_sections(GroupedGemmSpec problem) {
   return problem;
 }
 
-// Makes partial sums 128 products long unless scales are of blocks, as those of cuBLASLt and
-// CUTLASS are.
+// Makes partial sums 128 products long unless scales are of blocks; cuBLASLt and CUTLASS have the
+// same length.
 GroupedGemmSpec choose_promotion(GroupedGemmSpec problem) {
   if (!has_blocks(problem)) problem.blocks_per_promotion = 1;
   return problem;
 }
 
-// A contraction of this many steps is short: what a tile costs beside its products counts most.
+// A contraction of at most this many steps is short: the fixed cost of a tile counts most.
 constexpr int64_t kShortSteps = 8;
-// Clusters are the usual choice where the matrix of an expert takes about half of an H100's L2 or
-// more, from this length of the contraction, and from this mean of rows.
+// Clusters are the usual choice from this length of the contraction and this mean of rows. The
+// matrix of an expert must also take about half of an H100's L2 or more.
 constexpr int64_t kLeastClusterBytes = int64_t{24} << 20;
 constexpr int64_t kLeastClusterK = 4096;
 constexpr int64_t kLeastClusterRows = 2048;
 
-// Returns whether one width of tiles is better than two: a short contraction takes 4.7 % less time
-// then (N 2048, K 768, on an H100 and an H200; docs/performance.md), unless over a sixteenth of the
-// columns would be spare.
+// Returns whether one width of tiles is better than two. A short contraction takes 4.7 % less time
+// then (N 2048, K 768, on an H100 and an H200; docs/performance.md). With over a sixteenth of the
+// columns to spare it does not.
 bool wants_one_width(const GroupedGemmSpec& spec, const ColumnTiles& tiles) {
   if (!has_blocks(spec) || tiles.wide == 0 || tiles.narrow == 0) return false;
   const int64_t wide = ceil_div(spec.section_n, spec.wide_columns);
@@ -95,8 +95,8 @@ bool wants_one_width(const GroupedGemmSpec& spec, const ColumnTiles& tiles) {
 
 // Returns whether two CTAs share B by default. Measured with scales of blocks as the time that
 // clusters spare (docs/performance.md): 0 to 19 % on an H100, 2 to 6 % on an H200. With smaller
-// matrices and shorter contractions it is -2 to 2 %, with groups of 512 rows -5 %. Scales that are
-// applied at the end leave the reads of B, which are what is spared, as they are.
+// matrices and shorter contractions it is -2 to 2 %, with groups of 512 rows -5 %. Clusters spare
+// reads of B. Scales that are applied at the end leave these reads as they are.
 bool wants_cluster(const GroupedGemmSpec& spec, const GroupRows& rows) {
   const int64_t matrix_bytes =
       int64_t{spec.sections} * spec.section_n * spec.k * size_bytes(spec.operands);
@@ -110,8 +110,9 @@ constexpr int64_t kLeastWidestK = 7168;
 constexpr int64_t kLeastWidestRows = 1024;
 
 // Returns whether the widest tiles are the usual choice. They read A and B from L2 once for more
-// products, and take longer to start and to end: on an H100 1 to 7 % less time with contractions of
-// 7168 and 14336, -5 to 0 % with 4096, -7 to -2 % with 2048 (docs/performance.md).
+// products, and take longer to start and to end. They take 1 to 7 % less time with contractions of
+// 7168 and 14336, -5 to 0 % with 4096, -7 to -2 % with 2048. (Measured on an H100:
+// docs/performance.md.)
 bool wants_widest(const GroupedGemmSpec& spec, const GroupRows& rows) {
   return may_be_widest(spec) && has_blocks(spec) && spec.section_n % kWidestColumns == 0 &&
          spec.k >= kLeastWidestK && rows_class(std::max<int64_t>(rows.mean, 1)) >= kLeastWidestRows;

@@ -19,21 +19,21 @@ struct ColumnTiles {
 };
 
 // Returns the cover of `columns` (at least 1) by tiles of GroupedGemmSpec's widths that wastes the
-// fewest columns; among equal covers the one with the fewest tiles.
+// fewest columns. Among equal covers it is the one with the fewest tiles.
 ColumnTiles choose_column_tiles(int64_t columns);
 
 // Completes a spec whose problem is set and passes check_grouped_gemm() (operands, scales,
 // accumulation, epilogue, local_experts, sections, section_n, k, and for scales of blocks
-// blocks_per_promotion). Chooses the column tiles, joins all sections into one if no scale block
-// lies in two and the epilogue does not join gate and up, and sets the length of partial sums
-// unless scales are of blocks. Short contractions get tiles of one width.
+// blocks_per_promotion). Chooses the column tiles, and sets the length of partial sums unless
+// scales are of blocks. Joins all sections into one if no scale block lies in two and the epilogue
+// does not join gate and up. Short contractions get tiles of one width.
 GroupedGemmSpec choose_tiles(GroupedGemmSpec problem);
 
 // Tiles are swapped for at most this many mean rows per expert.
 inline constexpr int64_t kMostSwappedRows = 64;
 
-// Returns whether tiles may be swapped: not with an MN-major B, which stays the n side of WGMMA,
-// nor with an epilogue that joins gate and up.
+// Returns whether tiles may be swapped. They may not with an MN-major B, which stays the n side of
+// WGMMA, nor with an epilogue that joins gate and up.
 bool may_be_swapped(const GroupedGemmSpec& problem);
 
 // Completes a spec as choose_tiles() does, but with swapped tiles. They have as many rows as the
@@ -42,7 +42,7 @@ bool may_be_swapped(const GroupedGemmSpec& problem);
 GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group);
 
 // Completes a spec by choose_swapped_tiles() for groups of few rows, if it may, else by
-// choose_tiles(), with clusters of two CTAs where contraction and groups are long.
+// choose_tiles(). Where contraction and groups are long it gets clusters of two CTAs.
 GroupedGemmSpec choose_spec(const GroupedGemmSpec& problem, const GroupRows& rows);
 
 // Says why CTAs run in clusters: row-grouped GEMMs and wgrad have the same reason.
@@ -50,8 +50,8 @@ inline constexpr std::string_view kClusterReason =
     "two CTAs with tiles below each other read each tile of B from L2 once for both: less energy, "
     "and less traffic where B is larger than L2";
 
-// Returns whether tiles are wide enough for clusters: narrow tiles alone read more of A than
-// sharing B spares.
+// Returns whether tiles are wide enough for clusters: narrow tiles only read more of A than sharing
+// B spares.
 bool gains_by_clusters(const GroupedGemmSpec& spec);
 
 // Returns whether a spec of choose_tiles() may have the widest tiles instead.
@@ -63,9 +63,9 @@ GroupedGemmSpec with_widest_tiles(GroupedGemmSpec spec);
 // Returns sentences that explain the choices of choose_spec().
 std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec);
 
-// Names of tensors in a plan: A [P, k] and B [E, N, k]; D [P, N] and its activation Q [P,
-// section_n], as far as the epilogue stores them; the scales of A, B and Q; the factors `probs` [P]
-// of Q's rows and of the bias; the bias [E, N].
+// Names of tensors in a plan. A [P, k] and B [E, N, k] are operands; the epilogue stores D [P, N],
+// its activation Q [P, section_n], or both. A, B and Q have scales. The factors `probs` [P] belong
+// to Q's rows and to the bias [E, N].
 struct GemmTensors {
   std::string a;
   std::string b;
@@ -87,9 +87,9 @@ TensorBox mn_major_box(int64_t elements, int64_t k, int64_t matrices);
 std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec, int64_t rows,
                                                     const GemmTensors& tensors);
 
-// Returns a grouped GEMM of P = `rows` permuted rows in groups as `groups` tells, complete but for
-// operation, launch and work. Its tiles are those of choose_spec(), or what the options' records
-// name. Group sizes are in the tensors "counts" and "offs".
+// Returns a grouped GEMM of P = `rows` permuted rows in groups of the sizes in `groups`. It is
+// complete except for operation, launch and work. The options' records name its tiles, or
+// choose_spec() chooses them. Group sizes are in the tensors "counts" and "offs".
 KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, int64_t rows,
                                const GroupRows& groups, const GemmTensors& tensors,
                                const PlanOptions& options);

@@ -58,8 +58,8 @@ void add_widest(const GroupedGemmSpec& chosen, const GroupedGemmSpec& usual, con
   list.add(spec);
 }
 
-// Adds clusters of two CTAs where most groups have several row tiles: of an odd number of them, one
-// CTA has nothing to do in the last step. Fewer stages are tried in the usual order alone.
+// Adds clusters of two CTAs where most groups have several row tiles. With an odd number of them,
+// one CTA has nothing to do in the last step. Fewer stages are tried only in the usual order.
 void add_clusters(const GroupedGemmSpec& chosen, const GroupRows& rows, int64_t most_tiles,
                   CandidateList<GroupedGemmSpec>& list) {
   if (rows_class(std::max<int64_t>(rows.mean, 1)) < kLeastTriedClusterRows) return;
@@ -86,7 +86,7 @@ void add_tiles(const GroupedGemmSpec& problem, const GroupRows& rows,
   for (const GroupedGemmSpec& cover : section_covers(chosen)) add_orders(cover, most_tiles, list);
   add_clusters(chosen, rows, most_tiles, list);
   add_widest(chosen, choose_spec(problem, rows), rows, most_tiles, list);
-  // Only narrow tiles leave room for more stages. These are tried in the usual order alone.
+  // Only narrow tiles leave room for more stages. These are tried only in the usual order.
   for (const int32_t more : {1, 2})
     for (GroupedGemmSpec cover : section_covers(chosen)) {
       cover.stages = chosen.stages + more;

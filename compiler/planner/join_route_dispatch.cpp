@@ -13,7 +13,8 @@ const Spec* spec_of(const Operation& operation) {
   return kernel == nullptr ? nullptr : std::get_if<Spec>(&kernel->spec);
 }
 
-// Adds the ports of one of the operations. What another one writes is no read of the joined one.
+// Adds the ports of one of the operations. A read of a tensor that another one writes is no read of
+// the joined operation.
 void add_ports(Operation& joined, const Operation& from, std::string_view name) {
   const auto add = [&](std::vector<Port>& ports, Port port) {
     port.role = fmt::format("{}.{}", name, port.role);
@@ -62,7 +63,7 @@ ExchangeOperation join_route_dispatch(const Operation& choices, const Operation&
   add_ports(joined, route, "route");
   add_ports(joined, dispatch, "dispatch");
   const Dim most{"pieces", pieces};
-  // The flags lie in the memory of the rank that the epoch's other words of it are in.
+  // The flags lie in the memory of the rank that has the other words of the epoch.
   const std::string& status = write_of(choices, "group.status").tensor;
   const std::string flags = "route_flags" + status.substr(status.rfind('_'));
   joined.writes.push_back({.role = "piece_counts", .tensor = "piece_counts"});

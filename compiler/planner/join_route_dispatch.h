@@ -5,15 +5,15 @@
 
 namespace moejit::compiler {
 
-// Returns whether three operations in a row are those that join_route_dispatch() takes, and a
-// kernel has room for all of them.
+// Returns whether join_route_dispatch() takes these three operations in a row, and a kernel has
+// room for all of them.
 bool can_join_route_dispatch(const Operation& choices, const Operation& route,
                              const Operation& dispatch);
 
-// Joins the exchange of choices, the route of all slots, and the dispatch and permute of rows: rows
-// are on the wire while choices are exchanged and routed. The roles of a port are those of its
-// operation behind "choices.", "route." or "dispatch.". The values are those that the joined
-// operation adds.
+// Joins the exchange of choices, the route of all slots, and the dispatch and permute of rows. So
+// rows are on the wire while choices are exchanged and routed. A port has the role that it has in
+// its operation, behind "choices.", "route." or "dispatch.". The values are the ones that the
+// joined operation adds.
 ExchangeOperation join_route_dispatch(const Operation& choices, const Operation& route,
                                       const Operation& dispatch);
 

@@ -57,9 +57,8 @@ void LayerGraphBuilder::backward() {
          std::move(reads), {optional(port("output", "dx")), optional(port("dprobs", "dprobs"))});
 }
 
-// GEMMs that read gradients contract along rows of weights, along which scale blocks share no
-// scale, so the scale blocks of gradients share none either. Unpermute is a plain sum, so its
-// gradient contains no probability.
+// dgrad contracts along weight rows. Scale blocks share no scale in that direction, so gradients
+// never share scales. Unpermute is a plain sum, so its gradient contains no probability.
 void LayerGraphBuilder::permute_dy(const Format& format) {
   PermutePad kind{.columns = layer_.hidden,
                   .experts = layer_.experts,
@@ -86,8 +85,8 @@ void LayerGraphBuilder::permute_dy(const Format& format) {
          {optional(port("output", "grad_permuted", format))});
 }
 
-// Appends dA = dD * B[e], which contracts along the rows of the forward GEMM's B: it reads a
-// transposed copy of B, or in bf16, and of values in square blocks, B itself.
+// Appends dA = dD * B[e], which contracts along the rows of the forward GEMM's B. It reads a
+// transposed copy of B. In bf16, and of values in square blocks, it reads B itself.
 void LayerGraphBuilder::dgrad(std::string_view name, std::string_view weights,
                               std::string_view gradients, int32_t columns, int32_t k,
                               std::string_view output) {
@@ -143,7 +142,8 @@ Port LayerGraphBuilder::rows(std::string_view name, const Format& format) {
 }
 
 // Returns an operand of wgrad whose values are recovered: a cast by columns of bf16 rows, which
-// stay where they are. Of gradients that nobody has cast by rows yet, that cast is made with it.
+// stay where they are. For gradients that nobody has cast by rows yet, the cast by rows is made
+// with it.
 Port LayerGraphBuilder::cast_operand(std::string_view rows_name, std::string_view name,
                                      std::string_view what, int32_t columns) {
   const Format& format = recipe_.wgrad_operands;

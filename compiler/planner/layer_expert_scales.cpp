@@ -5,9 +5,9 @@
 #include <cmath>
 #include <fmt/core.h>
 
-// What the formats need whose scales belong to experts: two passes, of which the first one finds
-// the largest magnitudes, and a small kernel between them. With a history scales are there before
-// the values: one pass casts these and records their largest magnitudes.
+// Adds what formats need whose scales belong to experts: two passes and a small kernel between
+// them. The first pass finds the largest magnitudes. With a history scales are there before the
+// values. One pass casts the values and records their largest magnitudes.
 namespace moejit::compiler {
 
 ExpertScales LayerGraphBuilder::expert_scales_of(const Format& format, int64_t magnitudes) const {
@@ -108,12 +108,12 @@ Operation& LayerGraphBuilder::cast_activation_backward(const Format& format,
 
 AmaxColumns LayerGraphBuilder::recorded_columns(std::string_view name) const {
   const StateOf state = state_of(name);
-  // A cast of the forward pass that backward repeats has been recorded.
+  // The forward pass has recorded the magnitudes of a cast that backward repeats.
   const bool is_repeated = phase_ == Phase::kBackward && state.pass == Pass::kForward;
   return recipe_.has_history && !is_repeated ? state.columns : AmaxColumns{};
 }
 
-// The state is raised, not defined: nobody casts for its sake alone.
+// The state is raised, not defined: no cast is made only for its sake.
 void LayerGraphBuilder::record_amax(Operation& cast, std::string_view name,
                                     const AmaxColumns& columns) {
   if (!is_recorded(columns)) return;
@@ -161,7 +161,7 @@ void LayerGraphBuilder::update_scales(Phase phase, Pass pass, const Format& form
          std::move(reads), std::move(writes));
 }
 
-// Comes before the passes in the plan, and is called behind them.
+// Comes before the passes in the plan, and is called after them.
 void LayerGraphBuilder::update_scales() {
   update_scales(Phase::kForwardScales, Pass::kForward, recipe_.tokens);
   if (has_backward(layer_))

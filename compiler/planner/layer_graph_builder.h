@@ -87,21 +87,23 @@ class LayerGraphBuilder {
   static Port codes(std::string role, std::string_view name, const Format& format) {
     return port(std::move(role), data_name(name, format));
   }
-  // Append what finds the scales of the experts, for rows and for matrices of weights.
+  // Append the operations that find the scales of the experts, for rows and for matrices of
+  // weights.
   void find_row_scales(std::string_view name, const Format& format, int32_t columns);
   void find_weight_scales(std::string_view name, const QuantizeWeights& kind);
   ExpertScales expert_scales_of(const Format& format, int64_t magnitudes) const;
-  // Returns the port of the scales that bf16 rows of that name are cast with, and appends what
-  // finds them if nothing has.
+  // Returns the port of the scales with which bf16 rows of that name are cast. Appends the
+  // operations that find them if none have.
   Port row_scales(std::string_view name, int32_t columns, const Format& format);
-  // Appends the cast of bf16 rows in blocks of a row, below such scales.
+  // Appends the cast of bf16 rows in blocks of a row, with these scales above the blocks' scales.
   void cast_rows(std::string_view name, int32_t columns, const Format& format);
-  // Append the casts of operations with such scales, and what finds the scales before.
+  // Append the casts of operations with such scales, and the operations before that find the
+  // scales.
   void cast_weights(std::string_view name, QuantizeWeights kind);
   Operation& cast_permuted(std::string_view input, std::string_view name, const Format& format,
                            PermutePad kind);
-  // Append what recipes with a history need instead: scales out of the state, before the casts of
-  // two operands, and their update behind a step.
+  // Append the operations of recipes with a history: scales out of the state before the casts of
+  // two operands, and their update after a step.
   void take_scales(std::string_view of_fc1, std::string_view of_fc2);
   void update_scales();
   void update_scales(Phase phase, Pass pass, const Format& format);

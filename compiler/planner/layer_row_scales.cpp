@@ -3,8 +3,8 @@
 
 #include <fmt/core.h>
 
-// What formats need whose scales belong to whole rows or columns: columns are cast in two passes,
-// of which the first one finds their scales.
+// Adds what formats need whose scales belong to whole rows or columns. Columns are cast in two
+// passes, of which the first one finds their scales.
 namespace moejit::compiler {
 
 void LayerGraphBuilder::cast_columns(std::string_view made, std::string_view name,

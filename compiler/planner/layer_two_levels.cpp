@@ -3,9 +3,9 @@
 
 #include <fmt/core.h>
 
-// What formats need whose scales of blocks lie below one of an expert's rows: a pass over bf16 rows
-// finds their largest magnitudes, and a small kernel the experts' scales. Casts by rows and by
-// columns have the same.
+// Adds what formats need whose blocks' scales lie below one scale of an expert's rows. A pass over
+// bf16 rows finds their largest magnitudes, and a small kernel the experts' scales. Casts by rows
+// and by columns have the same experts' scales.
 namespace moejit::compiler {
 
 Port LayerGraphBuilder::row_scales(std::string_view name, int32_t columns, const Format& format) {

@@ -139,8 +139,8 @@ class ValueList {
     add(scales_name(name, format), kF32, kQuantized, std::move(scales_shape));
     values_.back().layout = Layout::kScalesTiles;
   }
-  // Adds the scales of the experts' matrices or rows, if the format has such, and the magnitudes
-  // that they come from.
+  // Adds the scales of the experts' matrices or rows, if the format has such scales, and the
+  // magnitudes that they come from.
   void add_expert_scales(std::string_view name, const Format& format, std::vector<Dim> magnitudes,
                          std::optional<TensorRole> role = {}) {
     if (!has_expert_factor(format)) return;
@@ -167,8 +167,8 @@ class ValueList {
     if (!is_whole) scales.layout = Layout::kScalesCompact;
     scales.role = role;
   }
-  // Adds rows with a scale for each block, or for each expert where the format has such, and in
-  // bf16, of `bf16_columns`. `part` is gate or up alone, where rows have both.
+  // Adds rows with a scale for each block, or for each expert where the format has such scales. In
+  // bf16 they have `bf16_columns`. `part` is gate or up alone, where rows have both.
   void add_rows_and_bf16(std::string_view name, const Format& format, const Dim& rows,
                          const Dim& columns, const Dim& blocks, const Dim& part,
                          const Dim& bf16_columns) {
@@ -180,9 +180,9 @@ class ValueList {
     }
     add(std::string(name), kBF16, {rows, bf16_columns});
   }
-  // Adds an operand of wgrad, [rows, C] in blocks of 128 columns, with a scale for each 128x128
-  // tile, for each row and block, or for each row of an expert, or with the bytes of rows and their
-  // scales; of recovered values [tokens, rows].
+  // Adds an operand of wgrad, [rows, C] in blocks of 128 columns. It has a scale for each 128x128
+  // tile, for each row and block, or for each row of an expert. Or it has the bytes of rows and
+  // their scales. Recovered values are [tokens, rows].
   void add_colwise(std::string_view name, const Format& of_rows, const Dim& rows,
                    const Dim& row_blocks, const Dim& columns, const Dim& tokens) {
     const Format& format = recipe_.wgrad_operands;

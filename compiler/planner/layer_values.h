@@ -14,15 +14,15 @@ namespace moejit::compiler {
 std::string data_name(std::string_view name, const Format& format);
 std::string scales_name(std::string_view name, const Format& format);
 
-// Return the names of an expert's scales, which values are multiplied by, and of the largest
-// magnitudes of what they are found from.
+// Return the names of an expert's scales, by which values are multiplied, and of the largest
+// magnitudes from which scales are found.
 std::string scale_name(std::string_view name);
 std::string amax_name(std::string_view name);
 // Returns the name of the largest magnitudes of 128 tokens of each column of an operand of wgrad.
 std::string colwise_amax_name(std::string_view name);
 
-// The state of delayed scaling of one linear layer and pass: the largest magnitudes of steps and
-// the scales that follow from them, each with some columns for every expert.
+// The state of delayed scaling of one linear layer and pass. It has the largest magnitudes of steps
+// and the scales that follow from them, each with some columns for every expert.
 struct StateNames {
   std::string amax_history;  // [L, columns]
   std::string scale;         // [columns]
@@ -39,21 +39,21 @@ struct StateOf {
 // Returns the place of "permuted", "act", "w1", "w2", "grad_permuted" or "dh1".
 StateOf state_of(std::string_view name);
 
-// Returns how many columns each expert has in the state of a pass. Forward has input, weight and
-// output, backward the gradients of output and input, as in Transformer Engine; no column of an
-// output of forward, or of a gradient of an input, is used here.
+// Returns how many columns each expert has in the state of a pass. As in Transformer Engine,
+// forward has input, weight and output, backward the gradients of output and input. Two of these
+// are not used here: output of forward, and gradient of an input.
 int32_t state_columns(Pass pass);
 
 // Return the element types of topk_ids, and of topk_probs and dprobs.
 DType topk_ids_dtype(const Layer& layer);
 DType topk_probs_dtype(const Layer& layer);
 
-// Returns what looks whether a layer's weights have changed.
+// Returns the spec of the check whether a layer's weights have changed.
 WeightCheckSpec weight_check_of(const Layer& layer);
 
-// Returns the columns of gate or up in rows of dh1 that wgrad's operand is made of: wgrad sorts
-// rows of gate and up, which alternate in dw1, by whole tiles. Quantized rows have as many columns,
-// unless each has one scale.
+// Returns the columns of gate or up in the rows of dh1 from which wgrad's operand is made. wgrad
+// sorts rows of gate and up, which alternate in dw1, by whole tiles. Quantized rows have as many
+// columns, unless each has one scale.
 int32_t wgrad_intermediate(const Layer& layer);
 
 // Returns whether wgrad's groups of columns start elsewhere than the groups of rows. Quantized

@@ -30,7 +30,7 @@ bool need(Names& wanted, const Operation& operation) {
   return true;
 }
 
-// Permutes dy again if the weights half adds up its rows for a bias: dy has fewer rows than its
+// Permutes dy again if the weights half adds up its rows for a bias. dy has fewer rows than its
 // permuted copy, and is deferred for its transpose anyway.
 void permute_again(Operations& operations, Operations::iterator weights_half) {
   const auto permutes_dy = [](const Operation& operation) {

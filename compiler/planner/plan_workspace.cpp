@@ -51,7 +51,7 @@ Lifetime lifetime_of(const Plan& plan, std::string_view tensor) {
   };
   for (size_t i = 0; i < plan.kernels.size(); ++i)
     if (touches(plan.kernels[i], tensor)) add(i);
-  // Between two kernels, so that no tensor of either may take the memory.
+  // A step lives between two kernels, and no tensor of either kernel may take its memory.
   for (const CollectivePlan& step : plan.collectives) {
     if (!touches(step, tensor)) continue;
     add(static_cast<size_t>(step.before) - 1);

@@ -101,7 +101,7 @@ void fix_tokens(KernelPlan& kernel) {
     }
 }
 
-// Gives the casts of checked weights no more CTAs than an SM surely holds at once: most launches
+// Gives the casts of checked weights no more CTAs than an SM surely holds at once. Most launches
 // end at once, and tens of thousands of CTAs would take 30 us to do nothing.
 void limit_ctas(KernelPlan& kernel) {
   const bool walks = std::holds_alternative<TileChainSpec>(kernel.spec) ||
@@ -140,7 +140,7 @@ void make_kernels(const Graph& graph, const Layer& layer, const Layer& of_expert
   }
 }
 
-// Sets the bytes of the blocks: those of the tensor in which all of them arrive, by ranks.
+// Sets the bytes of the blocks from the tensor in which all of them arrive, by ranks.
 void size_blocks(Plan& plan, int64_t ranks) {
   for (CollectivePlan& step : plan.collectives)
     for (BlockMove& move : step.moves)

@@ -31,8 +31,9 @@ bool touches_permuted_rows(const RowChainSpec& spec) {
   return walks_permuted_rows(spec) || is_permuted(spec) || spec.load == LoadStage::kCombinedRows;
 }
 
-// Returns a number of registers with which NVRTC spills none in chains of this load stage; more
-// than a thread may have if it always spills. Activations are taken to need no more than SwiGLU.
+// Returns a number of registers with which NVRTC spills none in chains of this load stage. It is
+// more than a thread may have if NVRTC always spills. Activations are taken to need no more than
+// SwiGLU.
 int32_t enough_registers(const RowChainSpec& spec) {
   const int32_t segments = spec.segments_in_flight;
   const bool is_scattered =
@@ -74,7 +75,7 @@ RowChainSpec with_whole_steps(RowChainSpec spec) {
 }
 
 // Returns whether a spec differs from the usual one in two knobs at most. Chains that have bursts
-// have one knob more, and fewer pairs of the others.
+// have one knob more, and fewer pairs of other knobs.
 bool is_near(const RowChainSpec& usual, const RowChainSpec& spec) {
   const bool has_threads = spec.threads == usual.threads;
   const bool has_segments = spec.segments_in_flight == usual.segments_in_flight;

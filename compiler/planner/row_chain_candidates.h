@@ -17,9 +17,9 @@ std::string problem_name(const RowChainSpec& spec, const CallBounds& bounds);
 // `segments_in_flight`, `threads_per_sm`, and `rows_per_burst` where rows are permuted unchanged.
 Choices choices_of(const RowChainSpec& spec);
 
-// Returns the legal specs that compute what the usual one computes, at most 29, each once: first
-// the usual one, then others in the order of the resources that they take. From the usual one they
-// differ in one knob, in segments and threads, or in segments and threads of an SM.
+// Returns the legal specs that compute what the usual one computes, at most 29, each once. The
+// usual one is first; others follow in the order of the resources that they take. From the usual
+// one they differ in one knob, in segments and threads, or in segments and threads of an SM.
 std::vector<Candidate<RowChainSpec>> candidates_of(const RowChainSpec& usual,
                                                    const CallBounds& bounds);
 

@@ -17,7 +17,7 @@ constexpr OperandFormats kRowGemms[] = {{ScaleOf::kNone, ScaleOf::kNone},
                                         {ScaleOf::kExpert, ScaleOf::kExpert},
                                         {ScaleOf::kRow, ScaleOf::kRow}};
 
-// Returns what shares a scale that a GEMM gets: recovered values have none.
+// Returns what shares a scale of a GEMM's operand; recovered values have none.
 ScaleOf gemm_scale(const Format& format) {
   return has_scales(format) ? format.scale : ScaleOf::kNone;
 }
@@ -28,8 +28,8 @@ bool has_row_gemm(const Format& a, const Format& b) {
   return false;
 }
 
-// Returns whether wgrad's operands can be made: of bf16 rows as they are, of rows with scales of
-// blocks, of values anew, or of bytes that rows have.
+// Returns whether wgrad's operands can be made. They may be bf16 rows as they are, rows with scales
+// of blocks, values quantized anew, or the bytes of rows.
 bool has_wgrad(const Recipe& recipe) {
   if (!has_expert_scale(recipe.wgrad_operands)) return true;
   return has_expert_scale(recipe.tokens) && has_expert_scale(recipe.activations) &&
@@ -42,7 +42,7 @@ bool has_weights(const Recipe& recipe) {
          has_row_scale(recipe.weights) == has_row_scale(recipe.weights_colwise);
 }
 
-// Returns whether scales of rows in this format meet complete sums of products.
+// Returns whether scales of rows in this format multiply complete sums of products.
 bool has_end_scales(const Format& format) {
   return has_expert_factor(format) || has_row_scale(format);
 }
@@ -91,7 +91,8 @@ Result<void> check_support(const Layer& layer, const Target& target) {
                   to_string(layer.dispatch),
                   "dispatch \"none\", or the forward pass alone: wgrad quantizes x and dy anew, by "
                   "columns, from bf16 values");
-  // Biases meet complete sums before end scales would, and their gradients need the values of rows.
+  // Biases are added to complete sums before end scales would be applied, and their gradients need
+  // the values of rows.
   if (layer.biases && (has_end_scales(recipe.tokens) || has_end_scales(recipe.gradients)))
     return refuse(layer, target, fmt::format("recipe {} with biases", recipe.name), "true",
                   "biases false");

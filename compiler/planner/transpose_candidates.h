@@ -12,9 +12,9 @@
 
 namespace moejit::compiler {
 
-// Return the name under which records keep what was measured for a transpose, a column-wise cast,
-// or a gradient that is transposed on the way, in calls within the bounds, as problem_name() of
-// grouped_gemm_candidates.h does. It has no knob of the spec.
+// Return the name under which records keep what was measured in calls within the bounds, as
+// problem_name() of grouped_gemm_candidates.h does. They are for a transpose, a column-wise cast,
+// and a gradient that is transposed on the way. It has no knob of the spec.
 std::string problem_name(const TransposeSpec& spec, const CallBounds& bounds);
 std::string problem_name(const ColumnCastSpec& spec, const CallBounds& bounds);
 std::string problem_name(const GatedGradientSpec& spec, const CallBounds& bounds);
@@ -27,8 +27,8 @@ Choices choices_of(const ColumnCastSpec& spec);
 Choices choices_of(const GatedGradientSpec& spec);
 Choices choices_of(const GroupColumnsSpec& spec);
 
-// Return the legal specs that compute what the usual one computes, at most 29, each once: first the
-// usual one, then others in the order of the resources that they take.
+// Return the legal specs that compute what the usual one computes, at most 29, each once. The usual
+// one is first; others follow in the order of the resources that they take.
 std::vector<Candidate<TransposeSpec>> candidates_of(const TransposeSpec& usual,
                                                     const CallBounds& bounds);
 std::vector<Candidate<ColumnCastSpec>> candidates_of(const ColumnCastSpec& usual,

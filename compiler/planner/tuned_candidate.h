@@ -8,9 +8,9 @@
 
 namespace moejit::compiler {
 
-// Returns the spec of a kernel whose problem is set: that of `choose()`, or the one of `list()`
-// that has the choices which the options' records name for the problem. Sets the kernel's choices,
-// and its candidates if they are asked for. Without records nothing is listed.
+// Returns the spec of a kernel whose problem is set. If the options' records name choices for the
+// problem, it is the spec of `list()` with these choices, else the spec of `choose()`. Sets the
+// kernel's choices, and its candidates if they are asked for. Without records nothing is listed.
 template <typename Choose, typename List>
 auto choose_candidate(KernelPlan& kernel, const PlanOptions& options, const Choose& choose,
                       const List& list) {
@@ -28,7 +28,7 @@ auto choose_candidate(KernelPlan& kernel, const PlanOptions& options, const Choo
   return spec;
 }
 
-// Adds a sentence to the kernel's reasons that says whether its choices are those of a record, with
+// Adds a sentence to the kernel's reasons. It says whether its choices come from a record, with
 // what gain, or why they are the usual ones. Adds nothing without records, or if the kernel is not
 // tuned.
 void explain_tuning(KernelPlan& kernel, const Target& target, const Tuning* tuning);

@@ -3,7 +3,7 @@
 
 #include <bit>
 
-// The whole library is inlined here: Debian's static library is not for shared objects, and its
+// The whole library is inlined here. Debian's static library is not for shared objects, and its
 // shared one would be one more thing that a program's machine needs.
 #define XXH_INLINE_ALL
 #include <xxhash.h>

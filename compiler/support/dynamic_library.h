@@ -32,7 +32,7 @@ class DynamicLibrary {
 // Returns false for the path of a pipe, folder or device, at which the loader could wait for ever.
 bool is_openable(const std::string& name);
 
-// Returns the build id of a library's file, which is read and not opened as a library; empty if it
+// Returns the build id of a library's file, which is read and not opened as a library. Empty if it
 // has none or is no 64-bit library.
 std::string build_id_of_file(const std::string& path);
 

@@ -17,9 +17,9 @@ enum class ErrorCode {
 #undef MOEJIT_ERROR_CODE
 };
 
-// One failure, described so that its reader can act: `message` is one sentence that names what is
-// wrong, where (JSON path, tensor, file), what was got and what was wanted; `hint` says what to do
-// (may be empty); `detail` holds long material such as a compiler log (may be empty).
+// One failure, described so that its reader can act. `message` is one sentence that names what is
+// wrong, where (JSON path, tensor, file), what was got and what was wanted. `hint` says what to do
+// (may be empty). `detail` holds long material such as a compiler log (may be empty).
 struct Error {
   Stage stage;
   ErrorCode code;

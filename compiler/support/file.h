@@ -54,9 +54,9 @@ Result<std::string> read_text_file(const std::string& path);
 // Reads a file of at most `max_bytes`; kInvalidValue for a longer one, which is not read.
 Result<std::string> read_text_file(const std::string& path, std::int64_t max_bytes);
 
-// Writes to a temporary file beside `path`, syncs it and renames it: a reader sees the old content
-// or all of the new one, also after a power cut, and a failure (kFileWrite) leaves nothing behind.
-// The file's mode is `mode` less the umask from the start.
+// Writes to a temporary file beside `path`, syncs it and renames it. A reader sees the old content
+// or all of the new one, also after a power cut. A failure (kFileWrite) leaves nothing behind. The
+// file's mode is `mode` less the umask from the start.
 Result<void> write_file(const std::string& path, std::span<const std::byte> bytes,
                         mode_t mode = 0666);
 Result<void> write_file(const std::string& path, std::string_view text);

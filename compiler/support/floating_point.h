@@ -10,10 +10,10 @@
 namespace moejit {
 
 // Has the calling thread compute as IEEE 754 does by default, and as GPUs do, until it is
-// destroyed: rounded to nearest, with subnormal numbers, without signals. Then the thread has the
-// modes again that its program chose. Many do: torch.set_flush_denormal(), fesetround(),
-// feenableexcept(), each library linked with -ffast-math. Threads that are started meanwhile begin
-// with the default modes.
+// destroyed. Results are rounded to nearest, with subnormal numbers, without signals. Then the
+// thread has the modes again that its program chose. Many do: torch.set_flush_denormal(),
+// fesetround(), feenableexcept(), each library linked with -ffast-math. Threads that are started
+// meanwhile begin with the default modes.
 class DefaultFloatingPoint {
  public:
 #if defined(__SSE2__)

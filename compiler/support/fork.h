@@ -7,9 +7,9 @@ namespace moejit {
 
 // Something that must be whole in the child of a fork(), where all threads but one are gone. Before
 // a fork every living handler is asked to take its locks, and afterwards, in parent and child, to
-// give them back; so no lock is held by a thread that the child does not have.
+// give them back. So no lock is held by a thread that the child does not have.
 //
-// before_fork() may wait only for threads that wait for no other handler: a mutex that is taken
+// before_fork() may wait only for threads that wait for no other handler. A mutex that is taken
 // while another handler's is held would make two threads wait for each other.
 class ForkHandler {
  public:

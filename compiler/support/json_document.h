@@ -17,7 +17,7 @@ enum class JsonKind { kNull, kBoolean, kNumber, kString, kArray, kObject };
 struct JsonMember;
 
 // One value of a JSON text. `text` is the decoded string, or the number as written (whole numbers
-// in their shortest form); `integer` is set for numbers without point and exponent that fit.
+// in their shortest form). `integer` is set for numbers without point and exponent that fit.
 struct JsonValue {
   JsonKind kind = JsonKind::kNull;
   int32_t line = 0;  // where the value ends (an object or array: begins), from 1

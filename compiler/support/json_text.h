@@ -14,7 +14,7 @@
 namespace moejit {
 
 // A value that is built to be written as JSON. Objects keep the order in which members were added.
-// Destroying one needs no memory, so that a host without any left gets an error: nlohmann's values
+// Destroying one needs no memory, so that a host without any left gets an error. nlohmann's values
 // allocate in their destructor, and end the process if that fails.
 class Json {
  public:

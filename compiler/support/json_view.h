@@ -52,7 +52,7 @@ class JsonView {
   Result<double> read_number() const;  // any finite number
   Result<bool> read_bool() const;
   Result<std::string> read_string() const;
-  // Returns the string of a member. Errors: those of at() and read_string().
+  // Returns the string of a member. Errors: as of at() and read_string().
   Result<std::string> read_string_at(std::string_view key) const;
   // Returns the index of the string in `names`; kInvalidValue with the nearest name.
   Result<std::size_t> read_choice(std::span<const std::string_view> names) const;

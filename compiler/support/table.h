@@ -9,7 +9,7 @@ namespace moejit {
 
 // Rows of cells under a heading; columns are as wide as their widest cell and two blanks apart.
 // Given a width in characters, the widest left-aligned columns are made narrower until a line fits
-// or none of them is wider than 12: cells of one word lose their middle, others their end, and
+// or none of them is wider than 12. Cells of one word lose their middle, others their end, and
 // "..." marks the place. Right-aligned cells are numbers and stay whole. A width of 0 is no limit.
 class Table {
  public:

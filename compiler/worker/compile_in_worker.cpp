@@ -37,8 +37,8 @@ tl::unexpected<Error> fault(const KernelSource& source, std::string_view what,
               fmt::format("kernel {}: {}", source.entry, what), std::move(hint), std::move(detail));
 }
 
-// Standard input, output and error of the worker are files in memory: nobody can block on them, and
-// a worker that dies early raises no signal here.
+// Standard input, output and error of the worker are files in memory. So nothing can block on them,
+// and a worker that dies early raises no signal here.
 struct Files {
   std::array<FileDescriptor, 3> all;
 

@@ -13,7 +13,7 @@
 
 namespace moejit::compiler {
 
-// A request to a compile worker. `key` is the key under which the kernel will be stored: the worker
+// A request to a compile worker. `key` is the key under which the kernel will be stored. The worker
 // may be a moejit of another version, and must compute the same key.
 struct WorkerRequest {
   KernelSource source;

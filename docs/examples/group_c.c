@@ -116,9 +116,9 @@ static uint16_t to_bf16(float value) {
   return (uint16_t)(bits >> 16);
 }
 
-// Every token and weight alike, so that results can be worked out by hand: gate = up = 1, and each
-// expert makes y = silu(1) of a token, of which it has 1/K. A token's experts are spread over all
-// ranks, another choice for each token.
+// Every token and weight is alike, so that results can be worked out by hand. With gate = up = 1
+// each expert makes y = silu(1) of a token, of which it has 1/K. A token's experts are spread over
+// all ranks, another choice for each token.
 static void set_inputs(rank_of_layer* rank) {
   const DLTensor *w1 = tensor_of(rank, "w1"), *w2 = tensor_of(rank, "w2");
   DLTensor* ids = tensor_of(rank, "topk_ids");

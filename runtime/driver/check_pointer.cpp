@@ -7,7 +7,7 @@
 namespace moejit::runtime {
 namespace {
 
-// The driver's knowledge of an address; all zero if it knows nothing.
+// What the driver knows about an address; all zero if it knows nothing.
 struct Allocation {
   unsigned memory_type = 0;  // a CUmemorytype
   unsigned is_managed = 0;

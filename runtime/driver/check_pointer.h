@@ -8,9 +8,9 @@
 
 namespace moejit::runtime {
 
-// Checks that the region lies within one allocation of the GPU `ordinal`, of managed memory or of
-// pinned host memory, as far as the driver knows. It queries the driver, so it is for debugging.
-// Error kTensorMismatch names the tensor.
+// Checks that the region lies within one allocation, as far as the driver knows. The allocation may
+// be of the GPU `ordinal`, managed memory or pinned host memory. This queries the driver, so it is
+// for debugging. Error kTensorMismatch names the tensor.
 Result<void> check_pointer(const DriverApi& api, int32_t ordinal, const MemoryRegion& region);
 
 }  // namespace moejit::runtime

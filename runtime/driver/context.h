@@ -58,7 +58,7 @@ class CurrentContext {
   CurrentContext& operator=(const CurrentContext&) = delete;
 
   bool is_current() const { return result_ == CUDA_SUCCESS; }
-  // Lets the context stay current behind this scope. Returns whether somebody has to pop it.
+  // Lets the context stay current after this scope. Returns whether somebody has to pop it.
   bool keep() { return std::exchange(is_pushed_, false); }
   Result<void> check(Stage stage) const {
     if (result_ == CUDA_SUCCESS) return {};

@@ -231,8 +231,8 @@ Result<void> CudaDevice::copy_to_device(void* destination, const void* source, i
   MOEJIT_TRY(current.check(Stage::kLaunch));
   MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, memcpy_htod,
                     (device_address(destination), source, static_cast<size_t>(bytes)));
-  // From pageable memory the copy returns when the bytes are staged, and non-blocking streams do
-  // not wait for them to land (CUDA driver API, "API synchronization behavior").
+  // From pageable memory the copy returns when the bytes are staged. Non-blocking streams do not
+  // wait for them to land (CUDA driver API, "API synchronization behavior").
   MOEJIT_TRY_DRIVER(api(), Stage::kLaunch, stream_synchronize, (nullptr));
   return {};
 }

@@ -36,8 +36,8 @@ Result<void> check_shares(const Context& context) {
   return {};
 }
 
-// Checks that the context's GPU reaches another one. One that this process does not see it may
-// reach all the same, as mapping will tell.
+// Checks that the context's GPU reaches another one. It may also reach a GPU that this process does
+// not see; mapping shows that.
 Result<void> check_reaches(const Context& context, std::string_view gpu) {
   const DriverApi& api = context.api();
   CUdevice other = 0;

@@ -10,8 +10,8 @@
 
 namespace moejit::runtime {
 
-// A heap by the driver's virtual memory management: an allocation that is exported as a
-// file, and a range of addresses to which one is mapped, for the GPU of the context alone.
+// A heap by the driver's virtual memory management. It is an allocation that is exported as a file,
+// or a mapping of such a file, for the GPU of the context alone.
 class CudaHeap final : public Heap {
  public:
   // Allocates on the GPU of the context. Errors: kUnsupported if the GPU or its driver shares no
@@ -35,7 +35,7 @@ class CudaHeap final : public Heap {
  private:
   explicit CudaHeap(std::shared_ptr<const Context> context);
   const DriverApi& api() const { return context_->api(); }
-  // Each takes the context as current.
+  // Both want the context to be current.
   Result<void> reserve(std::size_t bytes);
   Result<void> create();
   Result<void> import(const FileDescriptor& file);
@@ -43,7 +43,7 @@ class CudaHeap final : public Heap {
   void unmap();
 
   std::shared_ptr<const Context> context_;
-  pid_t process_;  // whose mapping it is
+  pid_t process_;  // the process that made the mapping
   std::size_t granularity_ = 0;
   std::size_t bytes_ = 0;
   CUdeviceptr address_ = 0;                      // 0: nothing is reserved

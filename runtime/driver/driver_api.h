@@ -39,7 +39,7 @@ struct DriverApi {
 Result<const DriverApi*> driver_api();
 
 // Returns whether the process has begun to end. The driver may be gone then, so none of it is
-// called any more, whatever destructor or thread still runs; loaded kernels go with the process.
+// called any more, whatever destructor or thread still runs. Loaded kernels go with the process.
 bool is_process_ending();
 
 // Returns "12.4" for 12040.

@@ -37,7 +37,7 @@ Result<GpuFacts> facts_of(const Context& context) {
                   .cuda_version = cuda_version_text(context.api().version)};
 }
 
-// Returns a fact that plans can do without: 0 if the driver does not tell it.
+// Returns a fact that plans can do without; 0 if the driver does not know it.
 int64_t known(const Context& context, CUdevice_attribute which) {
   return attribute(context, which).value_or(0);
 }

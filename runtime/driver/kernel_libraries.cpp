@@ -79,8 +79,8 @@ Result<std::shared_ptr<KernelLibrary>> KernelLibraries::load(const KernelBinary&
   return kernel;
 }
 
-// Resolves the entry, raises its limit of dynamic shared memory on this GPU, and makes the driver
-// load the code now rather than at the first launch, which may be recorded into a graph.
+// Resolves the entry and raises its limit of dynamic shared memory on this GPU. Makes the driver
+// load the code now, since the first launch may be recorded into a graph.
 Result<void> KernelLibraries::make_ready(KernelLibrary& kernel, const KernelBinary& binary) const {
   const DriverApi& api = context_->api();
   const CUdevice device = context_->device();

@@ -27,13 +27,13 @@ struct KernelLibrary {
 };
 
 // The kernels that are loaded into a context. Equal images are loaded once, however many layers use
-// them. A kernel that no layer uses any more is idle: it stays loaded, which costs some ten KiB of
+// them. A kernel that no layer uses any more is idle. It stays loaded, which costs some ten KiB of
 // GPU memory and spares the next layer the loading. Letting go of a kernel calls nothing of the
-// driver, so it is safe in captures, while launches are in flight, and when the process ends.
+// driver. So it is safe in captures, while launches are in flight, and when the process ends.
 //
 // Idle kernels are unloaded, the oldest first, when there are more than kMostIdle, when memory runs
-// out, and at the end of this object: after waiting for all work of the context, and never one that
-// a graph still refers to. Any thread may call any function.
+// out, and at the end of this object. Unloading waits for all work of the context first, and leaves
+// kernels that a graph refers to. Any thread may call any function.
 class KernelLibraries {
  public:
   static constexpr std::size_t kMostIdle = 256;

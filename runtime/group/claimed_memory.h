@@ -8,7 +8,7 @@
 
 namespace moejit::runtime {
 
-// Memory that a living group of this process has for its rank, so that no other group takes it too:
+// Memory that a living group of this process has for its rank. No other group may take it too:
 // their epochs and flags would be the same words.
 class ClaimedMemory {
  public:

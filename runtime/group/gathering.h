@@ -11,16 +11,15 @@
 
 namespace moejit::runtime {
 
-// Rank 0's part of a rendezvous: it listens until all ranks have come, and tells those that are
-// there why they do not if that is so.
+// Rank 0's part of a rendezvous. It listens until all ranks have come. If some do not come, it
+// tells the others why.
 class Gathering {
  public:
   Gathering(const RendezvousPlace& place, const Introduction& own, const Deadline& deadline)
       : place_(place), own_(own), deadline_(deadline), members_{own} {}
 
-  // Waits for all ranks, and sends each of them the files of all, with `file` as that of rank 0.
-  // Returns links and files by rank; those of rank 0 are empty. Errors: those of
-  // Rendezvous::join().
+  // Waits for all ranks, and sends each of them the files of all, with `file` as rank 0's. Returns
+  // links and files by rank; rank 0's are empty. Errors: as of Rendezvous::join().
   Result<void> run(const FileDescriptor& file, std::vector<PacketSocket>& links,
                    std::vector<MetRank>& ranks);
 

@@ -54,8 +54,8 @@ struct GroupState {
   void mend();
 };
 
-// Holds a group for one call. The order of the group's calls is that of its work on the stream, so
-// two threads at a time are a mistake of the caller.
+// Holds a group for one call. The group's calls have the order of its work on the stream, so two
+// threads at a time are a mistake of the caller.
 class GroupCall {
  public:
   explicit GroupCall(GroupState& state)

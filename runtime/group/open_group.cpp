@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups whose memory is their own: processes that meet and map each other's memory.
+// Opens groups with memory of their own: processes meet and map each other's memory.
 #include "runtime/group.h"
 #include "runtime/group/group_state.h"
 #include "runtime/group/rendezvous.h"

@@ -36,7 +36,7 @@ struct Packet {
 };
 
 // One end of a connection between two processes of this host: a Unix socket that keeps the bounds
-// of messages. No call waits unless it says so, files close on exec, and the other side sees the
+// of messages. No call waits unless it says so, and files close on exec. The other side sees the
 // end of a connection even if a child made by fork() still has it.
 class PacketSocket {
  public:
@@ -50,7 +50,7 @@ class PacketSocket {
   PacketSocket& operator=(PacketSocket&&) noexcept = default;
   ~PacketSocket();
 
-  // Makes a socket of the kind that this class takes, without a connection; empty if there is none
+  // Makes a socket of the kind that this class takes, without a connection. Empty if there is none
   // to be had, with the cause in errno.
   static FileDescriptor make();
 

@@ -27,9 +27,9 @@ struct MetRank {
   FileDescriptor file;  // of the rank's memory; empty for the own rank
 };
 
-// The meeting of a group's processes, one for each rank: they exchange files of their memory over a
+// The meeting of a group's processes, one for each rank. They exchange files of their memory over a
 // Unix socket, compare what they are, and begin together. Knows nothing of GPUs. Rank 0 listens at
-// the path and passes on what comes; the socket's file is gone when all have come, or when rank 0
+// the path and passes on what comes. The socket's file is gone when all have come, or when rank 0
 // gives up. No wait outlasts the deadline, which begins with join() and holds for finish() too.
 class Rendezvous {
  public:
@@ -47,7 +47,7 @@ class Rendezvous {
   std::vector<MetRank>& ranks() { return ranks_; }
 
   // Tells the others how this rank fared with what it met, and waits for how they did. Returns the
-  // rank's own error, or that of another one with its number; kInterrupted as join() does.
+  // rank's own error, or another rank's with its number; kInterrupted as join() does.
   Result<void> finish(const Result<void>& own);
 
  private:

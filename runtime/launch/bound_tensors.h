@@ -41,7 +41,7 @@ Result<void> bind_tensors(const compiler::Plan& plan, const compiler::CallPlan& 
 
 // Sets P and C of the call, as tensors tell them or else as T bounds them. Binds the blocks of
 // memory that the call uses, whose addresses must be multiples of `alignment`, and the tensors in
-// them, at their places by `places`, which is layout.at() the T of bind_tensors(). Errors:
+// them. Their places are in `places`, which is layout.at() the T of bind_tensors(). Errors:
 // kWorkspaceTooSmall, kTensorMismatch (alignment, null, fewer rows than a routing of the tokens may
 // need).
 Result<void> bind_memory(const compiler::Plan& plan, const compiler::MemoryLayout& layout,

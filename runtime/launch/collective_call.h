@@ -19,7 +19,7 @@ class CollectiveCall {
   static Result<CollectiveCall> resolve(const compiler::Plan& plan, std::size_t index,
                                         std::span<const GroupTensor> group);
 
-  // Moves the blocks of these tensors. Allocates nothing. Errors: those of Transport::move().
+  // Moves the blocks of these tensors. Allocates nothing. Errors: as of Transport::move().
   Result<void> run(Transport& transport, const BoundTensors& tensors, Stream stream) const;
 
  private:

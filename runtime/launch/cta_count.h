@@ -7,8 +7,8 @@
 
 namespace moejit::runtime {
 
-// Returns how many CTAs a kernel gets for T tokens on a device with `sm_count` SMs: as many as have
-// work, but for a persistent kernel no more than the device holds at once.
+// Returns how many CTAs a kernel gets for T tokens on a device with `sm_count` SMs. It gets as many
+// as have work; a persistent kernel gets no more than the device holds at once.
 int64_t cta_count(const compiler::KernelPlan& kernel, int64_t tokens, int32_t sm_count);
 
 }  // namespace moejit::runtime

@@ -75,7 +75,7 @@ class KernelCall {
 
   Result<void> put_maps(const Device& device, const BoundTensors& tensors,
                         std::span<std::byte> record) const;
-  // Makes `map`, unless it is the one already, that of the tensor in this call.
+  // Makes `map` the map of the tensor in this call, unless it is that already.
   Result<void> renew(KeptMap& map, const Map& place, const Device& device,
                      const BoundTensors& tensors) const;
   // Launches with the regions of the arguments, for devices that look at them.

@@ -5,8 +5,8 @@
 
 namespace moejit::runtime {
 
-// Refuses a backward call whose T differs from that of the forward call that filled the saved
-// block: error kTensorMismatch with both. The host reads the block, which must be its own memory.
+// Refuses a backward call whose T differs from its forward call's, which filled the saved block:
+// error kTensorMismatch with both. The host reads the block, which must be its own memory.
 Result<void> check_saved_tokens(const compiler::Plan& plan, const BoundTensors& bound);
 
 }  // namespace moejit::runtime

@@ -8,7 +8,7 @@ namespace moejit::runtime {
 // Says whether a thread uses what goes with it.
 using TakenFlag = std::atomic<bool>;
 
-// One thread's use of something that the others do without meanwhile: none waits for another.
+// A try-lock: one thread owns the cached value, the others work without it instead of waiting.
 class Turn {
  public:
   explicit Turn(TakenFlag& flag)

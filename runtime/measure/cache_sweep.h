@@ -12,8 +12,8 @@ namespace moejit::measure {
 // Empties a device's caches by reading a buffer far larger than they are. Unlike a fill, this
 // leaves almost no dirty lines, whose write-back would count as traffic of the kernel timed next.
 //
-// The reader is one of our own kernels whose results depend on every byte, so that none can be
-// skipped: the dots of rows and a bias.
+// The reader is one of our own kernels: the dots of rows and a bias. Its results depend on every
+// byte, so that none can be skipped.
 class CacheSweep {
  public:
   // Is far larger than the L2 cache of the target's GPUs, which has 50 to 60 MiB.

@@ -11,7 +11,7 @@
 
 namespace moejit::measure {
 
-// Progress of an SM's clock and of the GPU's timer over the same time. Kernels write this record.
+// How far an SM's clock and the GPU's timer went over the same time. Kernels write this record.
 struct ClockSample {
   uint64_t cycles = 0;
   uint64_t nanoseconds = 0;
@@ -24,7 +24,7 @@ static_assert(sizeof(ClockSample) == 2 * sizeof(uint64_t));
 // Returns the probe's kernel.
 compiler::KernelSource clock_probe_source(const compiler::Target& target);
 
-// Measures the frequency of the SMs: a kernel of one thread spins for about 10 us between two ticks
+// Measures the frequency of the SMs. A kernel of one thread spins for about 10 us between two ticks
 // of the GPU's timer and counts the SM's cycles meanwhile. It runs after the kernel before it on
 // the stream; frequencies change over milliseconds, so it measures that kernel's frequency.
 class ClockProbe {

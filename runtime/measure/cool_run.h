@@ -26,8 +26,8 @@ class CoolLaunches {
     microseconds_.push_back(microseconds);
     megahertz_.push_back(clock.megahertz());
   }
-  // Returns the medians: of an even number of launches the larger of the two middle values, and
-  // zeros without launches.
+  // Returns the medians, or zeros without launches. Of an even number of launches the median is the
+  // larger of the two middle values.
   CoolRun medians() const;
 
  private:
@@ -35,13 +35,13 @@ class CoolLaunches {
 };
 
 // Times `repeat` launches after a warm-up. `launch` queues the same work on the default stream each
-// time; `clock` waits for it and returns what it counted.
+// time. `clock` waits for it and returns what it counted.
 Result<CoolRun> run_cool(const std::function<Result<void>()>& launch,
                          const std::function<Result<ClockSample>()>& clock, CacheSweep& sweep,
                          runtime::Device& device, int32_t repeat);
 
 // Returns bytes read plus bytes written per second by the device's own copy of a buffer far larger
-// than any cache; the median of `repeat` copies.
+// than any cache. It is the median of `repeat` copies.
 Result<double> measure_copy_bytes_per_second(runtime::Device& device, int32_t repeat);
 
 }  // namespace moejit::measure

@@ -26,7 +26,7 @@ struct GemmCase {
   bool is_ragged = false;          // groups differ by up to 30 % from their size
   int32_t splits_alignment = 128;  // each group starts at a multiple of this
   int32_t n = 0;
-  // Fields of a row-grouped GEMM only, as is rows_per_group.
+  // Fields of a row-grouped GEMM only, as rows_per_group is.
   int32_t k = 0;
   int32_t sections = 1;
   compiler::GemmScales scales = compiler::GemmScales::kRowBlock;  // kNone: bf16 operands

@@ -31,8 +31,8 @@ struct GemmOperands {
 Result<GemmOperands> make_operands(const GemmCase& gemm, const GemmGroups& groups,
                                    runtime::Engine& engine, runtime::Device& device, uint64_t seed);
 
-// Returns scales that complete sums meet: from 1/2 to 2 times the scale that brings random e4m3
-// back to the deviation 1. Different purposes give different ones.
+// Returns scales for complete sums: from 1/2 to 2 times the scale that brings random e4m3 back to
+// the deviation 1. Different purposes give different ones.
 std::vector<float> random_end_scales(int64_t count, uint64_t seed, uint64_t purpose);
 
 // Returns every kernel that make_operands() runs.

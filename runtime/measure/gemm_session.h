@@ -72,7 +72,7 @@ class GemmSession {
 };
 
 // Measure the session's kernel as the kernels of a layer are measured (measure_layer.h). The clock
-// of the hot run is that of its last launch.
+// of the hot run is the clock of its last launch.
 Result<CoolRun> measure_cool(GemmSession& session, CacheSweep& sweep, runtime::Device& device,
                              int32_t repeat);
 Result<HotRun> measure_hot(GemmSession& session, runtime::Device& device, double seconds,

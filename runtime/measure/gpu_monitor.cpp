@@ -10,8 +10,8 @@
 namespace moejit::measure {
 namespace {
 
-// NVML's C interface, as far as we use it (nvml.h of CUDA 13, which need not be there when we are
-// built; the interface is stable).
+// NVML's C interface, as far as we use it (nvml.h of CUDA 13). The header need not be there when
+// moejit is built; the interface is stable.
 using NvmlResult = int;  // 0: success
 struct NvmlDevice;
 enum : unsigned { kSmClock = 1, kGpuTemperature = 0, kPowerInstant = 186 };

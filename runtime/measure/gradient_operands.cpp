@@ -34,7 +34,7 @@ compiler::OperationDescription quantizing(const GemmCase& gemm, int32_t rows, in
   return compiler::QuantizeOperation{.max_tokens = rows, .columns = columns};
 }
 
-// Turns scales [rows, blocks] into [blocks, rows], the order in which wgrad takes those of rows.
+// Turns scales [rows, blocks] into [blocks, rows], the order in which wgrad takes scales of rows.
 Result<void> put_in_lines(const NamedMemory& scales, int64_t rows, int64_t blocks,
                           runtime::Device& device) {
   std::vector<float> of_rows(static_cast<size_t>(rows * blocks)), lines(of_rows.size());

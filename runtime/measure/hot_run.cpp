@@ -22,7 +22,7 @@ int64_t launches_in(double microseconds, double per_launch) {
 }
 
 // Returns the microseconds of `count` launches, with a probe after each `interval` launches and
-// after the last one; without probes if `probe` is null.
+// after the last one. Runs without probes if `probe` is null.
 Result<double> time_launches(const Launch& launch, int64_t count, runtime::Device& device,
                              ClockProbe* probe = nullptr, int64_t interval = 1) {
   TimeMark start(device), end(device);

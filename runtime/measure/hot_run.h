@@ -10,8 +10,8 @@
 
 namespace moejit::measure {
 
-// Many launches back to back. Nothing runs between them but, if there is one, a clock probe every
-// few milliseconds.
+// Many launches back to back. Nothing runs between them, except a clock probe every few
+// milliseconds if there is one.
 struct HotRun {
   double microseconds = 0.0;  // of one launch
   double megahertz = 0.0;     // of the SMs: mean of the probes, 0 without any
@@ -21,7 +21,7 @@ struct HotRun {
 };
 
 // Calls `launch`, which queues the same work on the default stream each time, until launches have
-// run for `seconds` (more than 0) after a warm-up of half of that: long enough for power and clock
+// run for `seconds` (more than 0). The warm-up before is half as long: enough for power and clock
 // to settle. Time is marked before the first launch and behind the last. Kernels shorter than the
 // few microseconds that a launch costs the host are timed at the host's pace. Probe and monitor may
 // be null; the monitor watches the launches that are timed.

@@ -73,8 +73,8 @@ Result<void> run_all(const LayerCall& call, runtime::LaunchObserver* observer = 
 }
 
 // Empties the caches before each kernel, and runs a clock probe after each kernel that does not
-// tell its clock. The sweep also keeps the device busy until the host has queued mark, kernel and
-// mark, so that no launch latency is measured.
+// count its clock itself. The sweep also keeps the device busy until the host has queued mark,
+// kernel and mark. So no launch latency is measured.
 class CoolTimer final : public runtime::LaunchObserver {
  public:
   CoolTimer(const LayerCall& call, CacheSweep& sweep, ClockProbe& probe)

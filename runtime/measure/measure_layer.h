@@ -22,8 +22,8 @@ struct LayerCall {
 };
 
 // Returns whether the kernel itself counts the clock that it ran at (PlanOptions::measure_gemms).
-// Probes measure the clocks of other kernels. A probe is of no use behind a GEMM: if the power
-// limit holds the clock down, the clock rises as soon as the GEMM ends.
+// Probes measure the clocks of other kernels. A probe is of no use after a GEMM. If the power limit
+// holds the clock down, the clock rises as soon as the GEMM ends.
 bool tells_clock(const compiler::KernelPlan& kernel);
 
 struct KernelTimes {
@@ -35,8 +35,8 @@ struct KernelTimes {
 Result<std::vector<CoolRun>> measure_cool(const LayerCall& call, runtime::Engine& engine,
                                           ClockProbe& probe, int32_t repeat);
 
-// Measures one kernel of the plan after the other, each for `seconds`. The clock of a kernel that
-// tells its clock is that of its last launch. Leaves the tensors as the kernels' calls do.
+// Measures one kernel of the plan after the other, each for `seconds`. For a kernel that counts its
+// clock, the clock is the one of its last launch. Leaves the tensors as the kernels' calls do.
 Result<std::vector<HotRun>> measure_hot(const LayerCall& call, ClockProbe& probe, double seconds,
                                         GpuMonitor* monitor = nullptr);
 
@@ -44,8 +44,9 @@ Result<std::vector<HotRun>> measure_hot(const LayerCall& call, ClockProbe& probe
 Result<HotRun> measure_forward(const LayerCall& call, ClockProbe& probe, double seconds,
                                GpuMonitor* monitor = nullptr);
 
-// Queues one step: a forward pass and, if the layer has one, a backward pass, which adds to dw1 and
-// dw2 if gradients may be added to; each with the update of its scales if the recipe has a history.
+// Queues one step: a forward pass and, if the layer has one, a backward pass. If gradients may be
+// added to, backward adds to dw1 and dw2. If the recipe has a history, each pass is followed by the
+// update of its scales.
 Result<void> run_step(const LayerCall& call);
 
 // Measures forward and backward passes in turn for `seconds`. If gradients may be added to, each

@@ -14,8 +14,9 @@ namespace moejit::measure {
 compiler::KernelSource random_values_source(compiler::DType dtype, const compiler::Target& target);
 
 // Makes random numbers on the device, because a host would take seconds for the weights of a layer.
-// Value i depends only on seed and i: the sum of eight uniform numbers, which is close to normal,
-// with mean 0 and the deviation 1 in bf16, 64 in e4m3 (whose largest number is 7 times that).
+// Value i depends only on seed and i. It is the sum of eight uniform numbers, which is close to
+// normal, with mean 0. The deviation is 1 in bf16 and 64 in e4m3 (whose largest number is 7 times
+// that).
 class RandomValues {
  public:
   // `dtype` is kBF16 or kF8E4M3.

@@ -14,8 +14,8 @@ using compiler::Choices;
 
 constexpr int64_t kLeastLaunches = 5, kMostLaunches = 100000;
 constexpr double kSettled = 0.005;
-// Bytes of a result that launches overwrite: a NaN in all formats. Bytes of one that they add to: a
-// number around 785, in bf16 and fp32.
+// Bytes of a result that launches overwrite: a NaN in all formats. Bytes of a result that launches
+// add to: a number around 785, in bf16 and fp32.
 constexpr std::byte kPoison{0xff}, kOld{0x44};
 
 }  // namespace

@@ -31,22 +31,23 @@ struct VersionedKernel {
   std::function<Result<Launch>(const compiler::Choices&)> make;
 };
 
-// A version that ran, and in how many 4-byte words its results differ from those of the usual one.
+// A version that ran, and the number of 4-byte words in which its results differ from the usual
+// version's.
 struct MadeVersion {
   Launch launch;
   int64_t differing_words = 0;
 };
 
-// Makes versions of a kernel and compares the bits of their results with those of the usual one.
-// Device, engine and memory must live longer.
+// Makes versions of a kernel and compares the bits of their results with the usual version's
+// results. Device, engine and memory must live longer.
 class VersionComparison {
  public:
   // Makes the usual version and keeps a copy of its results.
   static Result<VersionComparison> create(const VersionedKernel& kernel, runtime::Engine& engine,
                                           runtime::Device& device);
 
-  // Makes a version, runs it once on new results, and compares them. Errors: those of making it, of
-  // the launch, and of the device, after which nothing else may run on the GPU.
+  // Makes a version, runs it once on new results, and compares them. Errors in making it, in the
+  // launch, and of the device; after an error of the device nothing else may run on the GPU.
   Result<MadeVersion> make(const compiler::Choices& choices);
 
   const Launch& usual() const { return usual_; }
@@ -73,13 +74,13 @@ struct LaunchBlock {
 // Returns how many launches take about `seconds` if one takes so many microseconds; 5 at least.
 int64_t launches_for(double seconds, double microseconds);
 
-// Runs the blocks one behind the other, without a gap in which the device could cool, and returns
-// the microseconds of one launch of each.
+// Runs the blocks one behind the other, without a gap in which the device could cool. Returns the
+// microseconds of one launch of each block.
 Result<std::vector<double>> time_blocks(std::span<const LaunchBlock> blocks,
                                         runtime::Device& device);
 
-// Launches for at least `seconds` and until two parts in a row take the same time within 0.5 %, but
-// for `most_seconds` at most. Returns the microseconds of one launch at the end.
+// Launches for at least `seconds`, until two parts in a row take the same time within 0.5 %.
+// Launches for `most_seconds` at most. Returns the microseconds of one launch at the end.
 Result<double> heat(const Launch& launch, runtime::Device& device, double seconds,
                     double most_seconds);
 

@@ -14,8 +14,8 @@
 namespace moejit::runtime {
 namespace {
 
-// How long a call that another thread makes is waited for before it is aborted, and how long NCCL
-// may take to free what it has.
+// How long a call of another thread may take before it is aborted, and how long NCCL may take to
+// free what it has.
 constexpr std::chrono::milliseconds kCallTime(500), kFreeTime(2000);
 
 }  // namespace
@@ -35,9 +35,9 @@ Result<void> Communicator::settle(NcclComm comm, const char* call, NcclResult re
   return tl::make_unexpected(nccl_error(api_, Stage::kLoad, call, result));
 }
 
-// The ranks meet by a communicator whose calls do not block, so that the wait for one that does not
-// come ends. Steps are those of a second one, whose calls block: they only enqueue, and NCCL's
-// calls that do not block make a thread each time.
+// The ranks meet by a communicator whose calls do not block, so that waiting for a missing rank
+// ends. Steps use a second one, whose calls block: they only enqueue. NCCL's calls that do not
+// block make a thread each time.
 Result<void> Communicator::join(const NcclPlace& place) {
   rank_ = place.rank;
   ranks_ = place.ranks;
@@ -55,7 +55,7 @@ Result<void> Communicator::join(const NcclPlace& place) {
   return {};
 }
 
-// The parent may tell of success while the communicator is still being made: it is null until then
+// The parent may report success while the communicator is still being made: it is null until then
 // (NCCL 2.28, ncclCommInitChildComm in src/init.cc).
 Result<NcclComm> Communicator::await_split() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms_);
@@ -113,15 +113,16 @@ Result<std::unique_ptr<Communicator>> Communicator::adopt(const NcclApi& api, Nc
 
 Communicator::~Communicator() {
   if (!is_own_ || is_aborted_ || ::getpid() != process_ || is_process_ending()) return;
-  // What a lost rank has left unfinished would be waited for.
+  // Otherwise it would wait for what a lost rank has left unfinished.
   const bool is_whole = steps() != nullptr && check();
   end(is_whole ? api_.comm_destroy : api_.comm_abort);
 }
 
-// Ending a communicator frees memory, which waits for all work of the GPU: what steps wait for has
-// to end first (NCCL 2.28, commFree in src/init.cc). While a split is being made its parent tells
-// it of an abort, by a flag that both have to live for, and goes first: NCCL 2.30 documentation,
-// "Creating more communicators". Its flag is the split's no longer once that is whole.
+// Ending a communicator frees memory, which waits for all work of the GPU. So what steps wait for
+// has to end first (NCCL 2.28, commFree in src/init.cc). While a split is being made its parent
+// reports an abort to it, by a flag that both have to live for. So the parent goes first: NCCL 2.30
+// documentation, "Creating more communicators". The parent's flag is no longer the split's flag
+// once the split is whole.
 void Communicator::end(NcclResult (*end_one)(NcclComm)) {
   const auto is_over = std::make_shared<std::promise<void>>();
   const std::future<void> over = is_over->get_future();
@@ -158,7 +159,8 @@ Result<void> Communicator::check() {
 void Communicator::abort() {
   if (is_aborted_.exchange(true) || !is_own_) return;
   if (::getpid() != process_ || is_process_ending()) return;
-  // NCCL wants no other call meanwhile, unless that is what does not end: it connects ranks.
+  // NCCL wants no other call meanwhile. But a call that does not end, such as connecting ranks, is
+  // not waited for any longer.
   const std::unique_lock one_call(calls_, kCallTime);
   end(api_.comm_abort);
 }

@@ -22,7 +22,7 @@ class Communicator {
   static Result<std::unique_ptr<Communicator>> open(const NcclApi& api, const NcclPlace& place);
   static Result<std::unique_ptr<Communicator>> adopt(const NcclApi& api, NcclComm comm,
                                                      int64_t deadline_ms);
-  // Waits for NCCL to be done with it, for 2 s at most: abort().
+  // Waits until NCCL is done with it, for 2 s at most: abort().
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -85,13 +85,13 @@ class Communicator {
   // Returns what went wrong since the last call. Does not wait.
   Result<void> check();
   // Ends what is under way; any thread. NCCL is done with the communicator only when recorded
-  // graphs of its steps are destroyed, and when other work of the GPU has ended: abort() waits for
-  // that for 2 s at most, and what is left goes on in a thread of its own.
+  // graphs of its steps are destroyed, and when other work of the GPU has ended. abort() waits for
+  // that for 2 s at most, and leaves the rest to a thread of its own.
   void abort();
 
  private:
-  // What NCCL knows it by. NCCL's threads write here while they are making one, which may be after
-  // the object has given up.
+  // The names by which NCCL knows it. NCCL's threads write here while they are making one, which
+  // may be after the object has given up.
   struct Handles {
     NcclComm parent = nullptr;  // by which the ranks met: its calls do not block
     NcclComm split = nullptr;   // of the parent
@@ -101,7 +101,7 @@ class Communicator {
   Communicator(const NcclApi& api, int64_t deadline_ms);
   Result<void> take_context();
   Result<void> check_usable() const;
-  // Waits until a call that does not block is done, until the deadline of so many milliseconds.
+  // Waits until a call that does not block is done, at most until the deadline in milliseconds.
   Result<void> settle(NcclComm comm, const char* call, NcclResult result) const;
   // Waits for the communicator of a split, which need not be whole then.
   Result<NcclComm> await_split();

@@ -9,8 +9,8 @@
 
 namespace moejit::runtime {
 
-// The interface of libnccl as its documentation tells it (NCCL 2.18, "NCCL API" and "Types"), so
-// that no header of NCCL is needed to build.
+// The interface of libnccl, written down from its documentation (NCCL 2.18, "NCCL API" and
+// "Types"). So no header of NCCL is needed to build.
 
 using NcclComm = void*;
 using NcclResult = int;  // ncclResult_t, an enumeration
@@ -24,8 +24,8 @@ struct NcclUniqueId {
   char internal[128];
 };
 
-// ncclConfig_t of NCCL 2.18: later versions take it by its `size` and `version`, and have members
-// of their own behind these.
+// ncclConfig_t of NCCL 2.18. Later versions look at `size` and `version`, and have members of their
+// own behind these.
 struct NcclConfig {
   std::size_t size = sizeof(NcclConfig);
   unsigned int magic = 0xcafebeef;

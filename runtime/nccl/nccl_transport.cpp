@@ -40,7 +40,7 @@ class NcclTransport final : public Transport {
   std::unique_ptr<Communicator> communicator_;
 };
 
-// Returns what each rank brings, one behind the other. Makes each connection that a step may need.
+// Returns what all ranks bring, in the order of ranks. Makes each connection that a step may need.
 Result<std::vector<std::byte>> NcclTransport::gather(const std::vector<std::byte>& own) {
   const auto bytes = static_cast<int64_t>(own.size());
   std::vector<std::byte> all(own.size() * static_cast<std::size_t>(ranks()));

@@ -14,8 +14,8 @@ namespace {
 // The number is bounded because the details of failures hold the source.
 constexpr std::size_t kMostFailures = 256;
 
-// Turns exceptions of the standard library, such as for lack of memory, into an error: no exception
-// may leave a thread of the service, and nobody may wait forever.
+// Turns exceptions of the standard library, such as for lack of memory, into an error. No exception
+// may leave a thread of the service, and no caller may wait forever.
 template <typename Function>
 ObtainedResult guarded(const compiler::KernelSource& source, const Function& function) {
   try {

@@ -119,8 +119,8 @@ std::optional<cache::StripeLock> KernelMaker::lock(const compiler::KernelKey& ke
 }
 
 // Runs on a thread of the service, and takes its turn before it waits for the lock. So a thread
-// that waits for another process takes no turn away there, and processes that start together
-// compile no more kernels at a time than one of them would.
+// that waits for another process takes no turn away there. Processes that start together compile no
+// more kernels at a time than one of them would.
 ObtainedResult KernelMaker::make(const compiler::KernelSource& source,
                                  const compiler::KernelKey& key, std::optional<OwnKey> own,
                                  const std::stop_token& stop) {

@@ -18,9 +18,9 @@
 
 namespace moejit::runtime {
 
-// Kernels by key, kept as long as this object lives. A lookup takes no lock, allocates nothing,
-// asks the system for nothing, and reads one line of memory for most keys, so that threads that
-// look up never disturb each other.
+// Kernels by key, kept as long as this object lives. A lookup takes no lock, allocates nothing, and
+// asks the system for nothing. For most keys it reads one line of memory, so that threads that look
+// up never disturb each other.
 class KernelMemory {
  public:
   using Kernel = std::shared_ptr<const compiler::KernelBinary>;

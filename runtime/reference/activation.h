@@ -23,15 +23,15 @@ std::vector<float> activate(std::span<const std::uint16_t> h1, std::span<const f
                             std::int64_t rows, std::int64_t intermediate,
                             const GatedActivation& activation);
 
-// Quantizes fp32 values [rows, cols], rows = offs[E], by 1x128 blocks: amax at least 1e-10,
-// scale_inv = 2^ceil(log2(amax / 448)), q = cast(y / scale_inv); an infinite amax gives scale 1 and
+// Quantizes fp32 values [rows, cols], rows = offs[E], by 1x128 blocks. The amax is at least 1e-10,
+// scale_inv = 2^ceil(log2(amax / 448)), q = cast(y / scale_inv). An infinite amax gives scale 1 and
 // saturates. Pad rows of the route are q 0 and scale 0. Each `sharing` consecutive blocks get the
 // scale of their common amax, as in quantize_1x128().
 QuantizedRows quantize_activation(std::span<const float> values, const Route& route,
                                   std::int64_t cols, std::int64_t sharing = 1);
 
 // Computes the activation, swiglu by default, and quantizes it. A kernel's sigmoid differs from
-// this one by at most 2^-17: its codes may differ by one, and a scale by a factor of two if
+// this one by at most 2^-17. So its codes may differ by one, and a scale by a factor of two if
 // is_near_scale_step(amax).
 QuantizedRows activation_quantize(std::span<const std::uint16_t> h1, std::span<const float> probs,
                                   const Route& route, std::int64_t intermediate,

@@ -16,7 +16,7 @@ struct Element {
 };
 
 // Bounds the error of a kernel's product of gradient and activation, whose last multiplication is
-// rounded together with the sum. Below 2^-126 a function and its products may be 0 instead: each of
+// rounded together with the sum. Below 2^-126 a function and its products may be 0 instead. Each of
 // the three is off by that much, times its later factors, and offsets make `up` larger by at most
 // 1.
 double product_error(const GatedActivation& activation, const Element& at) {

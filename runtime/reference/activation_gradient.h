@@ -20,8 +20,8 @@ struct ActivationGradients {
 };
 
 // Returns the gradients. h1: bf16 [rows, 2I], gate in the first half; dact: bf16 [rows, I], the
-// gradient of y; probs: [rows]. For swiglu, with s the sigmoid of the gate, computed in double and
-// rounded once to fp32, and d = dact * s, u = d * gate, they are
+// gradient of y; probs: [rows]. For swiglu, let s be the sigmoid of the gate, computed in double
+// and rounded once to fp32, and d = dact * s, u = d * gate. Then they are
 //   for gate (u * (1 - s) + d) * up * prob      for up u * prob
 // in double with one rounding to fp32. Other activations have their own formulas; without a gate,
 // h1 is [rows, I]. Sums are in double throughout; their bound is derived in the source and holds

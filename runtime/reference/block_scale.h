@@ -23,9 +23,9 @@ struct ScaleRule {
 // out). An amax of 0 (with eps 0) or Inf gives scale 1.
 BlockScale scale_from_amax(float amax, const ScaleRule& rule);
 
-// Returns 2^ceil(log2(amax / fp8_max)), exactly, for a finite amax > 0: the smallest power of two s
-// with amax / s <= fp8_max. Does not clamp: the caller keeps amax >= 2^-118, where the result is
-// normal.
+// Returns 2^ceil(log2(amax / fp8_max)), exactly, for a finite amax > 0. It is the smallest power of
+// two s with amax / s <= fp8_max. Does not clamp: the caller keeps amax >= 2^-118, where the result
+// is normal.
 float power_of_two_scale_inv(float amax, float fp8_max);
 
 }  // namespace moejit::reference

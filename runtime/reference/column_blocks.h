@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-// Converts the bytes of operands of wgrad between a matrix [rows, columns] and columns in blocks of
-// 128, [columns / 128, rows, 128], as kernels take them. `columns` is a multiple of 128.
+// Converts the bytes of operands of wgrad between a matrix [rows, columns] and columns in blocks
+// of 128. Kernels take the blocks, [columns / 128, rows, 128]. `columns` is a multiple of 128.
 namespace moejit::reference {
 
 namespace detail {

@@ -16,9 +16,9 @@ struct ColumnCast {
 };
 
 // Quantizes `values`, bf16 [rows, cols], to columns with a power-of-two scale for 128 rows of each.
-// The rows of a group become the output columns from its output offset on; blocks restart at every
-// group, and the last one of a group covers the rows that are left, behind which there are zeros.
-// Output that belongs to no group consists of bytes `untouched`.
+// The rows of a group become the output columns from its output offset on, and blocks restart at
+// every group. The last block of a group covers the rows that are left; zeros follow. Output that
+// belongs to no group consists of bytes `untouched`.
 ColumnCast quantize_columns(std::span<const std::uint16_t> values, std::int64_t cols,
                             const TransposeGroups& groups, std::int64_t output_cols, float eps,
                             std::uint8_t untouched);

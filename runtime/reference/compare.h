@@ -14,7 +14,7 @@ struct Comparison {
   std::int64_t differing = 0;
   // In comparisons within bounds, the largest |got - wanted| / bound among finite values.
   double worst_ratio = 0.0;
-  // Empty if equal; else one or two sentences: how many differ, and where the first one is with
+  // Empty if equal. Else one or two sentences: how many differ, and where the first one is, with
   // both values in hex and as numbers.
   std::string message;
 

@@ -23,8 +23,8 @@ struct DelayedRule {
 // Raises the largest magnitude of a column in this step; NaN counts as nothing.
 void record_amax(ScaleState& state, std::int64_t column, float amax);
 
-// Ends a step: columns that nothing was recorded for stay; the others lose their oldest magnitude
-// and get a scale, unless the magnitude that it follows from is infinite.
+// Ends a step. Columns without a record stay as they are. The others lose their oldest magnitude
+// and get a scale, unless the magnitude behind the scale is infinite.
 void update_scales(ScaleState& state, const DelayedRule& rule);
 
 }  // namespace moejit::reference

@@ -10,9 +10,9 @@
 
 namespace moejit::reference {
 
-// Operands of a grouped product whose scales, if any, do not change along the contraction: one for
-// each row and one for each column of the result. Scales of whole tensors are repeated; without
-// scales all are 1.
+// Operands of a grouped product whose scales, if any, do not change along the contraction. There is
+// one scale for each row and one for each column of the result. Scales of whole tensors are
+// repeated; without scales all are 1.
 struct EndScaledOperands {
   bool is_bf16 = false;  // whether values are bf16, else FP8 of these formats
   Fp8Format a_format = Fp8Format::kE4m3;
@@ -28,22 +28,23 @@ struct EndScaledOperands {
 };
 
 // Computes for every real row r of expert e: out[r, n] = (sum over k of a[r, k] * b[e, n, k]) *
-// a_scale[r] * b_scale[e, n], fp64 [rows, columns] with negligible rounding, pad rows 0.
+// a_scale[r] * b_scale[e, n]. The result is fp64 [rows, columns] with negligible rounding, pad rows
+// 0.
 std::vector<double> end_scaled_gemm_in_fp64(const EndScaledOperands& operands, const Route& route);
 
-// Computes the same product in fp32, to the bit as the kernels do: chains of `chain` products, the
-// last one of what is left, as the tensor cores add them (tensor_core_chain), are added in
-// ascending order, from 0. The sum is multiplied with both scales in their order.
+// Computes the same product in fp32, to the bit as the kernels do. Chains of `chain` products (the
+// last one is shorter), as the tensor cores add them (tensor_core_chain), are added in ascending
+// order, from 0. The sum is multiplied with both scales in their order.
 std::vector<float> end_scaled_gemm_sums(const EndScaledOperands& operands, const Route& route,
                                         std::int64_t chain);
 
-// Returns those sums, rounded to bf16.
+// Returns the sums of end_scaled_gemm_sums(), rounded to bf16.
 std::vector<std::uint16_t> end_scaled_gemm(const EndScaledOperands& operands, const Route& route,
                                            std::int64_t chain);
 
-// An operand of a weight gradient, whose columns are the tokens of all experts: values [rows,
-// columns] that the format has, and for each expert a scale of each row [experts, rows]. Scales of
-// whole tensors are repeated.
+// An operand of a weight gradient, whose columns are the tokens of all experts. It has values
+// [rows, columns] that the format has, and for each expert a scale of each row [experts, rows].
+// Scales of whole tensors are repeated.
 struct EndScaledColumns {
   std::int64_t rows = 0;
   std::int64_t columns = 0;

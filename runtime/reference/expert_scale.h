@@ -19,9 +19,9 @@ struct ExpertScale {
 // Returns the largest magnitude of bf16 values, NaN apart; 0 if there is none.
 float amax_of_bf16(std::span<const std::uint16_t> values);
 
-// Returns the scale for a largest magnitude: the format's largest number divided by it and rounded
-// to fp32, at most the largest finite number; 1 for 0, infinity and NaN. With `is_power_of_two` it
-// is rounded down to a power of two.
+// Returns the scale for a largest magnitude; 1 for 0, infinity and NaN. It is the format's largest
+// number divided by the magnitude and rounded to fp32, at most the largest finite number. With
+// `is_power_of_two` it is rounded down to a power of two.
 ExpertScale expert_scale(float amax, Fp8Format format, bool is_power_of_two = false);
 
 // Returns the cast of bf16 values. Each product with `scale` is rounded to fp32, then to the

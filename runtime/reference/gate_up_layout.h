@@ -7,8 +7,8 @@
 
 namespace moejit::reference {
 
-// Return `matrices` [2 * half, columns], row-major, one after the other, with reordered rows:
-// gate_first() puts all even rows, gate, before the odd rows, up; interleaved() does the reverse.
+// Both return `matrices` [2 * half, columns], row-major, one after the other, with reordered rows.
+// gate_first() puts all even rows, gate, before the odd rows, up; interleaved() is the reverse.
 template <typename T>
 std::vector<T> gate_first(std::span<const T> matrices, std::int64_t half, std::int64_t columns) {
   std::vector<T> result(matrices.size());

@@ -10,8 +10,8 @@
 namespace moejit::reference {
 
 // Computes for every real row r of expert e: out[r, n] = sum over k of rows[r, k] * weights[e, n,
-// k], fp32 [offs[E], weights.rows], to the bit as the kernels do. Pad rows are 0. Per 128 *
-// `blocks` of k, ascending:
+// k]. The result is fp32 [offs[E], weights.rows], to the bit as the kernels compute it. Pad rows
+// are 0. Per 128 * `blocks` of k, ascending:
 //   p   = the sum of the products of fp8 values, as the tensor cores add them (tensor_core_chain)
 //   acc = fma(p, s_row * s_weight, acc)      in fp32, acc starts at 0; the scales' product is
 //                                            rounded to fp32, and exact for powers of two
@@ -20,7 +20,7 @@ namespace moejit::reference {
 std::vector<float> grouped_gemm_sums(const QuantizedRows& rows, const QuantizedWeights& weights,
                                      const Route& route, std::int64_t blocks = 1);
 
-// Returns those sums, rounded to bf16.
+// Returns the sums of grouped_gemm_sums(), rounded to bf16.
 std::vector<std::uint16_t> grouped_gemm(const QuantizedRows& rows, const QuantizedWeights& weights,
                                         const Route& route, std::int64_t blocks = 1);
 

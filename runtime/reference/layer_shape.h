@@ -50,7 +50,7 @@ inline std::int64_t align_up(std::int64_t value, std::int64_t alignment) {
 }
 
 // Returns the largest number of permuted rows that `tokens` tokens can need, however they are
-// routed: every (token, k) is a row, and as many experts as can have rows need alignment - 1 pad
+// routed. Every (token, k) is a row, and each expert that can have rows may need alignment - 1 pad
 // rows. The sum is rounded down, because every expert ends at a multiple of the alignment.
 inline std::int64_t enough_rows(std::int64_t tokens, const LayerShape& shape) {
   const std::int64_t routed = tokens * shape.top_k;

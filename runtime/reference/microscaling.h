@@ -28,7 +28,7 @@ struct MxMatrix {
   std::vector<std::uint8_t> scale;
 };
 
-// Quantize `values`, bf16 [rows, cols], by rows or by columns, from the first element on; the last
+// Quantize `values`, bf16 [rows, cols], by rows or by columns, from the first element on. The last
 // group of a row or column may be shorter. NaN elements raise no scale. A value times 2^(127-E) is
 // rounded once to E4M3, to nearest even, saturating.
 MxMatrix quantize_mx_rows(std::span<const std::uint16_t> values, std::int64_t rows,
@@ -45,11 +45,11 @@ std::vector<std::uint16_t> with_zero_pads(std::span<const std::uint16_t> values,
                                           std::span<const std::int32_t> counts,
                                           std::span<const std::int32_t> offs);
 
-// Return the scales of the groups' rows in the order of Blackwell's GEMMs, tiles of 128 by 4 that
-// restart at every group: scale j of row i of a group lies at ((i / 128) * tiles + j / 4) * 512 +
-// (i % 32) * 16 + (i % 128) / 32 * 4 + j % 4 behind the tiles of output_offs[e] rows. By columns i
-// is the column and j the block of 32 rows. Scales of no row of a group are 0; tiles of no group
-// are bytes `untouched`. `output_rows` is a multiple of 128.
+// Return the scales of the groups' rows in the order of Blackwell's GEMMs: tiles of 128 by 4 that
+// restart at every group. The tiles of group e begin behind the tiles of output_offs[e] rows.
+// Within them scale j of row i is at ((i / 128) * tiles + j / 4) * 512 + (i % 32) * 16 + (i % 128)
+// / 32 * 4 + j % 4. By columns i is the column and j the block of 32 rows. Scales of no row of a
+// group are 0; tiles of no group are bytes `untouched`. `output_rows` is a multiple of 128.
 std::vector<std::uint8_t> swizzle_row_scales(const MxMatrix& matrix, const TransposeGroups& groups,
                                              std::int64_t output_rows, std::uint8_t untouched);
 std::vector<std::uint8_t> swizzle_column_scales(const MxMatrix& matrix,

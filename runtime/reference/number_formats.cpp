@@ -66,8 +66,8 @@ std::uint8_t encode_fp8(float value, Fp8Format format) {
   const std::uint32_t significand = field == 0 ? fraction : fraction | 0x800000U;
   const int exponent = (field == 0 ? 1 : static_cast<int>(field)) - 127;
 
-  // The result is a multiple of 2^unit. Consecutive codes are consecutive multiples, also across
-  // a power of two and from the subnormals to the normals, so that a carry needs no extra case.
+  // The result is a multiple of 2^unit. Consecutive codes are consecutive multiples, also across a
+  // power of two and from the subnormals to the normals. So a carry needs no extra case.
   const int unit = std::max(exponent - mantissa_bits, smallest_exponent);
   const std::uint32_t multiple = shift_right_to_nearest_even(significand, unit - (exponent - 23));
   const std::uint32_t base = static_cast<std::uint32_t>(unit - smallest_exponent) << mantissa_bits;

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-// The number formats of the CPU reference, in exact integer arithmetic: nothing here depends on the
+// The number formats of the CPU reference, in exact integer arithmetic. Nothing here depends on the
 // rounding mode, on compiler flags or on the project's kernels.
 namespace moejit::reference {
 
@@ -34,8 +34,8 @@ std::vector<std::uint16_t> bf16_from_floats(std::span<const float> values);
 // `kE4m3` is the "fn" variant: no Inf, one NaN per sign (0x7F, 0xFF). `kE5m2` follows IEEE.
 enum class Fp8Format { kE4m3, kE5m2 };
 
-// Converts fp32 to fp8 as `cvt.rn.satfinite` does: rounds to nearest even, saturates to the largest
-// finite value (also from Inf), keeps the sign of zero, and turns any NaN into 0x7F.
+// Converts fp32 to fp8 as `cvt.rn.satfinite` does. It rounds to nearest even, saturates to the
+// largest finite value (also from Inf), keeps the sign of zero, and turns any NaN into 0x7F.
 std::uint8_t encode_fp8(float value, Fp8Format format);
 
 // Converts fp8 to fp32, exactly. NaN codes give a quiet NaN, the Inf codes of E5M2 give Inf.

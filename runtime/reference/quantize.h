@@ -41,8 +41,8 @@ struct QuantizedWeights {
 };
 
 // Quantizes `values`, bf16 [rows, cols]. The last block of a row covers the columns that are left.
-// Each `sharing` consecutive blocks of a row, from block 0 on, get the scale of their common amax;
-// at the end of the row these are the blocks that are left.
+// Each `sharing` consecutive blocks of a row, from block 0 on, get the scale of their common amax.
+// At the end of the row fewer blocks may be left.
 QuantizedRows quantize_1x128(std::span<const std::uint16_t> values, std::int64_t rows,
                              std::int64_t cols, float eps = kActivationEps,
                              std::int64_t sharing = 1);

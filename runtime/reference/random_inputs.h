@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-// Inputs from a seed. The same seed gives the same bits with every compiler and standard library:
-// the generator counts instead of keeping a state, and only integers and exactly rounded
-// operations are used.
+// Inputs from a seed. The same seed gives the same bits with every compiler and standard library.
+// The generator counts instead of keeping a state, and uses only integers and exactly rounded
+// operations.
 namespace moejit::reference {
 
 // Random numbers of one purpose: value i depends on (seed, purpose, i) alone.
@@ -29,9 +29,9 @@ class RandomStream {
   std::uint64_t key_;
 };
 
-// Returns bf16 [tokens, hidden] like the activations of a trained model: N(0, 1), one channel in 64
-// about 16 times larger, tokens that differ in size by powers of two from 1/4 to 4, and one element
-// in 4096 that is 64 times larger.
+// Returns bf16 [tokens, hidden] like the activations of a trained model. Elements are N(0, 1), with
+// one channel in 64 about 16 times larger, and one element in 4096 that is 64 times larger. Tokens
+// differ in size by powers of two from 1/4 to 4.
 std::vector<std::uint16_t> random_activations(std::int64_t tokens, std::int64_t hidden,
                                               std::uint64_t seed);
 
@@ -52,19 +52,19 @@ std::vector<std::int32_t> random_routing(std::int64_t tokens, std::int64_t exper
                                          std::int64_t top_k, std::uint64_t seed,
                                          const RoutingOptions& options = {});
 
-// Returns topk_probs [tokens, top_k]: positive, and the sum of a token's is 1 up to rounding.
+// Returns topk_probs [tokens, top_k]: positive, and the sum over a token is 1 up to rounding.
 std::vector<float> random_probs(std::int64_t tokens, std::int64_t top_k, std::uint64_t seed);
 
 // Returns a layer's inputs, without biases, from the functions above. Ignores shape.max_rows.
 LayerInputs random_inputs(const LayerShape& shape, std::int64_t tokens, std::uint64_t seed,
                           const RoutingOptions& options = {});
 
-// Returns inputs for which every product, partial sum and activation is exact, so that a kernel's y
-// and all intermediates equal the reference bit for bit whatever its accumulator. For this x holds
-// integers up to 2, except 16 in column 0; gate weights pick only column 0, so that the gate is 128
-// or 256 and its sigmoid 1; the up weights are -1, 0, 1, at most eight of them per row not 0 and
-// none in column 0; probabilities are 2^-7; w2 holds -1, 0, 1. Then |y| before quantization is an
-// integer up to 32, and a partial sum of 128 products at most 4096, below the 2^13 that even a
+// Returns inputs for which every product, partial sum and activation is exact. So a kernel's y and
+// all intermediates equal the reference bit for bit whatever its accumulator. For this x holds
+// integers up to 2, except 16 in column 0. Gate weights pick only column 0, so that the gate is 128
+// or 256 and its sigmoid 1. The up weights are -1, 0, 1, at most eight of them per row not 0 and
+// none in column 0. Probabilities are 2^-7, and w2 holds -1, 0, 1. Then |y| before quantization is
+// an integer up to 32. A partial sum of 128 products is at most 4096, below the 2^13 that even a
 // 14-bit accumulator holds.
 LayerInputs exact_inputs(const LayerShape& shape, std::int64_t tokens, std::uint64_t seed,
                          const RoutingOptions& options = {});
@@ -72,9 +72,9 @@ LayerInputs exact_inputs(const LayerShape& shape, std::int64_t tokens, std::uint
 // The number of kinds of special blocks.
 inline constexpr std::int64_t kSpecialBlocks = 14;
 // Returns bf16 [tokens, hidden]: random activations in which blocks of 128 columns take turns at
-// being special: NaN among numbers, only NaN, Inf, -Inf, -0, subnormals, the largest bf16, all
-// zero, all 2^-40, and an amax of 448 * 2^k or its bf16 neighbors. kSpecialBlocks rows show each
-// kind.
+// being special. They are NaN among numbers, only NaN, Inf, -Inf, -0, subnormals, the largest bf16,
+// all zero, or all 2^-40. Or their amax is 448 * 2^k or a bf16 neighbor of it. kSpecialBlocks rows
+// show each kind.
 std::vector<std::uint16_t> special_activations(std::int64_t tokens, std::int64_t hidden,
                                                std::uint64_t seed);
 

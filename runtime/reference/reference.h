@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <vector>
 
-// A plain CPU implementation of the forward pass of an `fp8_flow` layer: one loop per operation,
-// written from the numeric contract and sharing nothing with the kernels. Compile it without
+// A plain CPU implementation of the forward pass of an `fp8_flow` layer: one loop per operation. It
+// is written from the numeric contract and shares nothing with the kernels. Compile it without
 // contraction of floating-point expressions.
 namespace moejit::reference {
 

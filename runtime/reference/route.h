@@ -44,9 +44,9 @@ struct Route {
 };
 
 // Orders destinations by expert, then token, then k. An id of -1, a bad id and an id of a foreign
-// expert give no row. If the rows exceed shape.max_rows, offs is cut at max_rows, counts is what is
-// left between the cut offs, and the (token, k) beyond get row -1; kRowOverflow tells that a row
-// was lost (it is not set if only pad rows are cut).
+// expert give no row. If the rows exceed shape.max_rows, offs is cut at max_rows, and counts is
+// what is left between the cut offs. The (token, k) beyond get row -1. kRowOverflow tells that a
+// row was lost; it is not set if only pad rows are cut.
 Route route(std::span<const std::int64_t> topk_ids, std::int64_t tokens, const LayerShape& shape);
 Route route(std::span<const std::int32_t> topk_ids, std::int64_t tokens, const LayerShape& shape);
 
@@ -68,19 +68,20 @@ PermutedRows permute_pad(const QuantizedRows& x, std::span<const float> topk_pro
 // gradient of the un-permuted sum.
 QuantizedRows permute_pad(const QuantizedRows& x, const Route& route, std::int64_t top_k);
 
-// Permutes x, bf16 [T, cols], to bf16 [offs[E], cols]: the row of every routed token, all zeros if
-// its probability is 0; pad rows are zeros. If `topk_probs` is empty, every routed row is copied.
+// Permutes x, bf16 [T, cols], to bf16 [offs[E], cols]. It copies the row of every routed token, or
+// zeros if its probability is 0; pad rows are zeros. If `topk_probs` is empty, every routed row is
+// copied.
 std::vector<std::uint16_t> permute_pad_bf16(std::span<const std::uint16_t> x, std::int64_t cols,
                                             std::span<const float> topk_probs, const Route& route,
                                             std::int64_t top_k);
 
-// Sums h2, bf16 [rows, hidden], to bf16 [tokens, hidden]: for each token the fp32 sum of its rows,
-// from 0, in descending order of rows, rounded once. A token without rows gives 0.
+// Sums h2, bf16 [rows, hidden], to bf16 [tokens, hidden]. For each token it is the fp32 sum of its
+// rows, from 0, in descending order of rows, rounded once. A token without rows gives 0.
 std::vector<std::uint16_t> unpermute(std::span<const std::uint16_t> h2,
                                      std::span<const std::int32_t> row_map, std::int64_t tokens,
                                      std::int64_t top_k, std::int64_t hidden);
 
-// Sums blocks [rows, columns]: returns for each entry of row_map the fp32 sum of that row's blocks
+// Sums blocks [rows, columns]. Returns for each entry of row_map the fp32 sum of that row's blocks
 // in ascending order, from 0; 0 if the entry is -1.
 std::vector<float> unpermute_dprobs(std::span<const float> blocks,
                                     std::span<const std::int32_t> row_map, std::int64_t columns);

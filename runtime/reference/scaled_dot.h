@@ -7,7 +7,8 @@
 
 namespace moejit::reference {
 
-// The order in which a sum of products meets its two scales. Each product is rounded to fp32.
+// The order in which a sum of products is multiplied with its two scales. Each product is rounded
+// to fp32.
 enum class ScaleOrder {
   kProductOfScales,  // sum * (a_scale * b_scale): scales of tensors, of blocks, of tiles
   kRowThenColumn,    // (sum * a_scale) * b_scale: scales of rows and columns
@@ -25,8 +26,8 @@ struct ScaledDot {
   std::int64_t length = 0;
 };
 
-// Returns what the kernels compute, to the bit: for each 128 * `blocks` elements, ascending, the
-// chain p of their products (tensor_core_chain) is added in fp32, from 0, by fma(p, a_scale *
+// Returns what the kernels compute, to the bit. For each 128 * `blocks` elements, ascending, p is
+// the chain of their products (tensor_core_chain). It is added in fp32, from 0, by fma(p, a_scale *
 // b_scale, sum), or in the other order by fma(p * a_scale, b_scale, sum).
 float dot_in_kernel_order(const ScaledDot& dot, std::int64_t blocks,
                           ScaleOrder order = ScaleOrder::kProductOfScales);

@@ -4,7 +4,7 @@
 #include <cmath>
 
 namespace moejit::reference {
-// Bounds additions in fp32, in any order, with rounding or truncation: each of `length` partial
+// Bounds additions in fp32, in any order, with rounding or truncation. Each of `length` partial
 // sums is below the sum of |products| and loses less than 2^-23 of itself.
 double fp32_sum_error(double magnitude, std::int64_t length) {
   return 0x1p-23 * magnitude * static_cast<double>(length);

@@ -27,8 +27,8 @@ int least_exponent(OperandFormat format) {
   return 0;
 }
 
-// How a tensor core adds products: at once, with so many bits behind the first one of the largest
-// term, of which sums keep so many.
+// How a tensor core adds `step` products: at once, with `fraction` bits behind the first bit of the
+// largest term. A sum keeps `kept` of these bits.
 struct Adder {
   std::int64_t step;
   int fraction;
@@ -109,8 +109,8 @@ struct Operands {
   const float* b;
 };
 
-// Returns the sum after one step. Products of operands, times a power of two, are exact in double,
-// and so conversions to integers cut them.
+// Returns the sum after one step. Products of operands, times a power of two, are exact in double.
+// So conversions to integers cut them.
 template <typename Count>
 float add_products(const Operands& operands, Count count, const Adder& adder, float sum) {
   const Accumulator old(std::isfinite(sum) ? sum : 0.0F);

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-// What Hopper's tensor cores compute, to the bit. The model is what chips answered
+// What Hopper's tensor cores compute, to the bit. The model follows the answers of chips
 // (tests/fixtures/tensor_cores): the vendor documents none.
 namespace moejit::reference {
 
@@ -44,16 +44,16 @@ class TensorCoreNumbers {
   std::vector<float> values_;
 };
 
-// Returns what a chain of WGMMAs leaves in an accumulator that begins with `sum`: the products of
-// a[first_a, +length) and b[first_b, +length), both FP8 or both bf16, in steps of 32 or 16 in
-// ascending order. With e the sum of the exponents of a product's operands, and E the largest e of
-// the products that are not 0 and floor(log2) of the sum so far (at least -126, if it is not 0),
-// but at least -133, each step makes
+// Returns what a chain of WGMMAs leaves in an accumulator that begins with `sum`. It adds the
+// products of a[first_a, +length) and b[first_b, +length), both FP8 or both bf16, in steps of 32 or
+// 16 in ascending order. Let e be the sum of the exponents of a product's operands. Let E be the
+// largest of -133, the e of the products that are not 0, and the exponent of the sum so far. The
+// latter is floor(log2), at least -126, if the sum is not 0. Each step makes
 //   sum = keep(sum of cut(product, 2^(E - F)) + cut(sum so far, 2^(E - F)))
-// where cut() rounds toward zero to a multiple, the additions are exact, and keep() rounds toward
-// zero to F bits behind the first one, of bf16 to those of fp32; F is 13 with FP8, 25 with bf16.
-// Sums beyond fp32 are infinite, and there is no -0. A NaN, 0 times an infinity, and infinities of
-// both signs make the NaN 0x7FFFFFFF.
+// There cut() rounds toward zero to a multiple, and the additions are exact. keep() rounds toward
+// zero to F bits behind the first one, for bf16 to the bits of fp32. F is 13 with FP8, 25 with
+// bf16. Sums beyond fp32 are infinite, and there is no -0. A NaN, 0 times an infinity, and
+// infinities of both signs make the NaN 0x7FFFFFFF.
 float tensor_core_chain(const TensorCoreNumbers& a, std::int64_t first_a,
                         const TensorCoreNumbers& b, std::int64_t first_b, std::int64_t length,
                         float sum = 0.0F);

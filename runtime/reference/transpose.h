@@ -11,9 +11,9 @@
 namespace moejit::reference {
 
 // kIdeal: the tile's scale is the largest of the rows whose segment is not all zeros (of all rows
-// if every segment is), and values are rounded to nearest even. kForkCompat: the tile's scale is
-// the largest of all rows; a value's exponent field is lowered and its mantissa field kept,
-// whatever value results.
+// if every segment is). Values are rounded to nearest even. kForkCompat: the tile's scale is the
+// largest of all rows. A value's exponent field is lowered and its mantissa field kept, whatever
+// value results.
 enum class TransposeRule { kIdeal, kForkCompat };
 
 // Returns the byte for a value whose scale gets 2^shift times larger, shift >= 0.

@@ -12,7 +12,7 @@
 namespace moejit::reference {
 
 // The gradients of a layer without any quantization or intermediate rounding, in fp64 from the bf16
-// inputs and the gradient dy of y; only the sigmoid in gradients of swiglu is rounded. Anything
+// inputs and the gradient dy of y. Only the sigmoid in gradients of swiglu is rounded. Anything
 // that the route drops is dropped here too.
 struct UnquantizedGradients {
   std::vector<double> dx;      // [T, H]

@@ -12,8 +12,8 @@ const char* verb_of(sim::Access kind) {
   return kind == sim::Access::kAtomic ? "updates" : "reads";
 }
 
-// Checks an address in the shared memory of the thread's CTA and returns its offset in that of the
-// cluster.
+// Checks an address in the shared memory of the thread's CTA and returns its offset in the
+// cluster's shared memory.
 uint32_t Cta::shared_offset(uint32_t address, uint32_t bytes, const char* verb, sim::Site site) {
   const uint32_t offset = address - sim::kSharedBase;
   const uint32_t limit = launch_->shared_bytes;

@@ -7,8 +7,8 @@
 
 namespace moejit::runtime {
 
-// Bulk stores are tensor stores of a box whose rows are 16 bytes each, but for their end: what they
-// read stays on its way to global memory until their thread waits for more than the reading.
+// Bulk stores are tensor stores of a box whose rows are 16 bytes each; only their end differs. What
+// they read stays on its way to global memory until their thread waits for more than the reading.
 
 void Cta::store_bulk(void* destination, uint32_t source, uint32_t bytes, sim::Site site) {
   const auto address = reinterpret_cast<uintptr_t>(destination);
@@ -51,7 +51,8 @@ void Cta::take_bulk_row(const TensorCopy& copy, int32_t row) {
   tensor_copies_.bulk_rows.push_back(taken);
 }
 
-// Writes a row to global memory, as its thread does it now. Returns what is wrong with that.
+// Writes a row to global memory, as if its thread wrote it now. Returns what is wrong with the
+// write.
 std::optional<std::string> Cta::land_bulk_row(const BulkRow& row) {
   if (rank_ != nullptr && is_symmetric(row.address)) return land_symmetric_row(row);
   const GlobalActor writer{first_cta_, order_.actor(row.thread)};
@@ -63,7 +64,7 @@ std::optional<std::string> Cta::land_bulk_row(const BulkRow& row) {
   return std::nullopt;
 }
 
-// Lands the stores of this thread but those of its last groups; they have been read.
+// Lands the stores of this thread except for its last groups; the stores have been read.
 void Cta::land_bulk_stores(int32_t pending_groups) {
   std::vector<BulkRow>& rows = tensor_copies_.bulk_rows;
   const TensorStores* const own = tensor_copies_.find(thread());

@@ -12,7 +12,7 @@
 namespace moejit::runtime {
 
 // An accessor of memory, and a time; 0 is nobody. Bits 0 to 31 hold the epoch, bits from 32 on the
-// actor: a thread, or from kFirstAgent on an agent, which is hardware that works by itself and
+// actor. An actor is a thread, or from kFirstAgent on an agent: hardware that works by itself and
 // whose epochs number its steps. kWholeWarp marks an access by all lanes of the thread's warp, with
 // which no single lane is ordered.
 using Stamp = uint64_t;
@@ -44,7 +44,7 @@ class Clock {
   // this moment.
   bool covers_fenced(Stamp past) const;
 
-  // Add what the other clock knows; keep only what both know.
+  // join() adds what the other clock knows; meet() keeps only what both know.
   void join(const Clock& other);
   void meet(const Clock& other);
 
@@ -82,8 +82,8 @@ class Clock {
   std::vector<Ahead> ahead_;  // ascending threads
 };
 
-// A clock that others may hold too: a copy is the same clock until either changes it. Lanes that
-// learn the same, as those of a warp mostly do, so need one clock and one computation.
+// A clock that others may hold too: a copy is the same clock until either changes it. Lanes of a
+// warp mostly learn the same, and so need one clock and one computation.
 class SharedClock {
  public:
   SharedClock() : clock_(std::make_shared<Clock>()) {}
@@ -97,7 +97,7 @@ class SharedClock {
     return *clock_;
   }
   bool is_shared() const { return clock_.use_count() > 1; }
-  // Two are equal that hold one clock, not those whose clocks know the same.
+  // Equal are two that hold the same clock object, not two whose clocks know the same.
   bool operator==(const SharedClock&) const = default;
 
  private:

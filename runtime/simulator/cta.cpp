@@ -37,7 +37,7 @@ void Cta::start(const Launch& launch, int32_t first) {
   launch_ = &launch;
   first_cta_ = first;
   shared_stride_ = (launch.shared_bytes + 1023) / 1024 * 1024;
-  // The last CTA's ends where the launch says, so that what lies behind it is beyond all.
+  // The last CTA's memory ends where the launch says, so that all behind it is out of bounds.
   const uint32_t shared_bytes = shared_begin(launch.cluster_ctas - 1) + launch.shared_bytes;
   sim::Machine& machine = slab_->machine();
   machine.calls = &calls_of_cta();

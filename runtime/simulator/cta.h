@@ -39,22 +39,23 @@ struct Launch {
   const LaunchMemory* memory = nullptr;
 };
 
-// Runs one CTA at a time, or one cluster: its threads as fibers, its shared memory, its barriers,
+// Runs one CTA at a time, or one cluster. It has the threads as fibers, shared memory, barriers,
 // and the hardware that works beside the threads. Belongs to one host thread. Members that a kernel
 // calls run on the calling fiber's stack and do not return if they report.
 //
-// In a cluster the threads of the second CTA are counted on from those of the first, and so are its
-// warps and warpgroups; its shared memory lies behind the first's, at an offset of shared_stride_.
+// In a cluster the second CTA's threads are numbered on from the first's, and so are its warps and
+// warpgroups. Its shared memory lies behind the first's, at an offset of shared_stride_.
 class Cta {
  public:
   explicit Cta(std::unique_ptr<StackSlab> slab);
   ~Cta();
 
-  // Runs a cluster, without clusters a CTA, to its end: that whose first CTA is `first`. Returns a
+  // Runs a cluster, or without clusters a CTA, to its end; `first` is its first CTA. Returns a
   // sentence about the first rule that it broke, if any. Throws std::bad_alloc.
   std::optional<std::string> run(const Launch& launch, int32_t first);
 
-  // group/run_in_group.cpp: a CTA of a group's rank runs in parts, between those of other CTAs.
+  // For group/run_in_group.cpp: a CTA of a group's rank runs in parts, between the parts of other
+  // CTAs.
   enum class Part { kEnded, kReported, kSetAside };
   void begin(const Launch& launch, int32_t first, std::unique_ptr<RankCta> rank);
   Part go_on();
@@ -149,8 +150,9 @@ class Cta {
   };
   struct Thread {
     Waiting waiting = Waiting::kNot;
-    // Number of the barrier or the collective; for an mbarrier twice the index plus the parity; for
-    // a warpgroup eight times the index plus the step; for a flag low bits of its address.
+    // Number of the barrier or the collective. For an mbarrier it is twice the index plus the
+    // parity, for a warpgroup eight times the index plus the step. For a flag it is low bits of its
+    // address.
     int32_t detail = 0;
     sim::Site site{};
   };
@@ -187,7 +189,8 @@ class Cta {
   int32_t cta_of(int32_t thread) const { return thread >= launch_->threads ? 1 : 0; }
   // Returns the warps of a CTA.
   uint32_t warps_of(int32_t cta) const;
-  // Returns where a CTA's shared memory begins, and the offset in its own CTA's of an offset.
+  // Returns where a CTA's shared memory begins. in_cta() turns an offset in the cluster's memory
+  // into one in the CTA's.
   uint32_t shared_begin(int32_t cta) const { return static_cast<uint32_t>(cta) * shared_stride_; }
   uint32_t in_cta(uint32_t offset) const {
     return shared_stride_ == 0 ? offset : offset % shared_stride_;

@@ -14,7 +14,7 @@ inline constexpr int32_t kMaxWarps = StackSlab::kMaxThreads / sim::kWarpLanes;
 
 // The threads of one CTA as fibers, run one at a time in a random order. A fiber runs until it
 // suspends; any ready fiber may be next. Lanes of one warp follow each other most of the time,
-// which keeps caches warm; how often a warp is left differs from CTA to CTA, so that both fine and
+// which keeps caches warm. How often a warp is left differs from CTA to CTA, so that both fine and
 // coarse interleavings are tried.
 class Fibers {
  public:
@@ -31,9 +31,9 @@ class Fibers {
 
   enum class Outcome { kAllExited, kStopped, kNobodyReady, kNoMemory };
 
-  // Runs `threads` fibers. Returns when all have exited, when one stopped the run or `on_exit` or
-  // `on_idle` threw std::bad_alloc behind its body (kNoMemory), or when all that
-  // are left are suspended and nothing wakes them. Fibers that have not exited are forgotten:
+  // Runs `threads` fibers. Returns when all have exited, or when those left are suspended and
+  // nothing wakes them. Returns earlier when one stopped the run, or when `on_exit` or `on_idle`
+  // threw std::bad_alloc behind its body (kNoMemory). Fibers that have not exited are forgotten:
   // nothing on their stacks is destroyed.
   Outcome run(int32_t threads, uint64_t seed, const Work& work) {
     begin(threads, seed, work);

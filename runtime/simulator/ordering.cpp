@@ -133,8 +133,8 @@ void Ordering::acquire(int32_t thread, const Clock& clock, uint64_t version) {
   lane.clock = last->after;
 }
 
-// Fences a thread's accesses. A store of the whole warp may have been stamped by a lane that is
-// epochs ahead, since it has arrived by itself; the fence gets a later epoch than that, too. Lanes
+// Fences a thread's accesses. A lane that has arrived by itself is epochs ahead, and may have
+// stamped a store of the whole warp. So the fence gets a later epoch than that stamp, too. Lanes
 // that fence one after the other so get the same epoch, and one number tells it of the warp.
 void Ordering::fence_async(int32_t thread) {
   Lane& lane = own_lane(thread);

@@ -19,7 +19,7 @@ struct Actor {
 };
 
 // Tracks which memory accesses of a CTA are ordered before which. All lanes of a warp share one
-// clock; a lane that learns or tells something by itself (mbarriers, fences) has its own clock from
+// clock. A lane that learns or tells something by itself (mbarriers, fences) has its own clock from
 // then on until the next barrier of the warp. Each barrier begins a new epoch of the warps that
 // take part, each arrival and fence one of its thread. Shuffles, votes and matrix instructions
 // order no memory, as on the hardware.
@@ -62,7 +62,7 @@ class Ordering {
     SharedClock clock;
     uint32_t epoch = 1;
   };
-  // The last acquisition by a lane that shared its clock: the others have the same result.
+  // The last acquisition by a lane that shared its clock; the other lanes get the same result.
   struct Acquired {
     SharedClock before;
     uint64_t version = 0;

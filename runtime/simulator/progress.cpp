@@ -3,10 +3,10 @@
 
 namespace moejit::runtime {
 
-// The hardware that works beside the threads: tensor copies, one piece at a time and in any order,
-// and the WGMMAs of each warpgroup in their order. It takes a step now and then when a thread
+// The hardware that works beside the threads. Tensor copies go one piece at a time and in any
+// order, the WGMMAs of each warpgroup in their order. It takes a step now and then when a thread
 // waits, and whenever no thread can go on. How often differs from CTA to CTA, so that both early
-// and late completion are tried; work that a wait of the program covers is carried out there at the
+// and late completion are tried. Work that a wait of the program covers is carried out there at the
 // latest.
 
 int32_t Cta::add_agent(Agent::Kind kind, int32_t index) {

@@ -37,8 +37,8 @@ enum class Arrangement : uint8_t {
 };
 
 // The dynamic shared memory of a CTA, with a record of who wrote and read each byte. Most accesses
-// move 16 aligned bytes, so the record is per 16 bytes until a smaller access splits it: into
-// words, or where it is smaller than one into bytes.
+// move 16 aligned bytes, so the record is per 16 bytes until a smaller access splits it. It is
+// split into words, or by an access smaller than a word into bytes.
 class SharedMemory {
  public:
   static constexpr uint32_t kChunk = 16;
@@ -52,7 +52,7 @@ class SharedMemory {
   // Record accesses of threads. `offset` is aligned to `size`, a power of two up to 16, and inside.
   Conflict read(uint32_t offset, uint32_t size, const Actor& now, sim::Site site);
   Conflict write(uint32_t offset, uint32_t size, const Actor& now, sim::Site site, bool is_atomic);
-  // Begin and end an asynchronous copy of a thread: nobody may touch its bytes in between.
+  // Begin and end an asynchronous copy of a thread. Nobody may touch its bytes in between.
   Conflict begin_copy(uint32_t offset, uint32_t size, const Actor& now, sim::Site site);
   void end_copy(uint32_t offset, uint32_t size, Stamp now);
 
@@ -111,7 +111,7 @@ class SharedMemory {
   std::vector<Chunk> chunks_;
   std::unique_ptr<Cell[]> cells_;  // of split chunks, at the place of their first byte
   OtherAccess other_;
-  Stamp ordered_ = 0;  // a write that is known to be before the access that goes on, or 0
+  Stamp ordered_ = 0;  // a write that is known to be before the current access, or 0
 };
 
 }  // namespace moejit::runtime

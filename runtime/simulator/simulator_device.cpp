@@ -52,7 +52,7 @@ class CtaQueue {
     }
   }
 
-  // Says that a thread has no memory to go on with, so that no CTA is begun any more.
+  // Records that a thread has no memory to go on with, so that no CTA is begun any more.
   void fail_without_memory() {
     is_out_of_memory_.store(true, std::memory_order_relaxed);
     failed_.store(0, std::memory_order_release);
@@ -63,7 +63,7 @@ class CtaQueue {
     if (is_out_of_memory_)
       return fail(Stage::kLaunch, ErrorCode::kOutOfMemory, "the host has no memory left");
     if (failed_.load() == kNone) return {};
-    // What a program writes through a pointer of its own looks like nothing to the simulator.
+    // The simulator does not see what a program writes through a pointer of its own.
     const bool is_unwritten = report_.find(kNothingHasWritten) != std::string::npos;
     return fail(Stage::kLaunch, ErrorCode::kSimulatorFault, std::move(report_),
                 fmt::format("{}the order of threads had seed {}",
@@ -203,7 +203,7 @@ Result<void> Simulator::run(const Launch& launch) {
       helpers.emplace_back(work, std::move(cta));
     }
   } catch (const std::exception&) {
-    // There is no memory or no thread for more of them, and those that there are do the work.
+    // There is no memory or no thread for more of them; the threads that are there do the work.
   }
   work(std::move(own));
   for (std::jthread& helper : helpers) helper.join();

@@ -8,7 +8,7 @@ namespace moejit::runtime {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-// The tops of neighboring stacks differ in their low address bits; otherwise the hot ends of all
+// The tops of neighboring stacks differ in their low address bits. Otherwise the hot ends of all
 // stacks would fall into the same few sets of the processor's caches.
 constexpr std::size_t kColorBytes = 28 * 1024;
 constexpr std::size_t kColorStep = 17 * 64;

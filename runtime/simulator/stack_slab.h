@@ -23,7 +23,7 @@ class StackSlab {
 
   sim::Machine& machine() { return *reinterpret_cast<sim::Machine*>(base_); }
 
-  // Return one past the highest byte of a thread's stack, and the bytes of a stack.
+  // stack_top() returns the address one past a thread's stack.
   std::byte* stack_top(int32_t thread) const;
   static constexpr std::size_t kStackBytes = 64 * 1024;
 

@@ -9,7 +9,7 @@
 namespace moejit::runtime {
 
 // Barriers and collectives. The rules, from the PTX manual (barrier, exit, shfl, mma):
-// - A barrier is executed by whole warps: a warp has arrived when all of its lanes that have not
+// - A barrier is executed by whole warps. A warp has arrived when all of its lanes that have not
 //   exited wait at it, at one instruction.
 // - Barrier 0 without a count waits for all threads of the CTA that have not exited; an exit can
 //   therefore complete it. A named barrier waits for the stated number of threads, 32 per warp,
@@ -94,7 +94,7 @@ bool Cta::complete_if_full(int32_t number) {
   Barrier& barrier = barriers_[static_cast<std::size_t>(number)];
   if (barrier.warps == 0) return false;
   const bool is_named = number != kClusterBarrier && number % kCtaBarriers != 0;
-  // Those of barrier 0: all of a CTA, or of the cluster.
+  // The threads of barrier 0: all of a CTA, or of the cluster.
   uint32_t all = warps_of(number / kCtaBarriers % kMostCtas);
   if (number == kClusterBarrier) all = warps_of(0) | warps_of(launch_->cluster_ctas - 1);
   const bool is_full = is_named ? std::popcount(barrier.warps) * sim::kWarpLanes >= barrier.threads

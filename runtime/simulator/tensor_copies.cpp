@@ -108,7 +108,7 @@ void Cta::load_tensor(uint32_t destination, const void* map, uint32_t barrier, c
   }
 }
 
-// Starts a load whose place is known into a CTA, where it completes on the mbarrier at an address.
+// Starts a load into a CTA whose place is known; it completes on the mbarrier at an address.
 void Cta::load_into(int32_t cta, TensorCopy copy, uint32_t barrier_address, sim::Site site) {
   Mbarrier& barrier = mbarrier_at(barrier_address, cta, "copies to", site);
   if (!barrier.is_visible_to_copies) {

@@ -29,9 +29,9 @@ struct TensorCopy {
         offset + static_cast<uint32_t>(row) * static_cast<uint32_t>(map.row_bytes()) + 16 * chunk;
     return map.is_swizzled != 0 ? swizzled(linear) : linear;
   }
-  // Applies the 128-byte swizzle: a function of the shared address, whose bits 4 to 6 are those of
-  // its 16-byte chunk and bits 7 to 9 those of the row (PTX ISA, "Swizzling modes"). Offsets do as
-  // well, because shared memory begins at a multiple of 1024.
+  // Applies the 128-byte swizzle, a function of the shared address (PTX ISA, "Swizzling modes").
+  // Bits 4 to 6 of the address number its 16-byte chunk, bits 7 to 9 the row. Offsets in shared
+  // memory may stand for addresses, because shared memory begins at a multiple of 1024.
   static uint32_t swizzled(uint32_t offset) { return offset ^ (offset >> 7 & 7u) << 4; }
 };
 static_assert(sim::kSharedBase % 1024 == 0);

@@ -18,7 +18,7 @@ const char* name_of(WarpgroupStep step) {
   return "an instruction";
 }
 
-// Returns true in the last thread to arrive; part_warpgroup() then lets the others go, which get
+// Returns true in the last thread to arrive; part_warpgroup() then lets the others go, and they get
 // false.
 bool Cta::meet_warpgroup(WarpgroupStep step, const void* operand, sim::Site site) {
   const int32_t index = thread() / sim::kWarpgroupThreads;
@@ -55,8 +55,8 @@ void Cta::part_warpgroup(int32_t index) {
 }
 
 // Changes a warpgroup's registers. A CTA begins with as many registers for each thread as its
-// launch bounds leave room for, and warpgroups pass on these: none are added (PTX, "setmaxnreg": a
-// pool for each CTA).
+// launch bounds leave room for. Warpgroups pass these on: none are added (PTX, "setmaxnreg": a pool
+// for each CTA).
 void Cta::set_registers(int32_t registers, bool is_claim, sim::Site site) {
   const WarpgroupStep step =
       is_claim ? WarpgroupStep::kClaimRegisters : WarpgroupStep::kReleaseRegisters;

@@ -52,7 +52,7 @@ struct WgmmaBuffers {
 
 // An operand of WGMMA, read from its descriptor (PTX ISA, "Matrix descriptor format"). K-major: the
 // lines are the rows of A or columns of B, and a WGMMA takes 32 bytes of each. MN-major: a line is
-// one k, and a WGMMA takes all of its elements of M or N; each 128 bytes of them are in a box.
+// one k, and a WGMMA takes all of its elements of M or N. Each 128 bytes of them are in a box.
 struct MatrixOperand {
   bool is_mn_major = false;
   int32_t elements = 0;       // of M or N

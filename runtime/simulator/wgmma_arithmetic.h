@@ -20,8 +20,8 @@ struct WgmmaOperands {
   void* scratch;  // kWgmmaScratchBytes, 64-byte aligned
 };
 
-// Adds the products to the sums, or, without `accumulate`, writes the sums of the products, to the
-// bit as Hopper's tensor cores do it (docs/recipes.md, "What tensor cores add").
+// Adds the products to the sums, or, without `accumulate`, writes the sums of the products. Every
+// bit is as Hopper's tensor cores make it (docs/recipes.md, "What tensor cores add").
 using MultiplyWgmma = void (*)(const WgmmaOperands&);
 
 // Instructions of the processor that the arithmetic is compiled for. The bits are the same.

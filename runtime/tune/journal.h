@@ -84,8 +84,8 @@ struct FoundFault {
 
 // The choices that races propose for all problems of a step, the usual ones among them; no two of
 // one problem. It stands before the step's rounds, in each session that measures the step. The
-// entry's problem is the name of the step, which tells it from all others that take other times: it
-// has the plan's digest, the tokens and the passes.
+// entry's problem is the name of the step. It has the plan's digest, the tokens and the passes, so
+// steps that take other times have other names.
 struct StepList {
   std::vector<StepChoice> choices;
 
@@ -124,8 +124,8 @@ struct Journal {
 // Reads a journal. Unknown fields are ignored, blank lines too; a line of an unknown kind is not,
 // since it may decide something. A last line that lacks nothing but its newline counts as whole.
 // Errors name file and line: kFileNotFound, kFileRead, kInvalidJson, kMissingKey, kWrongType;
-// kUnsupported for another format; kInvalidValue for a longer file or line than the limits above, a
-// value out of range, or a line of a session that has not begun.
+// kUnsupported for another format. kInvalidValue for a longer file or line than the limits above, a
+// value out of range, or a line before its session.
 Result<Journal> read_journal(const std::string& path);
 
 }  // namespace moejit::tune

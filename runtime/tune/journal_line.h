@@ -26,7 +26,7 @@ std::string text_of(std::string_view session, std::string_view problem, const Ev
 // Returns whether the document is the first line of a session, of any format.
 bool begins_session(const JsonDocument& document);
 
-// Reads a line. Errors are those of read_journal().
+// Reads a line. Errors are as of read_journal().
 Result<Line> read_line(const JsonDocument& document);
 
 // Reads the text of a line as JSON. Errors of read_line() name the source and `number` as the line.

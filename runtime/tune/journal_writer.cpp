@@ -35,7 +35,7 @@ std::string bytes_at(int fd, int64_t offset, std::size_t count) {
 }
 
 // Returns the first bytes of a journal, as many as `begin` has, without the lines before them that
-// are a part of it: tuners leave one that are killed in their first line.
+// are a part of it. A tuner that is killed in its first line leaves such a part.
 std::string first_bytes(int fd, std::string_view begin) {
   int64_t offset = 0;
   while (true) {

@@ -2,10 +2,10 @@
 // The interval turns the sign test around (W. R. Thompson, "On confidence ranges for the median",
 // Annals of Mathematical Statistics 7, 1936). A value lies below the median with probability 1/2,
 // so how many of n values do is binomial, B(n, 1/2). The median is below the k-th smallest value
-// exactly if fewer than k values are below it, which has the probability P(B < k), and above the
+// exactly if fewer than k values are below it, which has the probability P(B < k). It is above the
 // k-th largest with the same probability. The largest k for which each is at most 2.5 % gives the
-// narrowest interval of 95 %: for n = 6 from the first to the last value (96.9 %), for n = 16 from
-// the 4th to the 13th (97.9 %).
+// narrowest interval of 95 %. For n = 6 it goes from the first to the last value (96.9 %), for n =
+// 16 from the 4th to the 13th (97.9 %).
 #include "runtime/tune/median_interval.h"
 
 #include <algorithm>

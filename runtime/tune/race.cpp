@@ -6,9 +6,9 @@
 // standard errors are for scatter and know nothing of bias; the zone is for bias alone. If the zone
 // grew with scatter, too, that would count twice, and no gain of a few percent would be found.
 //
-// Bias is no small matter: the first blocks after a pause, in which the GPU has cooled, were seen
-// to be 2 to 4 % faster than those a tenth of a second later. Therefore the default is timed at
-// random places as well.
+// Bias is no small matter. The first blocks after a pause, in which the GPU has cooled, were 2 to 4
+// % faster than blocks a tenth of a second later. Therefore the default is timed at random places
+// as well.
 //
 // Rounds are cheap once few candidates race. What is far behind leaves early, by a margin that goes
 // by the scatter, and the time goes into those that are close together.

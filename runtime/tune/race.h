@@ -17,9 +17,9 @@ namespace moejit::tune {
 
 // The numbers by which races are decided. They are choices of this project, not facts of hardware.
 // At its power limit an H200 times two blocks of 15 ms of one kernel 3 to 6 % apart (standard
-// deviation of the quotient), and below that limit 0.3 %. What a race believes therefore depends on
-// the scatter that it sees: "errors" are standard errors of a median at that scatter. They are set
-// so that at 3 to 6 % a copy of the default replaces it in less than 1 race of 100, and a candidate
+// deviation of the quotient). Below that limit it is 0.3 %. What a race believes therefore depends
+// on the scatter that it sees: "errors" are standard errors of a median at that scatter. They are
+// set so that at 3 to 6 % a copy of the default replaces it in less than 1 race of 100. A candidate
 // that gains 3 % wins in more than 95; the tests say how often exactly. A gain below 1 % is not
 // worth leaving the kernel that everybody else runs.
 struct RaceRules {
@@ -60,7 +60,7 @@ struct Round {
 constexpr int32_t default_places(std::size_t racing) { return racing < 8 ? 2 : 4; }
 
 // Where a candidate stands. A ratio is the candidate's time over the geometric mean of the
-// default's inner times of the same round, or of the first and the last if there are no inner ones.
+// default's inner times of the same round. Without inner times the first and the last are taken.
 struct Standing {
   int32_t rounds = 0;  // in which it was timed
   double median_ratio = 0.0;
@@ -76,12 +76,12 @@ struct Outcome {
   int32_t winner = 0;
   bool is_settled = false;  // otherwise more rounds may name another winner
   // Half the width of the 95 % interval of the median of the place ratios, infinite below 6 rounds.
-  // A round's place ratio is the default's outer times (first and last) over its inner ones, or
-  // last over first in a round that has no inner ones.
+  // A round's place ratio is the default's outer times (first and last) over its inner ones. In a
+  // round without inner ones it is last over first.
   double noise = std::numeric_limits<double>::infinity();
   // What a winner's median must gain: the indifference, at least 2 * bias. The bias is 0 if all
-  // rounds have inner blocks of the default; else it is how far the interval of the place ratios
-  // lies away from 1, 0 if it holds 1. Infinite below 6 rounds.
+  // rounds have inner blocks of the default. Otherwise it is how far the interval of the place
+  // ratios lies away from 1, 0 if it holds 1. Infinite below 6 rounds.
   double zone = std::numeric_limits<double>::infinity();
   std::vector<Standing> standings;  // by candidate; the default's ratio is 1
 
@@ -94,15 +94,15 @@ struct Outcome {
 // from one round to the next. It tells the standard error of a median of n rounds,
 // 1.25 * scatter / sqrt(n), and of the difference of two medians, sqrt(2) times that.
 //
-// A candidate may win if its median gains at least the zone, and if its 95 % interval and its
-// median plus `win_errors` standard errors both lie below 1 - bias. Scatter needs no more than
-// that: the interval and the errors shrink as rounds go on. The zone is for what no number of
-// rounds averages out, blocks that are faster for their place in the round. The default's inner
-// blocks are at random places, as the candidates are, so for these a place is scatter as well.
-// Where only the first and the last block are known, a trend through the round by a share d from
-// first to last puts a base of both off by up to d / 2 from any place. The end of d's interval that
-// is nearest to 1 is what d is for certain, the bias; twice that is the zone. Places that are
-// faster in the middle of a round than at both ends do not show in such rounds.
+// A candidate may win if its median gains at least the zone. Its 95 % interval and its median plus
+// `win_errors` standard errors must both lie below 1 - bias. Scatter needs no more than that: the
+// interval and the errors shrink as rounds go on. The zone is for what no number of rounds averages
+// out, blocks that are faster for their place in the round. The default's inner blocks are at
+// random places, as the candidates are, so for these a place is scatter as well. If only the first
+// and the last block are known, there may be a trend through the round, by a share d in all. It
+// puts a base of both off by up to d / 2 from any place. The end of d's interval that is nearest to
+// 1 is what d is for certain, the bias; twice that is the zone. Places that are faster in the
+// middle of a round than at both ends do not show in such rounds.
 //
 // After 2, 3, 4, 6, 8, 12, 16, 24, ... rounds (a look) candidates are dropped that
 // - are behind the best, or the default, by more than the indifference and `drop_errors` standard
@@ -111,12 +111,13 @@ struct Outcome {
 //   errors
 // - from `trial_rounds` on, are not among the best `most_timings` / rounds.
 // Looks are few because each is another occasion to be wrong. The last rule makes each doubling of
-// the rounds take about the same time; it may drop the best, if it is not much better than others.
+// the rounds take about the same time. It may drop the best, if the best is not much better than
+// others.
 //
-// Of those that may win the one of lowest median is best; as the list of candidates is ordered from
-// cheap to dear, the first that may win and whose interval overlaps the best's wins, if its median
-// is within the indifference of the best's. The race ends if at a look all but the default are
-// out, or the best may win and nobody left is better by the indifference and a standard error.
+// The best is the one of lowest median among those that may win. Candidates are ordered from cheap
+// to dear. The first that may win wins if its interval overlaps the best's and its median is within
+// the indifference of the best's. The race ends if at a look all but the default are out. It also
+// ends if the best may win and no other is better by the indifference and a standard error.
 //
 // It reads no clock and draws no numbers: the same calls in the same order have the same outcome.
 class Race {
@@ -135,7 +136,7 @@ class Race {
   // candidate at all.
   Result<void> add(const Round& round);
 
-  // Adds what a round has of candidates that race, if anything. Errors are those of add().
+  // Adds what a round has of candidates that race, if anything. Errors are as of add().
   Result<void> add_racing(Round round);
 
   // Rules a candidate out, before or during the race or after it. Candidates that were dropped for

@@ -33,11 +33,12 @@ struct ReplayedRace {
 std::string text_digest_of(const CandidateList& list, const compiler::Choices& choices);
 
 // Decides every problem of a journal once more, in the order of their first lists. The last list of
-// a problem says who races. Times and faults of choices that are not on it, or had another text
-// when they were found, are ignored, as are rounds that have no last time of the default or whose
-// default is another one, and times that the race did not ask for. A race that lacks rounds is not
-// settled. Times of sessions with different texts for the GPU are never in one race. Errors
-// (kInvalidValue): a problem without list. Events of steps are not looked at; see replay_steps().
+// a problem says who races. Ignored are times and faults of choices that are not on it, or had
+// another text when they were found. Times that the race did not ask for are ignored too. So are
+// rounds that have no last time of the default or whose default is another one. A race that lacks
+// rounds is not settled. Times of sessions with different texts for the GPU are never in one race.
+// Errors (kInvalidValue): a problem without list. Events of steps are not looked at; see
+// replay_steps().
 Result<std::vector<ReplayedRace>> replay(const Journal& journal, const RaceRules& rules = {});
 
 }  // namespace moejit::tune

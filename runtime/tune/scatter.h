@@ -6,8 +6,8 @@
 namespace moejit::tune {
 
 // By how much ratios scatter, from how far each is from the one before it. Ratios of many
-// candidates go into one figure, so that two rounds of twenty tell about as much as forty of one,
-// and neither a candidate's speed nor a slow drift counts.
+// candidates go into one figure. So two rounds of twenty say about as much as forty of one, and
+// neither a candidate's speed nor a slow drift counts.
 class Scatter {
  public:
   // Adds two ratios of one candidate, of two rounds in a row.

@@ -19,8 +19,8 @@ struct StepChoice {
   bool operator==(const StepChoice&) const = default;
 };
 
-// Times of a step in one round, in microseconds and in this order: with the usual choices, twice
-// with the tuned ones, with the usual choices again. A clock that drifts evenly slows both alike.
+// Times of a step in one round, in microseconds. The order is: with the usual choices, twice with
+// the tuned ones, with the usual choices again. A clock that drifts evenly slows both alike.
 struct StepTimes {
   double default_first_us = 0.0, tuned_first_us = 0.0;
   double tuned_last_us = 0.0, default_last_us = 0.0;

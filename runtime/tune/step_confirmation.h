@@ -14,11 +14,11 @@
 namespace moejit::tune {
 
 // The numbers by which tuned choices are confirmed. They are choices of this project. Rounds are
-// bounded as those of a race are: intervals need 6, and 16 rounds of four blocks of 20 ms take
-// 1.3 s. Six sets then take 8 s, however many problems a layer has. Since a set is looked at after
-// every round from the 6th on, one that gains nothing is confirmed by chance in 4.1 % of all cases,
-// and one of six such sets in 22 %; the rules of the races, which each choice has passed on its
-// own, are what makes such sets rare.
+// bounded as in a race: intervals need 6, and 16 rounds of four blocks of 20 ms take 1.3 s. Six
+// sets then take 8 s, however many problems a layer has. A set is looked at after every round from
+// the 6th on. So a set that gains nothing is confirmed by chance in 4.1 % of all cases, and one of
+// six such sets in 22 %. Such sets are rare, since each choice has passed the rules of the races on
+// its own.
 struct StepRules {
   int32_t least_rounds = 6, most_rounds = 16;  // of a set
   int32_t most_sets = 6;
@@ -33,8 +33,8 @@ enum class StepState {
 };
 
 // Tells what is known of the set in use. Times are medians of all its blocks in microseconds, 0
-// without a round; a ratio is the geometric mean of a round's tuned times over that of its default
-// times.
+// without a round. A ratio is the geometric mean of a round's tuned times over the geometric mean
+// of its default times.
 struct StepFigure {
   int32_t rounds = 0;
   MedianInterval ratio;
@@ -46,10 +46,10 @@ struct StepFigure {
 // Decides which of the choices that races proposed a whole step keeps. A kernel that is the fastest
 // alone may slow its neighbors, so the choices are measured together, all of them first. A set is
 // confirmed once the interval of its ratio lies below 1. A set whose interval lies at 1 or above,
-// or that is undecided after the most rounds, loses its least certain choices: one, if the sets
-// left are enough to go on like that to the last choice, else the less certain half. Half, because
-// one of sixty choices changes a step by less than a round can tell. After the last set nothing is
-// kept.
+// or that is undecided after the most rounds, loses its least certain choices. It loses one, if the
+// sets left are enough to go on like that to the last choice, else the less certain half. Half,
+// because one of sixty choices changes a step by less than a round can tell. After the last set
+// nothing is kept.
 //
 // It reads no clock: the same choices and rounds in the same order have the same outcome.
 class StepConfirmation {

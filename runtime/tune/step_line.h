@@ -14,7 +14,7 @@ namespace moejit::tune {
 void put(Json& line, const StepList& list);
 void put(Json& line, const StepRound& round);
 
-// Read such a line. `choices` and `number` are the members that tell its kind. Errors are those of
+// Read such a line. `choices` and `number` are the members that tell its kind. Errors are as of
 // read_journal().
 Result<Event> read_step_list(const JsonView& choices);
 Result<Event> read_step_round(const JsonView& root, const JsonView& number);

@@ -3,7 +3,7 @@
 
   torchrun --nproc-per-node R tests/bench/ranks_nccl.py TOKENS HIDDEN TOP_K EXPERTS
 
-Rows of dispatch are e4m3 with a scale for 128 values, already quantised; those of combine are bf16. "payload" is NCCL's
+Rows of dispatch are e4m3 with a scale for 128 values, already quantized; those of combine are bf16. "payload" is NCCL's
 all-to-all alone, with counts that the host knows. "eager" is what a framework does: it sorts choices by expert,
 exchanges counts, waits for them on the host, gathers rows, sends them, and puts them into the order of experts; back,
 the same without counts, and each token's rows are added with their probabilities. Pad rows are left out. Prints JSON:
@@ -45,7 +45,7 @@ class Rank:
         self.unpermuted = self.h2[self.by_expert.argsort()]
 
     def dispatch(self):
-        """From quantised tokens to the rows of this rank's experts, in their order."""
+        """From quantized tokens to the rows of this rank's experts, in their order."""
         self.order = self.ids.view(-1).argsort(stable=True)
         counts = torch.bincount(self.ids.view(-1), minlength=self.experts)
         theirs = torch.empty_like(counts)

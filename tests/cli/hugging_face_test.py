@@ -21,7 +21,7 @@ FAMILIES = sorted(path.parent.name for path in FIXTURES.glob("*/expected.safeten
 # Errors of a long sum's factors add in squares, and those of gate and up count about 1.3 times behind the activation.
 #   bf16      h1, act, h2 and y are rounded, and for dx also dact, dh1, dx_permuted and dx: at most 8 times,
 #             sqrt(8) * 1.3 * 0.0016 = 0.006.
-#   fp8_flow  x, w1, act and w2 are quantised, and dy, w2, h1 (by x and w1), dh1 and w1 on the way to dx: at most 6 times,
+#   fp8_flow  x, w1, act and w2 are quantized, and dy, w2, h1 (by x and w1), dh1 and w1 on the way to dx: at most 6 times,
 #             sqrt(6) * 1.3 * 0.026 = 0.083, and what bf16 adds.
 BOUNDS = {"bf16": 0.006, "fp8_flow": 0.09}
 

@@ -198,12 +198,12 @@ TEST_F(BackwardTest, GivesTheSameBitsInSharedWorkspace) {
   EXPECT_EQ(layer_->damage(), std::vector<std::string>{});
 }
 
-// Against the gradients of the layer without quantisation. e4m3 has 3 bits behind the point: a
+// Against the gradients of the layer without quantization. e4m3 has 3 bits behind the point: a
 // value is off by 2^-4 / sqrt(3) * sqrt(1 / 2) = 2.6 % of itself in the mean square, a product of
-// two quantised matrices by sqrt(2) times as much, 3.6 %. On the way to dw1 lie dact (3.6 %), gate
+// two quantized matrices by sqrt(2) times as much, 3.6 %. On the way to dw1 lie dact (3.6 %), gate
 // and up (3.6 % each, and the derivative of silu doubles that of gate where it is large), dh1 and x
 // (2.6 % each): sqrt(3.6^2 + 3.6^2 + 7.2^2 + 2 * 2.6^2) = 9.6 %, a cosine of 1 - 0.096^2 / 2.
-TEST_F(BackwardTest, PointsWhereTheUnquantisedGradientsPoint) {
+TEST_F(BackwardTest, PointsWhereTheUnquantizedGradientsPoint) {
   const LayerInputs inputs = reference::random_inputs(kShape, 96, 8);
   ASSERT_NO_FATAL_FAILURE(make(kShape, inputs, {}));
   ASSERT_NO_FATAL_FAILURE(backward(GradientMode::kOverwrite));

@@ -178,7 +178,7 @@ TEST_F(BenchGemm, FindsAWrongGroupAndAPadRowThatIsNotZero) {
   EXPECT_FALSE(group->is_equal());
 }
 
-TEST_F(BenchGemm, OperandsAreQuantisedRandomNumbers) {
+TEST_F(BenchGemm, OperandsAreQuantizedRandomNumbers) {
   const std::unique_ptr<GemmSession> session = launched(small());
   const auto b = session->read<uint8_t>(session->operands().b, 0, session->operands().b.bytes);
   ASSERT_TRUE(succeeded(b));

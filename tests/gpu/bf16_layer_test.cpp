@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers that quantise nothing, forward and backward: every tensor against the CPU reference as in
+// Layers that quantize nothing, forward and backward: every tensor against the CPU reference as in
 // layer_test.cpp and backward_test.cpp, and the whole against a layer without intermediate
 // rounding.
 #include "runtime/reference/number_formats.h"

@@ -245,7 +245,7 @@ TEST_P(EveryVariant, RoundsGradientsOfBf16Once) {
   EXPECT_EQ(added.error().code, ErrorCode::kUnsupported);
 }
 
-// Quantised copies of w1 do not know in which order its rows came, and a GEMM's column or row does
+// Quantized copies of w1 do not know in which order its rows came, and a GEMM's column or row does
 // not depend on its neighbours. In bf16 the contraction of dx has another order.
 TEST_F(ExpertVariant, GivesTheSameBitsInEitherLayout) {
   for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {

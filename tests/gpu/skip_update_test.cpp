@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The word on the device that tells update_weights() to leave the quantised weights as they are.
+// The word on the device that tells update_weights() to leave the quantized weights as they are.
 #include "runtime/reference/random_inputs.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
@@ -18,7 +18,7 @@ constexpr LayerShape kUpdatedShape{
 
 using Bytes = std::vector<std::byte>;
 
-// Tests layers with one orientation of the quantised weights, and with both.
+// Tests layers with one orientation of the quantized weights, and with both.
 class SkipUpdateTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
@@ -32,7 +32,7 @@ class SkipUpdateTest : public ::testing::TestWithParam<bool> {
   Result<void> set_skip(uint32_t value) {
     return layer_->set_optional("skip_update", &value, sizeof(value));
   }
-  // All quantised weights, one after the other, of this seed's weights or of those before.
+  // All quantized weights, one after the other, of this seed's weights or of those before.
   Bytes update(uint64_t seed) {
     EXPECT_TRUE(succeeded(layer_->set_weights(random_inputs(kUpdatedShape, 1, seed))));
     Bytes all;

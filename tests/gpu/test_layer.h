@@ -86,7 +86,7 @@ class TestLayer {
                                                    const Options& options);
 
   Result<void> upload_weights(const reference::LayerInputs& inputs);
-  // Uploads w1 and w2 and quantises them.
+  // Uploads w1 and w2 and quantizes them.
   Result<void> set_weights(const reference::LayerInputs& inputs);
   // Uploads states of delayed scaling, F32, by their names; create() has given random ones.
   Result<void> set_states(const cli::TensorMap& states);

@@ -11,6 +11,7 @@ import check_includes
 import check_names
 import check_performance
 import check_promises
+import check_sentences
 import check_text
 
 LICENCE = "// SPDX-License-Identifier: Apache-2.0\n"
@@ -215,6 +216,57 @@ class Promises(unittest.TestCase):
                          {"tests/a_test.cpp", "Engine.CompilesOnce", "Engine.MakesOne"})
         text = "class Kept(Case):\n    def test_once(self):\n        pass\n\n    def helper(self):\n        pass\n"
         self.assertEqual(check_promises.tests_of("tests/a.py", text), {"tests/a.py", "tests/a.py::Kept.test_once"})
+
+
+class Sentences(unittest.TestCase):
+    LONG = "Each word of it is one of " + "very " * 17 + "many words."
+
+    def findings(self, name, text):
+        return check_sentences.findings_of(name, text)
+
+    def test_count_words_and_not_what_is_code(self):
+        self.assertEqual(self.findings("docs/a.md", self.LONG[:-6] + ".\n"), [])
+        self.assertEqual(len(self.findings("docs/a.md", f"{self.LONG}\n")), 1)
+        self.assertEqual(len(self.findings("docs/a.md", f"| a | b |\n|---|---|\n| `x` | {self.LONG} |\n")), 1)
+        self.assertEqual(len(self.findings("docs/a.md", "- " + self.LONG.replace(" very very", "\n  very very", 1))), 1)
+        for left_out in (f"```\n{self.LONG}\n```\n", f"# {self.LONG}\n", f"    {self.LONG}\n",
+                         f"`{self.LONG}`\n", ", ".join(["`a.b`"] * 40) + " and `c` are names.\n",
+                         f"[Here]({'very-' * 30}) it is.\n"):
+            self.assertEqual(self.findings("docs/a.md", left_out), [], left_out)
+
+    def test_end_sentences_where_they_end(self):
+        half = "It says half of a sentence that is not long"
+        self.assertEqual(self.findings("docs/a.md", f"{half}. {half}! {half} (that is all.) {half}: `a. b`. {half}.\n"), [])
+        self.assertEqual(len(self.findings("docs/a.md", f"{half}, e.g. {half}, `a. b`, {half}.\n")), 1)
+        self.assertEqual(self.findings("docs/a.md", f"{half}\n\n{half}\n\n- {half}\n- {half}\n"), [])
+
+    def test_read_comments_of_all_languages(self):
+        folded = self.LONG.replace(" very very very", " very\nvery very", 1)
+        for name, mark in (("a.h", "//"), ("a.cuh", "//"), ("a.cpp", "  //"), ("a.py", "#")):
+            text = "".join(f"{mark} {line}\n" for line in folded.split("\n"))
+            self.assertEqual(len(self.findings(name, text)), 1, name)
+        self.assertEqual(len(self.findings("a.py", f'def f():\n    """{self.LONG}"""\n')), 1)
+        self.assertEqual(len(self.findings("a.h", f"int a;  // {self.LONG}\n")), 1)
+        self.assertEqual(self.findings("a.cpp", f'const char* kText = "// {self.LONG}";\n'), [])
+        self.assertEqual(self.findings("a.py", f'TEXT = "# {self.LONG}"\n'), [])
+        self.assertEqual(self.findings("a.h", f"//   {self.LONG}\n"), [])
+
+    def test_end_a_list_in_a_comment_where_the_indentation_ends(self):
+        half = "half of a sentence that goes on and on and on"
+        self.assertEqual(self.findings("a.h", f"// - {half}\n// {half}\n"), [])
+        self.assertEqual(len(self.findings("a.h", f"// - {half}, {half},\n//   {half}\n")), 1)
+
+    def test_want_declarations_to_name_things(self):
+        for phrase in ("Those of the rows.", "The sum, and that of the columns.", "Does the same for rows.",
+                       "Fails if a row does so."):
+            self.assertEqual(len(self.findings("a.h", f"// {phrase}\nint a();\n")), 1, phrase)
+            self.assertEqual(len(self.findings("a.py", f'def a():\n    """{phrase}"""\n')), 1, phrase)
+            self.assertEqual(self.findings("a.cpp", f"// {phrase}\n"), [], phrase)
+
+    def test_want_the_list_of_what_is_left_to_shrink(self):
+        wrong = ["cli/a.h:1: ..."]
+        self.assertEqual(check_sentences.shrunk(("cli/",), wrong), [])
+        self.assertEqual(len(check_sentences.shrunk(("cli/", "cache/"), wrong)), 1)
 
 
 class Performance(unittest.TestCase):

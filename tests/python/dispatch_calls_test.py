@@ -17,7 +17,7 @@ class DispatchCalls(PackageTest):
         cls.layer = small_layer.prepared_layer(**FP8, dispatch_calls=True)
 
     def tensors(self, layer):
-        """Those of all calls: what inputs() has, and memory for what layers quantise and dispatch."""
+        """Those of all calls: what inputs() has, and memory for what layers quantize and dispatch."""
         tensors = Inputs().tensors()
         for name, info in layer.tensors.items():
             if info.role in ("quantized", "dispatched"):

@@ -303,7 +303,7 @@ class KeptWeights(unittest.TestCase):
     def block(self):
         return kept_block(self.module._state)
 
-    def test_calls_without_gradients_quantise_once(self):
+    def test_calls_without_gradients_quantize_once(self):
         self.run_without_gradients()
         block, version = self.block(), self.block()._version
         self.run_without_gradients()
@@ -321,7 +321,7 @@ class KeptWeights(unittest.TestCase):
                 want = self.module(self.inputs.x, self.inputs.ids, self.inputs.probs)
             assert_same_bits(self, [after], [want])
 
-    def test_training_quantises_in_every_call(self):
+    def test_training_quantizes_in_every_call(self):
         self.run_without_gradients()  # keeps the weights of now
         first = self.module(self.inputs.x, self.inputs.ids, self.inputs.probs)
         self.module.down_proj.data.mul_(2)  # which no version tells of
@@ -329,7 +329,7 @@ class KeptWeights(unittest.TestCase):
         assert_same_bits(self, [second], [2 * first])
         assert_same_bits(self, [self.run_without_gradients()], [second])
 
-    def test_later_microbatches_use_what_the_first_quantised(self):
+    def test_later_microbatches_use_what_the_first_quantized(self):
         run = lambda first: self.module(self.inputs.x, self.inputs.ids, self.inputs.probs, is_first_microbatch=first)
         want = run(True)
         block, version = self.block(), self.block()._version

@@ -90,7 +90,7 @@ class Gradients(ModuleCase):
             self.assert_same_as_whole(call=call, recipes=("fp8_flow",), dtype=torch.float32,
                                       context=lambda: torch.autocast(DEVICE.type, torch.bfloat16))
 
-    def test_microbatches_that_share_quantised_weights(self):
+    def test_microbatches_that_share_quantized_weights(self):
         whole, delayed = self.make(), self.make(delay_wgrad_compute=True)
         for module in (whole, delayed):
             first = iter((True, False))

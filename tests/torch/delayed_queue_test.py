@@ -39,7 +39,7 @@ class Queue(ModuleCase):
             for inputs in self.microbatches():
                 self.module(inputs.x, inputs.ids, inputs.probs).backward(inputs.dy)
         alive = [0 if block.expired() else 1 for block in recorder.blocks]
-        self.assertEqual(sum(alive), 4, "a saved and a deferred block of each microbatch, no quantised weights")
+        self.assertEqual(sum(alive), 4, "a saved and a deferred block of each microbatch, no quantized weights")
         for left in (2, 0):
             self.module.backward_dw()
             self.assertEqual(sum(not block.expired() for block in recorder.blocks), left)

@@ -48,7 +48,7 @@ class Fsdp(unittest.TestCase):
             assert_same_bits(self, made["fp8"]["results"], made["bf16"]["results"])
             self.assertLess(made["fp8"]["bytes"], made["bf16"]["bytes"])
 
-    def test_no_quantised_weights_are_kept_for_backward(self):
+    def test_no_quantized_weights_are_kept_for_backward(self):
         for made in self.of("memory"):
             self.assertEqual(made, {"none": 1, "bf16": 0, "fp8": 0})
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised weights that are put together of the codes of several ranks, and transposed here."""
+"""Quantized weights that are put together of the codes of several ranks, and transposed here."""
 import unittest
 
 import torch
@@ -30,7 +30,7 @@ def make(fields):
 
 
 def gather(module):
-    """{weight: (codes, scales)} of all experts, quantised rank by rank."""
+    """{weight: (codes, scales)} of all experts, quantized rank by rank."""
     count = EXPERTS // RANKS
     parts = [fsdp._quantize(module, *(weight.detach()[rank * count:(rank + 1) * count]
                                       for weight in (module.gate_up_proj, module.down_proj)))
@@ -40,7 +40,7 @@ def gather(module):
 
 class Gathered(unittest.TestCase):
 
-    def test_blocks_are_those_of_weights_that_are_quantised_together(self):
+    def test_blocks_are_those_of_weights_that_are_quantized_together(self):
         torch.manual_seed(0)
         for fields in LAYERS:
             module, layer = make(fields)

@@ -156,7 +156,7 @@ class Captured(Case):
                 with torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
                     captured = model(*given)
                 assert_same_bits(self, [model(*given)], [want])
-                model.down_proj.mul_(-0.5)  # a graph that quantises sees changes
+                model.down_proj.mul_(-0.5)  # a graph that quantizes sees changes
                 graph.replay()
                 assert_same_bits(self, [captured], [model(*given)])
 

@@ -92,7 +92,7 @@ class Numbers(unittest.TestCase):
         ops.quantize_(other.w1.detach(), other.w2.detach(), *blocks, skip, layer)
         assert_same_bits(self, blocks, ops.quantize(other.w1.detach(), other.w2.detach(), layer))
 
-    def test_each_pass_takes_the_block_of_quantised_weights_that_it_reads(self):
+    def test_each_pass_takes_the_block_of_quantized_weights_that_it_reads(self):
         for recompute, reads_both in (("none", False), ("moe_expert", True)):
             *given, layer = arguments("fp8_flow", Inputs(), recompute=recompute)[ops.backward]
             want = ops.backward(*given, layer)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled inference with weights that update_weights() has quantised and kept."""
+"""Compiled inference with weights that update_weights() has quantized and kept."""
 import sys
 import unittest
 
@@ -39,7 +39,7 @@ class KeptWeights(unittest.TestCase):
         return torch.compile(module, fullgraph=True, backend=record)
 
     def quantizations(self):
-        """How many operators that quantise weights each graph has."""
+        """How many operators that quantize weights each graph has."""
         return [sum("moejit.quantize" in str(target) for target in graph) for graph in self.graphs]
 
     def run_without_gradients(self, module):
@@ -48,7 +48,7 @@ class KeptWeights(unittest.TestCase):
             return module(x, ids.long(), probs)
 
     def assert_keeps(self, model, module):
-        """The compiled module quantises nothing, has the bits of eager, and sees changes after update_weights()."""
+        """The compiled module quantizes nothing, has the bits of eager, and sees changes after update_weights()."""
         want = self.run_without_gradients(module)
         update_weights(model)
         compiled = self.compile(module)
@@ -64,7 +64,7 @@ class KeptWeights(unittest.TestCase):
         self.assertEqual(len(self.graphs), 1, "compiled again")
         self.assertEqual(kept_block(module._moejit_state).data_ptr(), block, "captured graphs read there")
 
-    def test_without_it_each_call_of_a_graph_quantises(self):
+    def test_without_it_each_call_of_a_graph_quantizes(self):
         model, module = self.make()
         model.set_experts_implementation("moejit")
         self.run_without_gradients(self.compile(module))
@@ -92,7 +92,7 @@ class KeptWeights(unittest.TestCase):
             assert_same_bits(self, [compiled(tokens).logits], [want])
             self.assertEqual(self.quantizations(), [0])
 
-    def test_a_module_that_may_keep_nothing_quantises(self):
+    def test_a_module_that_may_keep_nothing_quantizes(self):
         model, module = self.make()
         convert(model, cache_weights=False)
         update_weights(model)

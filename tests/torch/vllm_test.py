@@ -24,7 +24,7 @@ class Bf16Experts(MoejitExperts):
 
 
 def make(kind=MoejitExperts, **fields):
-    """Experts with a quantisation config that says nothing but these fields."""
+    """Experts with a quantization config that says nothing but these fields."""
     names = ("w1_scale", "w2_scale", "w1_bias", "w2_bias", "gemm1_clamp_limit", "gemm1_alpha", "gemm1_beta")
     return kind(types.SimpleNamespace(), types.SimpleNamespace(**{**dict.fromkeys(names), **fields}))
 

@@ -93,7 +93,7 @@ constexpr std::string_view kCastsReason =
     "columns, "
     "with the activation, from shared memory: bf16 values are neither written nor read";
 
-// Returns why an operation makes what it makes with one read of all that it is made of.
+// Returns why an operation makes several results with one read of its inputs.
 std::string_view reason_of(const GatedGradientSpec& spec) {
   if (spec.pass == GradientPass::kAmax)
     return "scales of rows and of columns are known only after a look at all values: magnitudes "

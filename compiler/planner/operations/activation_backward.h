@@ -32,16 +32,16 @@ struct ActivationBackward {
 };
 
 // Computes the gradients of a gated activation, and makes operands of wgrad from them and from the
-// activation itself, with one read of h1 for all. Reads what ActivationBackward reads, and
+// activation itself. One read of h1 is enough for all. Reads what ActivationBackward reads, and
 // output_offs, the starts of the groups of columns. Writes act_colwise [C / 128, columns, 128];
 // also output, output_dprobs and output_colwise [C / 128, 2 pitch, 128] if wanted. For rows with a
 // scale for each expert it reads expert_scales [E] and act_expert_scales [E] too.
 //
-// Where rows have one scale each and columns one for each expert it takes two operations. That of
-// the pass kAmax writes largest magnitudes in place of all: output [P, ceil(columns / 128)] in
-// fp32, output_colwise [C / 128, 2 pitch] and act_colwise [C / 128, columns] in bf16; output_dprobs
-// is none of them. That of the pass kCast reads the first as row_amax, and column_scale_inv [E, 2
-// pitch] and act_column_scale_inv [E, columns].
+// Where rows have one scale each and columns one for each expert it takes two operations. The
+// operation of the pass kAmax writes only largest magnitudes. These are output [P, ceil(columns /
+// 128)] in fp32, output_colwise [C / 128, 2 pitch] and act_colwise [C / 128, columns] in bf16. It
+// writes no output_dprobs. The operation of the pass kCast reads the first as row_amax, and
+// column_scale_inv [E, 2 pitch] and act_column_scale_inv [E, columns].
 struct ActivationBackwardTranspose {
   int32_t local_experts = 0;
   int32_t columns = 0;
@@ -59,7 +59,7 @@ KernelPlan make_kernel(const Operation& operation, const ActivationBackwardTrans
 
 // Reduces the operation to the gradient of the probability if it has no output.
 void narrow(Operation& operation, const ActivationBackward& backward);
-// Leaves out what comes of the output's cast if nobody wants it, by rows or by columns.
+// Leaves out the parts of the output's cast that nobody wants, by rows or by columns.
 void narrow(Operation& operation, const ActivationBackwardTranspose& backward);
 
 }  // namespace moejit::compiler

@@ -18,8 +18,8 @@ struct BiasGradient {
 };
 
 // Computes the part of the probability's gradient that comes from a bias multiplied by the
-// probability: the product of each row with the bias of its group. Reads input [P, columns], bias
-// [E, columns], counts and offs. Writes output [P].
+// probability. It is the product of each row with the bias of its group. Reads input [P, columns],
+// bias [E, columns], counts and offs. Writes output [P].
 struct BiasDprobs {
   int32_t local_experts = 0;
   int32_t columns = 0;

@@ -18,13 +18,13 @@ struct PackChoices {
   PackChoicesSpec spec;
 };
 
-// Takes the choices of a rank's experts out of those of all ranks. Reads choice_ids and
+// Takes the choices of a rank's experts out of the choices of all ranks. Reads choice_ids and
 // choice_probs [S, K], writes slot_ids and slot_probs [S, K].
 struct TakeChoices {
   TakeChoicesSpec spec;
 };
 
-// Compares T with that of the forward call. Reads saved_tokens [1], and writes tokens_status [1].
+// Compares T with the T of the forward call. Reads saved_tokens [1], and writes tokens_status [1].
 struct CompareTokens {};
 
 // Adds what came home from all ranks. Reads results [S, H] or [S, K, H], status_of_ranks [R],
@@ -34,7 +34,7 @@ struct CombineArrived {
   CombineArrivedSpec spec;
 };
 
-// Moves blocks between ranks, a step that no kernel does: write i is what arrives of read i. Both
+// Moves blocks between ranks, a step that no kernel does. Write i is what arrives of read i. Both
 // may have scales.
 struct Collective {
   std::vector<Movement> movements;  // of each read
@@ -55,8 +55,8 @@ inline void narrow(Operation&, const CompareTokens&) {}
 inline void narrow(Operation&, const CombineArrived&) {}
 inline void narrow(Operation&, const Collective&) {}
 
-// Returns the step of an operation that is a Collective, in front of the kernel `before`. All but
-// the bytes of its blocks.
+// Returns the step of an operation that is a Collective, in front of the kernel `before`. The bytes
+// of its blocks are still missing.
 CollectivePlan make_collective(const Operation& operation, int32_t before);
 
 }  // namespace moejit::compiler

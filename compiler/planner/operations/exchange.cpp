@@ -39,7 +39,7 @@ KernelPlan make_kernel(const Operation& operation, const ExchangeKernel& exchang
       exchange.spec);
   for (const auto* const ports : {&operation.reads, &operation.writes})
     for (const Port& port : *ports) {
-      // Whoever makes a kernel of a backward call adds what compares T.
+      // The maker of a backward call's kernel adds the comparison of T.
       if (port.role == "saved_tokens" && operation.phase == Phase::kBackward) continue;
       kernel.arguments.push_back({port.role, port.tensor});
       if (!port.scale_inv.empty())

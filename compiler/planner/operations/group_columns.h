@@ -12,8 +12,8 @@ struct KernelContext;
 struct KernelPlan;
 struct Operation;
 
-// The rows that share the scales of their columns: real rows of each expert's group, or, where
-// section_rows is not 0, matrices of `sections` equal parts of so many rows.
+// The rows that share the scales of their columns. They are the real rows of each expert's group,
+// or, where section_rows is not 0, matrices of `sections` equal parts of so many rows.
 struct ColumnGroups {
   int32_t local_experts = 0;
   int32_t columns = 0;
@@ -23,10 +23,10 @@ struct ColumnGroups {
 };
 
 // Finds the scales of columns. Reads input [P, columns] in bf16, counts and offs, or [T, columns]
-// and row_tokens too if rows are gathered; of matrices input [E, rows, columns] and skip [1], a
-// word that makes the kernel do nothing if it is not 0. With `has_amax_rows` the input is the
-// largest magnitudes [C / 128, columns] of 128 tokens of each column, and it reads output_offs too.
-// Writes output_scale_inv [E, columns].
+// and row_tokens too if rows are gathered. For matrices it reads input [E, rows, columns] and skip
+// [1], a word that makes the kernel do nothing if it is not 0. With `has_amax_rows` the input is
+// the largest magnitudes [C / 128, columns] of 128 tokens of each column, and it reads output_offs
+// too. Writes output_scale_inv [E, columns].
 struct ScaleColumns {
   ColumnGroups groups;
   Format format = {};

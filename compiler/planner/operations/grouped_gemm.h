@@ -11,8 +11,8 @@ struct KernelPlan;
 struct Operation;
 
 // Multiplies the rows of each group with its group's matrix: D = A * B[e]^T. Reads a [P, k], b [E,
-// N, k], or [E, k, N] if MN-major, counts and offs; bias [E, N] and, for a bias that is multiplied
-// by them, probs [P]. Writes d [P, N].
+// N, k], or [E, k, N] if MN-major, counts and offs. With a bias it reads bias [E, N], and probs [P]
+// if the bias is multiplied by them. Writes d [P, N].
 struct GroupedGemm {
   GroupedGemmSpec problem;  // all but its tiles
 };

@@ -11,9 +11,9 @@ namespace moejit::compiler {
 namespace {
 
 // Returns how many rows are requested from L2 at once if rows are permuted without quantization; 0:
-// none. Measured: it pays if a token has 8 rows here, but not if it has one, and not if rows are
-// quantized on the way, where twice as many bytes are read. Bursts of 2 to 4 MiB are better than
-// smaller and larger ones.
+// none. Measured: it pays if a token has 8 rows here, but not if it has one. It does not pay either
+// if rows are quantized on the way, where twice as many bytes are read. Bursts of 2 to 4 MiB are
+// better than smaller and larger ones.
 int32_t rows_per_burst(const PermutePad& permute, int64_t row_bytes, int64_t max_tokens) {
   constexpr int64_t kBytes = int64_t{3} << 20, kWholeSteps = 16, kLeastRowsOfToken = 6;
   if (row_bytes % 16 != 0) return 0;  // L2 is asked for multiples of 16 bytes

@@ -11,10 +11,10 @@ namespace moejit::compiler {
 // Moves the rows of tokens to their experts' groups, and fills up the groups with zeros. Reads
 // input [T, columns], row_map, counts and offs, and probs [T, K] if it moves probabilities. Writes
 // output [P, columns]; output_probs [P] and row_tokens [P], the token of each row, if wanted. If it
-// quantizes, it also writes the quantized rows kept_output [T, columns] if wanted, unless the
-// scales are those of experts: then it reads expert_scales [E], and casts a row for each
-// destination. With `finds_amax` the output is the largest magnitudes of its rows [P, ceil(columns
-// / 512)], and nothing else is written.
+// quantizes, it also writes the quantized rows kept_output [T, columns] if wanted. With scales of
+// experts it reads expert_scales [E] instead, and casts a row for each destination. With
+// `finds_amax` the output is the largest magnitudes of its rows [P, ceil(columns / 512)], and
+// nothing else is written.
 struct PermutePad {
   int32_t columns = 0;
   int32_t experts = 0;  // of the whole model, over which choices are spread

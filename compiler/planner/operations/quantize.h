@@ -47,8 +47,8 @@ struct QuantizeRows {
   std::string_view reason = {};  // why the cast is needed
 };
 
-// Return the stage of row chains that quantizes in this format: values that were computed, or rows
-// in bf16, for which there is nothing to round.
+// Return the stage of row chains that quantizes in this format. The two functions are for computed
+// values and for rows in bf16, for which there is nothing to round.
 QuantizeStage quantize_stage(const Format& format, int32_t blocks_per_scale);
 QuantizeStage quantize_stage_of_bf16(Format format, int32_t blocks_per_scale);
 

@@ -13,7 +13,7 @@ struct KernelPlan;
 struct Operation;
 
 // Casts values to an operand of wgrad, with a scale for 128 tokens of each column. Reads input [P,
-// columns] in bf16, or [T, columns] and row_tokens if rows are gathered; counts, offs and
+// columns] in bf16, or [T, columns] and row_tokens if rows are gathered. Reads counts, offs and
 // output_offs, the starts of the groups of columns. Writes output [C / 128, columns, 128].
 struct QuantizeColumns {
   int32_t local_experts = 0;

@@ -13,9 +13,9 @@ struct KernelPlan;
 struct Operation;
 
 // Copies scales of an operand of fc1 and of one of fc2 out of their states. Reads fc1_stored and
-// fc2_stored, the scales of a state, and skip [1] of weights, a word that makes the kernel do
-// nothing if it is not 0. Writes fc1_scale [E] and fc2_scale [E], each only if wanted, with their
-// inverses as its scale_inv.
+// fc2_stored, the scales of a state. For weights it reads skip [1] too, a word that makes the
+// kernel do nothing if it is not 0. Writes fc1_scale [E] and fc2_scale [E], each only if wanted,
+// with their inverses as its scale_inv.
 struct TakeScales {
   int32_t experts = 0;
   AmaxColumns columns = {};

@@ -13,7 +13,7 @@ struct Operation;
 
 // Adds up the permuted rows of each token, and gathers the gradients of its probabilities. Reads
 // row_map; input [P, columns] for output [T, columns]; dprobs_blocks [P, ceil(I / 128)] for dprobs
-// [T, K], and also bias_dprobs [P] if b2 is multiplied by the probability. Writes output and
+// [T, K]. If b2 is multiplied by the probability it reads bias_dprobs [P] too. Writes output and
 // dprobs, each of them only if wanted.
 struct Unpermute {
   int32_t columns = 0;

@@ -9,10 +9,9 @@ struct KernelContext;
 struct KernelPlan;
 struct Operation;
 
-// Multiplies along the tokens of each group: D[e] = A * B^T. Reads a and b: either blocks of 128
-// columns with a scale for each tile [C / 128, rows, 128], or bf16 in the order of permuted rows
-// [P, rows]. Also reads counts, and offs, where the groups of these columns start. Writes d [E,
-// rows, n].
+// Multiplies along the tokens of each group: D[e] = A * B^T. Reads a and b. They are blocks of 128
+// columns with a scale for each tile [C / 128, rows, 128], or bf16 in permuted order [P, rows].
+// Also reads counts, and offs, where the groups of these columns start. Writes d [E, rows, n].
 struct Wgrad {
   ContractionGroupedGemmSpec problem;  // all but its tiles
 };

@@ -19,7 +19,7 @@ ONE, ONE_256TH, ONE_128TH = 0x3F80, 0x3B80, 0x3C00  # BF16
 
 
 def fill(tensor, typecode, value):
-    """Sets every element of a tensor; the typecode is that of the module array."""
+    """Sets every element of a tensor; typecode is as in the module array."""
     count = tensor.size // array.array(typecode).itemsize
     tensor.write(array.array(typecode, [value]) * count)
 

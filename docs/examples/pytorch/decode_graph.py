@@ -51,7 +51,7 @@ def next_tokens():
 
 
 tokens = first.clone()
-# The first calls compile kernels and quantise the weights, which a capture must not do.
+# The first calls compile kernels and quantize the weights, which a capture must not do.
 eager = decode(next_tokens)
 print("tokens of the first sequence:", eager[:, 0].tolist())
 if device == "cpu":

@@ -33,8 +33,8 @@ class Parameter {
   float first_share_ = 1.0f, second_share_ = 1.0f;  // beta^step
 };
 
-// y = MoE(x): a linear router on the host, which sends each token to its top_k experts with the
-// softmax of their logits, and a moejit layer on the device. Matrices are row-major [tokens,
+// y = MoE(x). A linear router on the host sends each token to its top_k experts with the softmax of
+// their logits. A moejit layer on the device runs the experts. Matrices are row-major [tokens,
 // hidden]; x and y cross the bus every step, which a real trainer would not do.
 class MoeBlock {
  public:
@@ -46,7 +46,8 @@ class MoeBlock {
   MoeBlock& operator=(const MoeBlock&) = delete;
 
   Result<std::vector<float>> forward(const std::vector<float>& x);
-  // The gradient of x from that of y, for the last forward(). Keeps those of the weights.
+  // Computes the gradient of x from the gradient of y, for the last forward(). Keeps the gradients
+  // of the weights.
   Result<std::vector<float>> backward(const std::vector<float>& dy);
   // One step of Adam.
   Result<void> update(float rate);

@@ -17,8 +17,8 @@ struct Batch {
   std::vector<size_t> labels;  // [tokens]
 };
 
-// What the model learns: tokens come from clusters, and each has a label drawn from probabilities
-// that are another linear function of it in each cluster. Experts that specialise have an
+// What the model learns. Tokens come from clusters, and each has a label drawn from probabilities.
+// In each cluster these are another linear function of the token. Experts that specialise have an
 // advantage, and the entropy of the labels is what no model gets below.
 class Task {
  public:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a model of two MoE blocks with the recipe bf16 and, from the same weights on the same
-// tokens, with others, and compares the losses.
+// Trains a model of two MoE blocks with the recipe bf16 and with others, and compares the losses.
+// All begin with the same weights and take the same tokens.
 //   train [--target cuda|sim] [--steps N] [--tokens N] [--hidden N] [--intermediate N]
 //         [--limit PERCENT] [--losses FILE] [RECIPE...]
-// Fails where a loss did not fall, or where a recipe's differs from bf16's by more than PERCENT in
-// the mean of the last fifth of the steps. FILE gets the losses of all steps as JSON. Recipes run
-// at the same time, each on a thread of its own.
+// Fails where a loss did not fall, or differs from bf16's by more than PERCENT in the mean of the
+// last fifth of the steps. FILE gets the losses of all steps as JSON. Recipes run at the same time,
+// each on a thread of its own.
 //
 // The loss is the cross entropy, as of language models (task.h). Adam with fp32 weights runs on the
 // host.

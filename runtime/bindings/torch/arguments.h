@@ -35,12 +35,12 @@ class Text {
 template <std::size_t kTensors, std::size_t kFlags = 0>
 class Arguments {
  public:
-  // Takes them over. Tensors are to be described before they are used.
+  // Takes over the values of `stack`. Tensors are to be described before they are used.
   explicit Arguments(const Value* stack)
       : tensors_(take(stack, std::make_index_sequence<kTensors>())),
         flags_(stack + kTensors),
         text_(stack[kTensors + kFlags]) {}
-  // Takes them over and describes the tensors.
+  // Takes over the values of `stack` and describes the tensors.
   Arguments(const Value* stack, const std::array<const char*, kTensors>& names) : Arguments(stack) {
     for (std::size_t i = 0; i < kTensors; ++i) describe(i, names[i]);
   }

@@ -41,9 +41,9 @@ inline void add_quantized(Call& call, const ReadyLayer& ready, Blocks blocks, ui
   call.add_quantized("quantized_colwise", blocks.colwise, ready.quantized_colwise, function);
 }
 
-// Adds what backward takes again from forward, given dy, saved, x, topk_probs, w1, w2, b1, b2,
-// quantized, quantized_colwise. A tensor of one dimension in place of x stands for none, for layers
-// whose backward does not read it.
+// Adds the inputs that backward takes again from forward. The tensors are dy, saved, x, topk_probs,
+// w1, w2, b1, b2, quantized, quantized_colwise. A tensor of one dimension in place of x stands for
+// none, for layers whose backward does not read it.
 template <std::size_t kCount>
 void add_kept(Call& call, const ReadyLayer& ready, const std::array<Tensor, kCount>& in,
               uint32_t function) {
@@ -57,7 +57,7 @@ void add_kept(Call& call, const ReadyLayer& ready, const std::array<Tensor, kCou
   add_quantized(call, ready, {in[8], in[9]}, function);
 }
 
-// Adds what backward operators begin with: dy, and what add_kept() adds.
+// Adds the first tensors of backward operators: dy, and the ones that add_kept() adds.
 template <std::size_t kCount>
 void add_backward_inputs(Call& call, const ReadyLayer& ready, const std::array<Tensor, kCount>& in,
                          uint32_t function) {

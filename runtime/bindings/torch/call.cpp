@@ -64,8 +64,8 @@ void clear(const Tensor& tensor, moejit_device* device) {
 void clear(const Tensor& tensor, moejit_device* device, int64_t first, int64_t bytes) {
   if (bytes == 0) return;
   std::byte* const data = static_cast<std::byte*>(tensor.dl().data) + first;
-  // torch would take longer, and on the CPU it sets many bytes with OpenMP, which after fork()
-  // waits forever for its threads.
+  // torch would take longer. On the CPU it sets many bytes with OpenMP, which after fork() waits
+  // forever for its threads.
   if (tensor.device().device_type == kDLCPU)
     std::memset(data, 0, static_cast<std::size_t>(bytes));
   else

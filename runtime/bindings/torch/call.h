@@ -16,14 +16,16 @@ class Call {
   Call(const ReadyLayer& ready, DLDevice device, int64_t tokens);
 
   void add(const char* name, const Tensor& tensor);
-  // Adds a tensor that the call only reads: a copy if kernels cannot read it where it is, as in
-  // x[1:]. Weights that GEMMs read are added as they are: a copy in each call would be too dear.
+  // Adds a tensor that the call only reads. If kernels cannot read it where it is, as in x[1:], a
+  // copy is added. Weights that GEMMs read are added as they are: a copy in each call would be too
+  // dear.
   void add_input(const char* name, const Tensor& tensor);
-  // Adds a tensor, which stands for an absent one, such as absent biases, if it has no elements.
+  // Adds a tensor. One without elements stands for an absent tensor, such as absent biases, and is
+  // not added.
   void add_unless_empty(const char* name, const Tensor& tensor);
   void add_input_unless_empty(const char* name, const Tensor& tensor);
   // Adds the quantized weights of a block that a function uses, one of MOEJIT_USED_BY_FORWARD, ...
-  // Throws if the block has other bytes; a block that the function does not use may be any tensor.
+  // Throws if the block has other bytes. A block that the function does not use may be any tensor.
   void add_quantized(const char* name, const Tensor& block, const QuantizedBlock& planned,
                      uint32_t function);
   // Allocates the workspace, and keeps it until the call ends.
@@ -34,7 +36,8 @@ class Call {
   void set_deferred(const Tensor& block);
   // Allocates the deferred block of a backward call that is not in halves, if the layer has one.
   void allocate_deferred();
-  // Adds a tensor of which the call reads only the shape, which is that of `like`. At most one.
+  // Adds a tensor of which the call reads only the shape, the shape of `like`. At most one may be
+  // added.
   void add_shape(const char* name, const PlannedTensor& like);
 
   // Returns the bytes of the call's blocks.
@@ -63,8 +66,8 @@ class Call {
 };
 
 // Returns a block of bytes from torch's allocator. On the CPU, and on GPUs after
-// fill_blocks_of_gpus(true), its bytes are 0, so that bytes which no kernel writes are the same
-// from call to call.
+// fill_blocks_of_gpus(true), its bytes are 0. So bytes that no kernel writes are the same from call
+// to call.
 Tensor make_block(int64_t bytes, DLDevice device);
 
 void fill_blocks_of_gpus(bool fills);
@@ -72,13 +75,13 @@ void fill_blocks_of_gpus(bool fills);
 // Whether results on this device begin as zeros.
 bool fills_blocks(DLDevice device);
 
-// Set every byte of a tensor on the device, or so many from a byte on, to 0, in order with the
-// current stream.
+// Set bytes of a tensor on the device to 0, in order with the current stream: all, or so many from
+// a byte on.
 void clear(const Tensor& tensor, moejit_device* device);
 void clear(const Tensor& tensor, moejit_device* device, int64_t first, int64_t bytes);
 
-// Returns the layer's output of this name for a call over so many tokens, uninitialized; a tensor
-// without elements if the plan has no such output.
+// Returns the layer's output of this name for a call over so many tokens, uninitialized. If the
+// plan has no such output, returns a tensor without elements.
 Tensor make_output(const ReadyLayer& ready, const char* name, int64_t tokens, DLDevice device);
 
 // Returns a status word that is 0 when the call's kernels run.

@@ -124,19 +124,19 @@ __attribute__((visibility("default"))) void* moejit_torch_open_meeting(int32_t r
   return new moejit::torch::Meeting(ranks);
 }
 
-// Lets those who wait in a meeting go on, and whoever comes later.
+// Lets threads that wait in a meeting go on, and later ones too.
 __attribute__((visibility("default"))) void moejit_torch_abort_meeting(void* meeting) {
   static_cast<moejit::torch::Meeting*>(meeting)->abort();
 }
 
-// Ends a meeting, of which all layers have been removed.
+// Ends a meeting whose layers have all been removed.
 __attribute__((visibility("default"))) void moejit_torch_close_meeting(void* meeting) {
   delete static_cast<moejit::torch::Meeting*>(meeting);
 }
 
-// Makes operators find a prepared layer of a group by its text, until it is removed; `meeting`,
-// where calls wait so long for other ranks, is NULL with GPUs. Returns 0, or 1 if there is no
-// memory.
+// Makes operators find a prepared layer of a group by its text, until it is removed. Calls wait in
+// `meeting` for other ranks, at most patience_ms; it is NULL with GPUs. Returns 0, or 1 if there is
+// no memory.
 __attribute__((visibility("default"))) int32_t moejit_torch_add_group_layer(
     const char* text, moejit_group_layer* layer, moejit_device* device, void* meeting,
     int64_t patience_ms) {

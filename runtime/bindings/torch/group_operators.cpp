@@ -42,9 +42,9 @@ void group_forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_
   stack[1] = saved.release();
 }
 
-// Adds what operators of backward begin with: dy, saved, x, topk_ids, w1, w2, b1, b2, quantized,
+// Adds the first tensors of backward operators: dy, saved, x, topk_ids, w1, w2, b1, b2, quantized,
 // quantized_colwise. A tensor of one dimension in place of x stands for none, for layers whose
-// backward does not read it: of groups, only layers of one rank do.
+// backward does not read it. In groups only layers of one rank read it.
 template <std::size_t kCount>
 void add_inputs(Call& call, const ReadyLayer& ready, const std::array<Tensor, kCount>& in) {
   call.add_input("dy", in[0]);

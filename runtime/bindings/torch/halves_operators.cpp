@@ -32,8 +32,8 @@ bool has_data_half(const ReadyLayer& ready) {
   return ready.find_output("dx") != nullptr || ready.find_output("dprobs") != nullptr;
 }
 
-// Adds the first arguments of the weights half's operators: those of backward_data(), then the
-// deferred block. If the layer has a data half, inputs that only that half reads may be empty.
+// Adds the first arguments of the weights half's operators: the arguments of backward_data(), then
+// the deferred block. If the layer has a data half, inputs that only that half reads may be empty.
 template <std::size_t kCount>
 void add_weights_half_inputs(Call& call, const ReadyLayer& ready,
                              const std::array<Tensor, kCount>& in) {

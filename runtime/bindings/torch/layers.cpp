@@ -91,7 +91,7 @@ const PlannedTensor* ReadyLayer::find_output(std::string_view name) const {
 moejit_layer_sizes ReadyLayer::sizes(int64_t tokens) const {
   if (layer == nullptr)  // blocks of a layer of a group have one size for any T
     return {sizeof(moejit_layer_sizes), info.workspace_bytes, info.saved_bytes, 0};
-  // Calls mostly have the layer and the tokens of the thread's call before. No layer with sizes is
+  // A call mostly has the layer and the tokens of the thread's last call. No layer with sizes is
   // ever destroyed.
   struct Last {
     const moejit_layer* layer = nullptr;

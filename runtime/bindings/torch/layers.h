@@ -44,7 +44,7 @@ struct ReadyLayer {
   std::vector<PlannedTensor> outputs;
   std::vector<StateTensor> state;
 
-  // Returns whether backward reads row-wise weights too, which it does if it computes activations
+  // Returns whether backward reads row-wise weights too; it reads them if it computes activations
   // again.
   bool backward_reads_quantized() const;
   // Returns whether a function, one of MOEJIT_USED_BY_FORWARD, ..., takes this tensor of the state.
@@ -60,11 +60,11 @@ struct ReadyLayer {
 // compiles or fetches the kernels; later ones take a shared lock and look the text up. Layers stay
 // until the process ends: graphs of torch may hold their kernels. Threads may call it at any time;
 // two that ask for different layers prepare them at the same time. The text of a layer of a group
-// is an error: ready_group_layer() takes it. Throws what moejit_layer_create
-// and moejit_layer_prepare say, and a sentence for a text of another version, plan or target.
+// is an error: ready_group_layer() takes it. Throws the errors of moejit_layer_create and
+// moejit_layer_prepare, and a sentence for a text of another version, plan or target.
 const ReadyLayer& ready_layer(std::string_view text, DLDevice device);
 
-// Keeps in `ready` what operators need of a tensor of the plan.
+// Keeps in `ready` the facts of a tensor of the plan that operators need.
 void keep(ReadyLayer& ready, const moejit_tensor_info& info, std::size_t index);
 
 }  // namespace moejit::torch

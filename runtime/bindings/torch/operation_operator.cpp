@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMostInputs = 8;
 
-// The sizes of a call, as its inputs tell them.
+// The sizes of a call, read from its inputs.
 class CallSizes {
  public:
   // Throws if a dimension of the input exceeds its bound. The call itself checks the number of
@@ -44,8 +44,7 @@ class CallSizes {
   std::array<std::optional<int64_t>, 5> told_;  // by CallDim; the entry of kNone means nothing
 };
 
-// Returns the shape of an output. Sizes that the inputs do not tell are the most that the call may
-// need.
+// Returns the shape of an output. Sizes that no input has are the most that the call may need.
 std::array<int64_t, 4> shape_of(const ReadyOperation& ready, const PlannedTensor& planned,
                                 const CallSizes& sizes) {
   std::array<int64_t, 4> shape{};

@@ -150,7 +150,7 @@ void infer(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/)
   // The kernel that looks at the weights sets the word to 0.
   Tensor status = checks ? make_output(ready, "status", 0, device) : make_status(ready, device);
   if (checks) {
-    const Tensor colwise = make_block(0, device);  // backward's, which this layer has not
+    const Tensor colwise = make_block(0, device);  // of backward, which this layer does not have
     Call call(ready, device, 0);
     call.add("status", status);
     update_weights(call, ready, in.tensors()[3], in.tensors()[4], {in.tensors()[7], colwise});

@@ -7,7 +7,7 @@ namespace moejit::torch {
 
 // The last argument of every operator: "moejit VERSION TARGET DIGEST JSON", with "@GROUP " before
 // the JSON of a layer of a group. The JSON is the description of a layer or an operation with every
-// field. VERSION and DIGEST are those of the library that planned it, so a compiled graph that was
+// field. VERSION and DIGEST come from the library that planned it. So a compiled graph that was
 // kept on disk says which library's sizes it holds.
 struct PlanText {
   std::string_view version;

@@ -20,7 +20,7 @@ struct PlannedTensor {
   DLDataType dtype{};
   std::vector<int64_t> shape;
   std::array<CallDim, 4> call_dims{};
-  bool is_updated = false;  // calls read what this output holds
+  bool is_updated = false;  // calls read the old content of this output
 };
 
 PlannedTensor planned(const moejit_tensor_info& info, std::size_t index);

@@ -20,12 +20,12 @@ struct moejit_engine;
 
 namespace moejit::torch {
 
-// Returns the number of a device among those of a process: that of a GPU, or -1 for the CPU.
+// Returns the number of a device among a process's devices: the number of a GPU, or -1 for the CPU.
 inline int32_t device_key(DLDevice device) {
   return device.device_type == kDLCUDA ? device.device_id : -1;
 }
 
-// What preparing takes. Both live until the process ends.
+// The engine and device that preparing needs. Both live until the process ends.
 struct Place {
   moejit_engine* engine = nullptr;
   moejit_device* device = nullptr;
@@ -38,9 +38,9 @@ Place shared_place(int32_t device_key);
 std::string check_text(const PlanText& text, std::string_view argument,
                        const moejit_device* device);
 
-// Returns what to do where a first call comes in a capture, or where a frozen cache lacks a kernel:
-// then with the description, `json`, in a line of its own. Empty for other codes. `max_tokens` is 0
-// for operations.
+// Returns what to do if a first call comes in a capture, or if a frozen cache lacks a kernel. In
+// the second case the description, `json`, follows in a line of its own. Empty for other codes.
+// `max_tokens` is 0 for operations.
 std::string hint_of_preparing(int32_t code, std::string_view json, int64_t max_tokens = 0);
 
 // What operators have prepared of one kind, by device and text. It is never destroyed: graphs of
@@ -49,7 +49,7 @@ template <typename Ready>
 class PreparedPlans {
  public:
   // Returns what `prepare` made of this text; calls it in the first call. Threads may call it at
-  // any time: later calls take a shared lock and look the text up, and two threads that ask for
+  // any time. Later calls take a shared lock and look the text up. Two threads that ask for
   // different texts prepare them at the same time.
   template <typename Prepare>
   const Ready& get(std::string_view text, DLDevice device, Prepare&& prepare) {
@@ -64,7 +64,7 @@ class PreparedPlans {
   }
 
  private:
-  // A place in the map; what is in it may still have to be prepared.
+  // A place in the map, whose content may still have to be prepared.
   struct Entry {
     std::mutex preparing;
     std::atomic<bool> is_ready = false;
@@ -72,7 +72,7 @@ class PreparedPlans {
   };
   struct TextHash {
     using is_transparent = void;
-    // Hashes the beginning, which holds the digest of the plan: the rest says nothing more.
+    // Hashes the beginning, which holds the digest of the plan; the rest adds nothing.
     std::size_t operator()(std::string_view text) const {
       constexpr std::size_t kBeginning = 80;
       return std::hash<std::string_view>()(text.substr(0, kBeginning));

@@ -7,8 +7,8 @@
 #include <cstddef>
 
 // The state tensors of recipes whose scales follow from the steps before, as arguments of
-// operators. Operators that take a state are the overloads "with_state" of those without: torch has
-// to see which arguments a call writes, and most recipes write none.
+// operators. Operators that take a state are the overloads "with_state". They are apart because
+// torch has to see which arguments a call writes, and most recipes write none.
 
 namespace moejit::torch {
 
@@ -26,7 +26,7 @@ struct GradientState {
       "fc1_grad_amax_history", "fc2_grad_amax_history", "fc1_grad_scale", "fc2_grad_scale"};
 };
 
-// The names of an operator's tensors, of which those of the state are the last.
+// The names of an operator's tensors; the state's tensors are last.
 template <typename State, std::size_t kCount>
 constexpr std::array<const char*, kCount + State::kNames.size()> with_state(
     const std::array<const char*, kCount>& others) {

@@ -20,7 +20,7 @@ constexpr uint8_t kFloat4E2m1 = 17;
 constexpr uint8_t kBool = 6;
 
 // ScalarType::Float8_e8m0fnu and Float4_e2m1fn_x2 of torch/headeronly/core/ScalarType.h. No
-// function of the stable interface tells them.
+// function of the stable interface returns them.
 constexpr int32_t kTorchFloat8E8m0 = 44;
 constexpr int32_t kTorchFloat4E2m1x2 = 45;
 
@@ -54,8 +54,8 @@ bool is_equal(DLDataType a, DLDataType b) {
 }
 
 // Returns torch's dtype with the same bytes as the library's. An unsigned word becomes a signed
-// one, since torch has no arithmetic for unsigned words; two numbers of E2M1 become a byte, since
-// it fills no tensors of these.
+// one, since torch has no arithmetic for unsigned words. Two numbers of E2M1 become a byte, since
+// torch fills no tensors of these.
 int32_t torch_dtype(DLDataType dtype) {
   if (dtype.code == kDLUInt && dtype.bits == 32) dtype.code = kDLInt;
   if (dtype.code == kFloat4E2m1) dtype = {kDLUInt, 8, 1};

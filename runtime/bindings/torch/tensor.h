@@ -23,12 +23,12 @@ class Tensor {
   ~Tensor();
 
   // Reads the tensor's facts. Call it once before dl() of an argument; throws if the library does
-  // not know the dtype or device. `name` is the tensor's in that error.
+  // not know the dtype or device. `name` is the tensor's name in that error.
   void describe(const char* name);
 
   const DLTensor& dl() const { return dl_; }
   DLDevice device() const { return dl_.device; }
-  // Returns the size of a dimension, or -1 if there are fewer.
+  // Returns the size of a dimension, or -1 if the tensor has fewer dimensions.
   int64_t size(int32_t dim) const { return dim < dl_.ndim ? dl_.shape[dim] : -1; }
   int64_t element_count() const;
   int64_t byte_count() const { return element_count() * dl_.dtype.bits * dl_.dtype.lanes / 8; }

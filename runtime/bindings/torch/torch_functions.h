@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The functions of torch that the operators are made of, declared by hand: torch keeps their
+// The functions of torch that the operators are made of, declared by hand. torch keeps their
 // signatures from 2.10 on, for any C++ library (its notes call them the stable ABI of LibTorch). No
-// header of torch is included, so libmoejit_torch.so is built without torch, and one binary serves
+// header of torch is included. So libmoejit_torch.so is built without torch, and one binary serves
 // every version. All of them return 0, or another number if they failed; torch has then printed
 // why. libtorch_cpu.so exports them.
 

@@ -48,7 +48,7 @@ bool CtaKnowledge::knows_cta(uint32_t hash, Stamp past, const Actor& now) const 
 }
 
 void CtaKnowledge::acquire(const Actor& now, const WorldClock& told) {
-  // Whoever is ordered after one access of a thread's epoch is ordered after all of them.
+  // If something is ordered after one access of a thread's epoch, it is ordered after all of them.
   const auto same = std::ranges::find_if(learned_, [&](const Learned& learned) {
     return learned.at == now.stamp && learned.fences.empty();
   });

@@ -21,13 +21,14 @@ class CtaKnowledge : public KnownCtas {
 
   uint32_t run() const { return run_; }
   // Return whether an access is ordered before what the actor does now, and before the copies of
-  // global memory that it starts now, which do not see by themselves what a thread has acquired.
+  // global memory that it starts now. Such copies do not see by themselves what a thread has
+  // acquired.
   bool knows(const AccessRecord& past, const Actor& now) const;
   bool knows_for_copies(const AccessRecord& past, const Actor& now) const;
   bool knows_cta(uint32_t hash, Stamp past, const Actor& now) const override;
-  // Adds what a flag told the actor.
+  // Adds what the actor learned from a flag.
   void acquire(const Actor& now, const WorldClock& told);
-  // Orders what the actor has acquired before copies that are started behind this.
+  // Orders what the actor has acquired before copies that start after this call.
   void fence_copies(const Actor& now);
   // Returns what the actor knows; `own` are the accesses of this CTA.
   std::shared_ptr<const WorldClock> release(const Actor& now, const Clock& own) const;

@@ -6,13 +6,13 @@
 
 namespace moejit::runtime {
 
-// What happens when no CTA can go on: ranks that stand still go on, stores arrive, time passes; and
-// if nothing of that helps, it is a dead-lock.
+// What happens when no CTA can go on. Ranks that stand still go on, stores arrive, time passes. If
+// nothing of that helps, it is a dead-lock.
 
 namespace {
 
-// How often threads that read a flag again and again do so while nothing changes, before time
-// passes, or if they do not look at it, before they count as waiting for ever.
+// How often threads may read a flag again while nothing changes. After the first number time
+// passes. After the second, threads that do not look at the time count as waiting for ever.
 constexpr int32_t kRoundsBeforeTime = 2;
 constexpr int32_t kRoundsWithoutTime = 100;
 

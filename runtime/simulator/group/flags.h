@@ -12,26 +12,26 @@ namespace moejit::runtime {
 
 class Cta;
 
-// The words through which ranks tell each other, and who waits for a change of them.
+// The words by which ranks signal each other, and the threads that wait for a change of them.
 class Flags {
  public:
-  // What the last store to a word told: nothing if it was no release.
+  // What the last store to a word released; nothing if it was no release.
   struct Told {
     std::shared_ptr<const WorldClock> clock;
     AccessRecord writer;
   };
 
-  // Returns what a word tells; null if no rank's flag store wrote it last.
+  // Returns what a word released; null if the last store to it was no flag store of a rank.
   const Told* find(uintptr_t word) const;
   void tell(uintptr_t word, Told told) { told_[word] = std::move(told); }
-  // Forgets what words tell that were written otherwise.
+  // Forgets words that were written by other stores than flag stores.
   void forget(uintptr_t address, uint64_t bytes);
 
   // Adds a thread that waits until a word changes; address 0: until time goes on.
   void add_waiter(uintptr_t word, Cta& cta, int32_t thread) {
     waiters_.push_back({word, &cta, thread});
   }
-  // Wakes who waits for these bytes.
+  // Wakes the threads that wait for these bytes.
   void changed(uintptr_t address, uint64_t bytes);
   void wake_all();
   void drop_waiters() { waiters_.clear(); }

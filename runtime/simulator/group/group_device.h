@@ -15,12 +15,12 @@ struct GroupCore {
 
   // Enqueues an item behind what the host knows now.
   void enqueue(int32_t rank, Stream stream, StreamItem item);
-  // Runs until a rank's streams are empty, with -1 those of all ranks; the host then knows what
-  // they did. Returns the first error of the group, now and from then on.
+  // Runs until a rank's streams are empty, or with -1 the streams of all ranks. The host then knows
+  // what they did. Returns the first error of the group, now and from then on.
   Result<void> run(int32_t rank);
 
-  // Reports name places in kernels' texts, whose names lie in their images: none is unloaded
-  // before.
+  // Reports name places in kernels' texts, and these names lie in the images. So no image is
+  // unloaded before.
   std::vector<std::shared_ptr<const KernelImage>> images;
   std::mutex lock;
   RanksState state;

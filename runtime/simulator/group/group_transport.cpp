@@ -9,7 +9,7 @@ namespace {
 using compiler::Movement;
 using Step = TransportCore::Step;
 
-// Copies what rank `from` has for rank `to`.
+// Copies the bytes that rank `from` sends to rank `to`.
 void copy_block(const std::vector<GroupDevice*>& devices, const Step& step, std::size_t move,
                 std::size_t from, std::size_t to) {
   const BlockTransfer &sent = step.blocks[from][move], &received = step.blocks[to][move];
@@ -26,7 +26,7 @@ void copy_all(const std::vector<GroupDevice*>& devices, const Step& step) {
       for (std::size_t to = 0; to < devices.size(); ++to) copy_block(devices, step, move, from, to);
 }
 
-// Writes something where a step that was abandoned would have: its bytes mean nothing.
+// Fills what an abandoned step would have written: the bytes mean nothing.
 void write_nothing(GroupDevice& device, const Step& step, std::size_t rank) {
   for (const BlockTransfer& block : step.blocks[rank])
     for (std::size_t peer = 0; peer < step.blocks.size(); ++peer)
@@ -65,7 +65,7 @@ Result<void> GroupTransport::move(std::span<const BlockTransfer> blocks, Stream 
     step->blocks.resize(core.devices.size());
     step->meeting = std::make_shared<Meeting>(
         ranks(), fmt::format("step {} of the transport", call),
-        // The meeting belongs to the step, which therefore is there as long as this.
+        // The meeting belongs to the step, so the step lives as long as this object.
         [devices = core.devices, made = step.get()] { copy_all(devices, *made); });
     core.steps.push_back(std::move(step));
   }

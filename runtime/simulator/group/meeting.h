@@ -10,8 +10,8 @@
 
 namespace moejit::runtime {
 
-// A place in the streams of all ranks where they meet: none goes on before all have come, and each
-// then knows what all did before. One that is abandoned keeps nobody.
+// A place in the streams of all ranks where they meet. None goes on before all have come, and each
+// then knows what all did before. An abandoned meeting holds nobody up.
 class Meeting {
  public:
   // `work` is done once, when all ranks have come, and never if it is abandoned before.
@@ -25,7 +25,7 @@ class Meeting {
   // What all ranks know, once it is over.
   const WorldClock& clock() const { return clock_; }
 
-  // Lets a rank come that knows so much.
+  // Records that a rank has arrived, and adds what it knows.
   void come(const WorldClock& known) {
     clock_.join(known);
     if (++come_ == ranks_ && !is_abandoned_) work_();

@@ -18,9 +18,9 @@ struct PeerStore {
   alignas(16) std::byte value[16]{};
 };
 
-// The stores of a CTA to memory of peers, which arrive there late and in any order, those to the
-// same bytes aside, until a fence or a release orders them. `land` is called with each that
-// arrives.
+// The stores of a CTA to memory of peers. They arrive there late and in any order, until a fence or
+// a release orders them. Stores to the same bytes stay in order. `land` is called with each store
+// that arrives.
 class PeerStores {
  public:
   static constexpr std::size_t kMost = 48;

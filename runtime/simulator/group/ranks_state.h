@@ -43,7 +43,7 @@ struct LastPoll {
   bool reads_time = false;
 };
 
-// What the waits of CTAs that cannot go on have in common.
+// What CTAs that cannot go on wait for, together.
 struct WaitSummary {
   uint64_t deadline = 0;    // the earliest; 0: none
   bool has_poll = false;    // whether a kernel itself reads something again and again

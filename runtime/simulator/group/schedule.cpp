@@ -7,7 +7,7 @@
 namespace moejit::runtime {
 namespace {
 
-// One turn in so many, a rank begins to stand still, for at most so many turns.
+// In one turn of so many a rank begins to stand still, for at most so many turns.
 constexpr uint32_t kStillOdds = 64;
 constexpr uint32_t kLongestStill = 300;
 
@@ -99,8 +99,8 @@ bool Schedule::start_items() {
   return is_any;
 }
 
-// Lets a rank come to the meeting at the head of its stream, and go on once all have come. Returns
-// whether either happened.
+// Lets a rank arrive at the meeting at the head of its stream, and go on once all have arrived.
+// Returns whether either happened.
 bool Schedule::meet(RankStream& stream, StreamItem& item) {
   const bool comes = !item.has_come;
   if (comes) {
@@ -128,7 +128,7 @@ void Schedule::start_launch(RankStream& stream, RankLaunch& launch) {
   }
 }
 
-// Makes CTAs resident where there is room: those of an earlier launch of the rank first.
+// Makes CTAs resident where there is room; an earlier launch of the rank goes first.
 bool Schedule::place_ctas() {
   bool is_any = false;
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -171,7 +171,7 @@ bool Schedule::place(RankStream& stream, RankLaunch& launch) {
   return true;
 }
 
-// Lets one of the CTAs that can go on do so. Returns what it reports.
+// Runs one of the CTAs that can go on. Returns its report, if any.
 std::optional<std::string> Schedule::take_turn() {
   const std::size_t index = choices_[random_.below(static_cast<uint32_t>(choices_.size()))];
   Resident& chosen = residents_[index];
@@ -198,7 +198,7 @@ void Schedule::end_cta(std::size_t index) {
   ++ended.launch->ended;
 }
 
-// Ends launches whose CTAs have ended and whose stores have arrived: what follows on the stream
+// Ends launches whose CTAs have ended and whose stores have arrived. What follows on the stream
 // sees all that they did. Returns whether there was one.
 bool Schedule::end_launches() {
   bool is_any = false;

@@ -12,11 +12,11 @@
 
 namespace moejit::runtime {
 
-// Runs the launches of all ranks of a group: takes one CTA after the other, at random, and lets it
-// run until it waits or is set aside. Now and then a rank stands still, so that the others get as
-// far ahead as the kernels let them.
+// Runs the launches of all ranks of a group. It takes one CTA after the other, at random, and lets
+// it run until it waits or is set aside. Now and then a rank stands still, so that the others get
+// as far ahead as the kernels let them.
 //
-// The CTAs of a rank are resident from their start to their end, as many as its SMs hold; the
+// The CTAs of a rank are resident from their start to their end, as many as its SMs hold. The
 // others wait for room, in the order of the launches.
 class Schedule {
  public:
@@ -28,7 +28,7 @@ class Schedule {
   // sentence about the first rule that was broken, or about a dead-lock.
   std::optional<std::string> run(int32_t rank);
   bool is_idle(int32_t rank) const;
-  // Adds what the launches of a rank, with -1 of all, did that are over.
+  // Adds what finished launches of a rank did, or with -1 finished launches of all ranks.
   void add_finished_to(int32_t rank, WorldClock& clock) const;
   bool is_dead(int32_t rank) const {
     return ranks_[static_cast<std::size_t>(rank)].parts_left == 0;

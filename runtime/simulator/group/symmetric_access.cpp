@@ -24,7 +24,7 @@ std::string describe_thread(const RanksState& group, const AccessRecord& record)
 
 bool Cta::is_symmetric(uintptr_t address) const { return rank_->group.memory->holds(address); }
 
-// Returns where the bytes are, or those of a store to a peer, which arrive later.
+// Returns where the bytes are, or for a store to a peer, where they wait to arrive.
 void* Cta::access_symmetric(uintptr_t address, uint32_t bytes, sim::Access kind, sim::Site site) {
   set_aside_now_and_then();
   RanksState& group = rank_->group;
@@ -55,7 +55,7 @@ void* Cta::access_symmetric(uintptr_t address, uint32_t bytes, sim::Access kind,
   return reinterpret_cast<void*>(address);
 }
 
-// Copies that the thread starts from now on read what it has learned from flags until now.
+// Copies that the thread starts from now on may read what it has learned from flags so far.
 void Cta::fence_proxy_async_global() {
   if (rank_ != nullptr) rank_->knowledge.fence_copies(actor());
 }

@@ -37,8 +37,8 @@ struct Trouble {
   AccessRecord other;
 };
 
-// The heaps of a group's ranks, which all ranks may access, with a record of who wrote and read
-// each aligned word of 4 bytes last. All host threads that use it hold the group's lock.
+// The heaps of a group's ranks, which all ranks may access. A record says who wrote and read each
+// aligned word of 4 bytes last. All host threads that use it hold the group's lock.
 class SymmetricMemory {
  public:
   // Returns null if the system refuses the memory. `heap_bytes` is rounded up to whole pages.
@@ -58,8 +58,8 @@ class SymmetricMemory {
                                 static_cast<uintptr_t>(stride_));
   }
 
-  // Record an access of a thread to bytes of one heap. update() is an atomic one: it is ordered
-  // with all other accesses but atomic ones, and leaves no record.
+  // Record an access of a thread to bytes of one heap. update() is an atomic access: it is ordered
+  // with everything except atomic accesses, and leaves no record.
   std::optional<Trouble> read(uintptr_t address, uint64_t bytes, const Accessor& who);
   std::optional<Trouble> write(uintptr_t address, uint64_t bytes, const Accessor& who);
   std::optional<Trouble> update(uintptr_t address, uint64_t bytes, const Accessor& who);
@@ -69,9 +69,10 @@ class SymmetricMemory {
   std::optional<Trouble> find_unwritten(uintptr_t address, uint64_t bytes);
   // Marks bytes as written once they have reached memory.
   void mark_landed(uintptr_t address, uint64_t bytes);
-  // Forgets who accessed bytes that the host writes, with which everything is ordered.
+  // Forgets who accessed bytes that the host writes: everything is ordered with the host.
   void write_by_host(uintptr_t address, uint64_t bytes);
-  // Ends an epoch of these bytes: who reads one that nobody has written since reads stale data.
+  // Ends an epoch of these bytes: a later read of a byte that nobody has written since then reads
+  // stale data.
   void expire(uintptr_t address, uint64_t bytes);
 
  private:

@@ -12,8 +12,8 @@ namespace moejit::runtime {
 
 namespace {
 
-// A thread that reads the same flag, or the same time, so often in a row is taken for one that
-// waits.
+// How often in a row a thread may read the same flag, or the same time, before it counts as
+// waiting.
 constexpr int32_t kPolls = 2;
 constexpr int32_t kTimePolls = 16;
 
@@ -49,7 +49,7 @@ uintptr_t Cta::flag_at(const void* flag, bool is_write, sim::Site site) {
   return address;
 }
 
-// Reads a flag and takes what it tells.
+// Reads a flag and takes what it released.
 uint32_t Cta::read_flag(uintptr_t flag, sim::Site site) {
   RanksState& group = rank_->group;
   if (const auto trouble = group.memory->find_unwritten(flag, 4)) {
@@ -105,7 +105,7 @@ uint32_t Cta::load_flag(const void* flag, sim::Site site) {
   return value;
 }
 
-// Lets those stores to peers arrive that are ordered before what this thread does next.
+// Lets stores to peers arrive that are ordered before what this thread does next.
 void Cta::order_peer_stores() {
   const Actor now = actor();
   rank_->stores.land_if([&](const PeerStore& store) { return now.is_after(store.stamp); },
@@ -120,7 +120,7 @@ uint32_t Cta::add_to_flag(void* flag, uint32_t value, sim::Site site) {
   }
   set_aside_now_and_then();
   const uint32_t old = read_flag(flag_at(flag, true, site), site);
-  // What this thread has just learned from those before it is part of what it tells.
+  // What this thread has just learned is part of what it releases.
   put_flag(flag_at(flag, true, site), old + value, true, site);
   return old;
 }

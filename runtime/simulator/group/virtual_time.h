@@ -8,13 +8,13 @@ namespace moejit::runtime {
 
 // The time of a group in nanoseconds. It stands still while anybody can go on, so that a rank that
 // is merely slow is never late. When nobody can, it goes to the earliest deadline that a waiting
-// thread has named; where threads only look at the timer, in steps that double until something
-// happens.
+// thread has named. Where threads only look at the timer, it goes in steps that double until
+// something happens.
 class VirtualTime {
  public:
   uint64_t now() const { return now_; }
-  // Passes until `deadline`, or where threads look at the timer by a step, not beyond the deadline
-  // if there is one (0: none). Returns false once nothing has happened for an hour.
+  // Passes until `deadline`. Where threads look at the timer it passes by a step, but not beyond
+  // the deadline (0: none). Returns false once nothing has happened for an hour.
   bool pass(uint64_t deadline, bool by_step) {
     if (now_ - last_event_ > kLongest) return false;
     const uint64_t next = by_step ? now_ + step_ : deadline;

@@ -19,14 +19,14 @@ struct CtaRun {
   std::string kernel;
 };
 
-// An access to memory of the group. `run` is the CTA's index in the list of all runs, or 0: the
-// host or nobody, with whom everything is ordered.
+// An access to memory of the group. `run` is the CTA's index in the list of all runs. 0 is the host
+// or nobody, with whom everything is ordered.
 struct AccessRecord {
   Stamp stamp = 0;
   sim::Site site{};
   uint32_t run = 0;
   uint8_t bytes = 0;        // mask of the bytes of a word
-  bool is_several = false;  // whether several CTAs wrote bytes of the word: nobody is told apart
+  bool is_several = false;  // several CTAs wrote bytes of the word, so none can be named
 };
 
 // The accesses of all ranks' CTAs that are ordered before a moment: whole launches, by streams, and
@@ -36,8 +36,8 @@ class WorldClock {
   // Returns whether an access of a run is before this moment.
   bool covers(const CtaRun& run, const AccessRecord& past) const;
 
-  // Returns whether an access of one of the runs that `is_meant` tells is before this moment; 0
-  // stands for any access.
+  // Returns whether an access of a run for which `is_meant` is true is before this moment; 0 stands
+  // for any access.
   template <typename IsMeant>
   bool covers_any(IsMeant is_meant, Stamp past) const {
     return std::ranges::any_of(runs_, [&](const Known& known) {
@@ -50,7 +50,7 @@ class WorldClock {
   void add_run(uint32_t run, const Clock& clock);
   // Adds all launches of a stream before a position.
   void add_launches(int32_t stream, uint32_t before);
-  // Drops what is known of CTAs whose launches are known as a whole.
+  // Drops knowledge of CTAs whose whole launches are known.
   void prune(const std::vector<CtaRun>& runs);
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The formats of WGMMA's operands, as tensor cores read them: numbers with the exponent that their
-// field has, which subnormals share with the smallest normal numbers.
+// The formats of WGMMA's operands, as tensor cores read them. A number has the exponent of its
+// field. Subnormals have the exponent of the smallest normal numbers.
 
 #include <cstdint>
 

@@ -8,12 +8,12 @@
 //   c'   = the products and c, each cut toward zero at 2^(E - F), added exactly, and cut toward
 //          zero to kKept bits behind the first one
 //
-// Here 8 columns are the lanes of a vector. Cut at 2^(E - F), a product is an integer below
-// 2^(F + 2): a is multiplied by 2^(F - E), then by b, which is exact, and the conversion to
-// integers cuts. Exponents are compared by themselves, in short integers.
+// Here 8 columns are the lanes of a vector. Cut at 2^(E - F), a product is an integer below 2^(F +
+// 2). It is a times 2^(F - E), then times b, which is exact, and the conversion to integers cuts.
+// Exponents are compared by themselves, in short integers.
 //
 // Several files compile this, each for other instructions of the processor, and every one has to
-// keep its own: all of it is in an anonymous namespace.
+// keep its own. So all of it is in an anonymous namespace.
 
 #include "runtime/simulator/wgmma_arithmetic.h"
 #include "runtime/simulator/wgmma_arithmetic/formats.h"
@@ -31,12 +31,12 @@ inline constexpr int32_t kWgmmaRowBytes = 32;
 inline constexpr int32_t kExponentGroups = 8;
 inline constexpr int32_t kLeastExponent = -133;
 inline constexpr int32_t kFp32Fraction = 23;
-inline constexpr int32_t kNoSum = -1000;  // the exponent of nothing
+inline constexpr int32_t kNoSum = -1000;  // the exponent of a sum of nothing
 inline constexpr uint32_t kCanonicalNan = 0x7fffffff;
 inline constexpr int32_t kInfinityBits = 0x7f800000;
 
-// The operands as they are multiplied, without what is no finite number. Exponents stand in groups
-// of some products by 8 columns: those of A are repeated for the columns.
+// The operands as they are multiplied, without infinities and NaN. Exponents stand in groups of
+// some products by 8 columns; exponents of A are repeated for the columns.
 template <typename Format>
 struct WgmmaNumbers {
   using Exponents = typename Format::Exponents;
@@ -58,7 +58,7 @@ inline Vector larger(const Vector& a, const Vector& b) {
   return a > b ? a : b;
 }
 
-// One number: notes what it is in `to` and returns its finite part.
+// Notes in `to` what one number is, and returns its finite part.
 template <typename Format, typename Own>
 inline float finite_part(float value, int32_t exponent, Own& to, bool& is_nan) {
   if (value != value) is_nan = true;
@@ -219,7 +219,7 @@ struct SumsOfRow {
   int32_t element;
 };
 
-// The sum where products may be infinite: infinities of both signs make NaN, as 0 times one.
+// Adds where products may be infinite: infinities of both signs make NaN, as 0 times one does.
 template <typename A, typename B>
 uint32_t sum_with_infinities(const unsigned char* a, const unsigned char* b, uint32_t c,
                              uint32_t finite_sum) {
@@ -233,7 +233,7 @@ uint32_t sum_with_infinities(const unsigned char* a, const unsigned char* b, uin
 template <typename A, typename B, typename Real8, int32_t kRows>
 void multiply_panel(const WgmmaOperands& operands, const WgmmaNumbers<A>& own, int32_t first,
                     int32_t p) {
-  constexpr int32_t kBeyond = A::kMost + A::kFraction + 2;  // no product is seen beside such a sum
+  constexpr int32_t kBeyond = A::kMost + A::kFraction + 2;  // no product counts beside such a sum
   const auto& panel = own.panels[p];
   WgmmaAddend addends[kRows];
   Int8 exponents[kRows], products[kRows];

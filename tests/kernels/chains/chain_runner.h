@@ -83,7 +83,7 @@ template <typename T>
   return ::testing::AssertionSuccess();
 }
 
-// The stage that quantises `sharing` scale blocks of a row together.
+// The stage that quantizes `sharing` scale blocks of a row together.
 inline compiler::QuantizeStage quantize_stage(int64_t sharing) {
   return sharing == 2 ? compiler::QuantizeStage::k1x128Pairs : compiler::QuantizeStage::k1x128;
 }

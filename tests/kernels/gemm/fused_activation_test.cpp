@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The grouped GEMM whose epilogue activates and quantises: the bits of the two kernels that it
+// The grouped GEMM whose epilogue activates and quantizes: the bits of the two kernels that it
 // stands for, and what the CPU reference computes.
 
 #include "compiler/planner/grouped_gemm.h"

@@ -131,7 +131,7 @@ TEST_F(CheckPlan, OfATensorsWritersSaysWhatTheWholeOneSaysOfIt) {
   }
 }
 
-TEST_F(CheckPlan, LeavesOutWeightsThatCameQuantised) {
+TEST_F(CheckPlan, LeavesOutWeightsThatCameQuantized) {
   inputs_.erase("w1");
   inputs_.erase("w2");
   EXPECT_EQ(checks().size(), results_.size() - 4);

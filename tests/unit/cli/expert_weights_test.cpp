@@ -310,7 +310,7 @@ TEST_F(FusedExperts, AreReadFromMxfp4) {
   expect_refused(load(file), ErrorCode::kTensorMismatch, "is U8 [1, 64, 4], wanted U8 [1, 64, 2]");
 }
 
-// A layer whose experts are quantised as DeepSeek publishes them; scales of up begin a new block.
+// A layer whose experts are quantized as DeepSeek publishes them; scales of up begin a new block.
 TEST(QuantizedExperts, BecomeBf16WhereTheLayerWantsThat) {
   const testing::TestDir folder;
   TensorMap file;

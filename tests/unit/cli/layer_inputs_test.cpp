@@ -20,7 +20,7 @@ namespace {
 
 using compiler::DType;
 
-// Inputs of a layer of one expert whose contraction has three blocks, weights quantised.
+// Inputs of a layer of one expert whose contraction has three blocks, weights quantized.
 class QuantizedInputs : public ::testing::Test {
  protected:
   Result<TensorMap> load(const std::vector<float>& w1_scales, int32_t sharing) const {

@@ -67,7 +67,7 @@ TEST(BackwardPlan, FusesTheActivationsTransposesWhereTilesHoldAllRowsAndScales) 
   EXPECT_FALSE(fuses(layer));
 }
 
-TEST(BackwardPlan, QuantisesDyApartWhereItIsDispatched) {
+TEST(BackwardPlan, QuantizesDyApartWhereItIsDispatched) {
   Layer layer = training_layer();
   layer.dispatch = Dispatch::kFp8;
   const std::vector<std::string> operations = operations_of(plan_of(layer), Phase::kBackward);

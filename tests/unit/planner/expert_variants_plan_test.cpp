@@ -36,7 +36,7 @@ TEST(ExpertVariantsPlan, HasRowsOfUpAloneWhereThereIsNoGate) {
   }
 }
 
-TEST(ExpertVariantsPlan, SortsAlternatingRowsInTheKernelThatQuantisesThem) {
+TEST(ExpertVariantsPlan, SortsAlternatingRowsInTheKernelThatQuantizesThem) {
   Layer layer = training_layer();
   const LayerPlan concat = plan_of(layer);
   layer.gate_up_layout = GateUpLayout::kInterleaved;
@@ -56,7 +56,7 @@ TEST(ExpertVariantsPlan, SortsAlternatingRowsInTheKernelThatQuantisesThem) {
             (std::array<int64_t, 3>{4 * 7168, 2 * 4 * 7168, int64_t{4096} * 4 * 7168}));
 }
 
-TEST(ExpertVariantsPlan, LetsColumnsAlternateWhereNothingIsQuantised) {
+TEST(ExpertVariantsPlan, LetsColumnsAlternateWhereNothingIsQuantized) {
   Layer layer = training_layer();
   layer.recipe = Recipe::kBf16;
   const LayerPlan concat = plan_of(layer);

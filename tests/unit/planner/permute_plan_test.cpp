@@ -34,7 +34,7 @@ TEST(PermutePlan, AsksForNoneWhereTokensHaveFewRows) {
   EXPECT_EQ(rows_per_burst(dispatched_layer(191), "permute_pad"), 0);
 }
 
-TEST(PermutePlan, AsksForNoneWhereRowsAreQuantisedOnTheWay) {
+TEST(PermutePlan, AsksForNoneWhereRowsAreQuantizedOnTheWay) {
   EXPECT_EQ(rows_per_burst(dsv3_like_layer(), "quantize_permute_pad"), 0);
 }
 

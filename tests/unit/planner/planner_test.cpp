@@ -91,7 +91,7 @@ TEST(Planner, KeptIntermediatesIncludeGateAndUpOfTheFusedKernel) {
             GemmEpilogue::kStoreAndActivationQuantize);
 }
 
-TEST(Planner, KeptIntermediatesIncludeTheQuantisedRowsOfTheFusedKernel) {
+TEST(Planner, KeptIntermediatesIncludeTheQuantizedRowsOfTheFusedKernel) {
   const LayerPlan plan = plan_of(dsv3_like_layer(), {.keep_intermediates = true});
   EXPECT_NE(find_tensor(plan, "x_q"), nullptr);
   const KernelPlan* fused = find_kernel(plan, "quantize_permute_pad");

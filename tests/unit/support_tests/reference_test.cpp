@@ -66,7 +66,7 @@ TEST(ReferenceForward, IsExactOnExactInputs) {
   const LayerInputs inputs = exact_inputs(shape, 24, 1);
   const ReferenceForward forward = reference_forward(shape, inputs);
 
-  // Computed without any quantisation: h2 of a row is an integer that bf16 rounds, then y is the
+  // Computed without any quantization: h2 of a row is an integer that bf16 rounds, then y is the
   // sum of at most two such numbers. Where h2 is below 256 nothing is rounded at all.
   const std::vector<double> wanted = unquantized_forward(shape, inputs);
   std::int64_t exact = 0;

@@ -71,7 +71,7 @@ def _is_contiguous(tensor: records.DLTensor) -> bool:
 
 
 def _aligned(given: Given) -> Given:
-    """Returns a tensor that a call only reads; a copy if it is in host memory where kernels cannot read it, as x[1:]."""
+    """Returns a tensor that a call only reads. It is a copy if kernels cannot read it in host memory, as x[1:]."""
     tensor = given.tensor
     if given.address % _ALIGNMENT == 0 or tensor.device.device_type not in _REACHABLE[DL_CPU] or not _is_contiguous(tensor):
         return given
@@ -87,8 +87,8 @@ def _aligned(given: Given) -> Given:
 class Blocks:
     """The workspaces that a prepared layer or operation keeps for calls that bring none, each for max_tokens.
 
-    A workspace is free again when the kernels of its call are done: in the simulator when the call returns, on a GPU
-    for the next call on the same stream.
+    A workspace is free again when the kernels of its call are done. In the simulator this is when the call returns, on
+    a GPU for the next call on the same stream.
     """
 
     def __init__(self, device: Device, workspace_bytes: int) -> None:

@@ -30,8 +30,9 @@ class GroupMember:
 class Group(Owner):
     """One rank's end of a group. All its calls, of whatever layer, are one order of work, the same on all ranks.
 
-    Layers whose exchanges are equal may share a group: those of equal ranks, combine, max_tokens, top_k, hidden and
-    dispatch, if the group was made for a layer with all their passes and gradients. A group whose object is collected is closed: calls of its layers are then "invalid_state".
+    Layers may share a group if their ranks, combine, max_tokens, top_k, hidden and dispatch are equal. The group must
+    be made for a layer with all their passes and gradients. A group whose object is collected is closed: calls of its
+    layers are then "invalid_state".
 
     Attributes:
         device: The device of this rank.
@@ -66,7 +67,7 @@ class Group(Owner):
     def open_nccl(cls, layer: GroupLayer, device: Device, id: bytes, *, deadline_ms: int = 60000) -> Group:
         """Opens a group whose bytes NCCL moves, between GPUs of any hosts, of a layer with "transport": "nccl".
 
-        Waits until all ranks have come and have told what their layers are; from then on each may make calls.
+        Waits until all ranks have come and have described their layers; from then on each may make calls.
 
         Args:
             layer: Any layer of the group, of this rank.
@@ -95,7 +96,7 @@ class Group(Owner):
         """Makes such a group of a communicator that the caller has. Waits until all ranks have told their layers.
 
         Make no other call with it while calls of the group may be under way, and destroy it behind the group. abort()
-        does not end what waits for a rank that is lost: abort the communicator.
+        does not end calls that wait for a lost rank: abort the communicator.
 
         Args:
             layer: Any layer of the group, of this rank.
@@ -126,7 +127,7 @@ class Group(Owner):
             load().moejit_group_abort(group)
 
     def status(self) -> int:
-        """Returns the status word: 0, or bits of what calls since clear_status() had to tell, the same on all ranks.
+        """Returns the status word: 0, or bits that calls since clear_status() have set, the same on all ranks.
 
         Waits for the default stream; wait for other streams before. moejit.check_status() has sentences for the bits of
         experts. After a rank that was not heard of in time (bit 256, and 65536 << r for rank r) calls are
@@ -138,7 +139,7 @@ class Group(Owner):
         return word.value
 
     def clear_status(self, *, stream: object = None) -> None:
-        """Clears the status word in the order of the stream. All ranks do so between the same two calls.
+        """Clears the status word in the order of the stream. All ranks call it between the same two calls.
 
         Raises:
             Error: "invalid_state": the group takes no calls.
@@ -164,7 +165,7 @@ class Group(Owner):
 class SimulatorGroup:
     """Simulated GPUs of one process that reach each other's memory, for tests of groups without GPUs.
 
-    A rank's kernels run when somebody waits for it or reads its memory: make the calls of all ranks before, and keep
+    A rank's kernels run when somebody waits for it or reads its memory. So make the calls of all ranks before, and keep
     tensors and blocks until synchronize().
 
     Attributes:
@@ -192,7 +193,7 @@ class SimulatorGroup:
         self.addresses, self.memory_bytes = tuple(memory), memory_bytes
 
     def adopt(self, layers: Sequence[GroupLayer]) -> list[Group]:
-        """Returns the group of each rank, given each rank's layer: what processes with GPUs do one by one.
+        """Returns the group of each rank, given each rank's layer; processes with GPUs make one each.
 
         Raises:
             Error: As Group().
@@ -211,7 +212,7 @@ class SimulatorGroup:
         return [Group.open_nccl(layer, device, id) for layer, device in zip(layers, self.devices)]
 
     def synchronize(self) -> None:
-        """Waits until the kernels of all ranks are done. A device alone waits for its own rank's.
+        """Waits until the kernels of all ranks are done. A device waits only for its own rank's kernels.
 
         Raises:
             Error: "simulator_fault": a kernel broke a rule, or ranks wait for each other for ever.

@@ -28,9 +28,10 @@ _NOT_OF_DESCRIPTION = ("moejit", "target", "plan_digest")
 class GroupLayer(Owner):
     """One rank's part of a layer with "expert_parallel": planned when it is made, ready for calls after prepare().
 
-    A call sends this rank's tokens to the ranks of their experts, runs this rank's experts for the tokens of all ranks,
-    and brings the results home, on one stream. All ranks make the same calls in the same order, each with a T of its
-    own from 0 to max_tokens. Tensors are given as to Layer; docs/expert-parallelism.md says what they compute.
+    A call sends this rank's tokens to the ranks of their experts. It runs this rank's experts for the tokens of all
+    ranks, and brings the results home. All is on one stream. All ranks make the same calls in the same order, each with
+    a T of its own from 0 to max_tokens. Tensors are given as to Layer; docs/expert-parallelism.md says what they
+    compute.
 
     Attributes:
         description: The layer description with every field, a dict.
@@ -77,7 +78,7 @@ class GroupLayer(Owner):
         self._blocks: Blocks | None = None
 
     def plan(self) -> dict[str, Any]:
-        """Returns the plan of this rank, as `moejit plan --json` prints that of rank 0."""
+        """Returns the plan of this rank, in the form in which `moejit plan --json` prints the plan of rank 0."""
         return json.loads(self._text("get_plan_json"))
 
     def explain(self) -> str:
@@ -96,9 +97,10 @@ class GroupLayer(Owner):
         return self._group
 
     def prepare(self, group: Group, engine: Engine | None = None) -> GroupLayer:
-        """Compiles the kernels, or fetches them from the cache, and loads them on the group's device. Once.
+        """Compiles the kernels, or fetches them from the cache, and loads them on the group's device. May be called
+        once.
 
-        Other ranks' calls wait for this one no longer than timeout_ms: wait for each other behind it.
+        Other ranks' calls wait for this one no longer than timeout_ms: wait for each other after it.
 
         Args:
             group: The group, of this rank and of an equal exchange.
@@ -170,7 +172,7 @@ class GroupLayer(Owner):
 
     def backward(self, tensors: Mapping[str, Any], *, saved: object, mode: str = "overwrite", workspace: object = None,
                  stream: object = None) -> None:
-        """Computes the gradients of the forward call that filled `saved`: those of this rank's tokens and experts.
+        """Computes the gradients of this rank's tokens and experts, of the forward call that filled `saved`.
 
         Args:
             tensors: "dy" BF16 [T, H], "topk_ids" with T and contents of the forward call, the outputs "dx", "dprobs",

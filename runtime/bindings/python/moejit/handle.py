@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles of the library that outlive the calls which use them.
 
-While a thread is in a call with a handle, another one may close it, or its object may be collected: the library's
+While a thread is in a call with a handle, another one may close it, or its object may be collected. The library's
 object is destroyed when the last such call has returned. A process made by fork() never destroys handles of its parent,
 since it lacks the parent's threads and GPU.
 """

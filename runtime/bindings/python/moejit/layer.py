@@ -83,7 +83,7 @@ class Layer(Planned):
                                            self.info.max_tokens if tokens is None else tokens))
 
     def place(self, name: str, tokens: int | None = None) -> TensorPlace:
-        """Returns the place of a tensor in a call; with `keep_intermediates` also that of a tensor between kernels.
+        """Returns the place of a tensor in a call. With `keep_intermediates` tensors between kernels have places too.
 
         Args:
             name: A name in `tensors`.
@@ -102,7 +102,7 @@ class Layer(Planned):
     def allocate(self, tokens: int) -> dict[str, Tensor]:
         """Returns memory for all of the caller's tensors, on the layer's device.
 
-        It is filled with zeros, but for scales of role "state", which start as ones.
+        It is filled with zeros. Only scales of role "state" start as ones.
 
         Args:
             tokens: T of the calls that will use the memory.
@@ -120,8 +120,8 @@ class Layer(Planned):
     def update_weights(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
         """Quantizes w1 and w2 into the tensors of role "quantized". Call it after each change of the weights.
 
-        If the recipe has no such tensors, as bf16 has not, nothing happens. Layers with "weight_checks" leave weights as
-        they are that have not changed; fill "weights_digest" with zeros before the first call.
+        Does nothing if the recipe has no such tensors, as bf16. Layers with "weight_checks" leave weights alone that
+        have not changed; fill "weights_digest" with zeros before the first call.
 
         Args:
             tensors: "w1" BF16 [E, 2I, H], "w2" BF16 [E, H, I], the quantized tensors, and optionally "skip_update" U32
@@ -199,7 +199,7 @@ class Layer(Planned):
 
     def backward_data(self, tensors: Mapping[str, Any], *, saved: object, workspace: object = None,
                       deferred: object = None, stream: object = None) -> object:
-        """Computes "dx" and "dprobs" alone, for layers with "backward_halves"; backward_weights() does the rest.
+        """Computes only "dx" and "dprobs", for layers with "backward_halves"; backward_weights() computes the rest.
 
         Args:
             tensors, saved, workspace, stream: As for backward().
@@ -219,7 +219,7 @@ class Layer(Planned):
                          workspace: object = None, stream: object = None) -> None:
         """Computes gradients of weights and biases for the backward_data() call that filled `deferred`.
 
-        They are bit for bit those of backward().
+        They are bit for bit the gradients of backward().
 
         Args:
             tensors: "dy" BF16 [T, H], whose shape gives T, the gradients, and the others that `tensors` lists.

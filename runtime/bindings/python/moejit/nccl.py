@@ -38,9 +38,9 @@ def open_wheel() -> ctypes.CDLL | None:
 
 
 def nccl_make_id() -> bytes:
-    """Returns what the ranks of a group over NCCL find each other by: 128 bytes, for one group.
+    """Returns the id by which the ranks of a group over NCCL find each other: 128 bytes, for one group.
 
-    One rank makes it, and brings it to all others by means of its own: a broadcast, a store, a file.
+    One rank makes it, and sends it to all others by its own means: a broadcast, a store, a file.
 
     Raises:
         Error: "driver_missing": there is no libnccl.so.2, or it is older than 2.18; "driver": in NCCL's words.

@@ -18,7 +18,7 @@ from moejit.tensors import Tensor
 class Operation(Planned):
     """A single step of a layer: planned when it is made, ready for run() after prepare().
 
-    Calls take tensors as those of moejit.Layer do, by the names in docs/operations-api.md.
+    Calls take tensors as moejit.Layer takes them, by the names in docs/operations-api.md.
 
     Attributes:
         description: The description with every field, a dict.

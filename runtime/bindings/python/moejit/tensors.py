@@ -69,7 +69,7 @@ class Tensor:
         return math.prod(self.shape) * _DTYPES[self.dtype][1] // 8
 
     def write(self, source: object) -> None:
-        """Copies the bytes of an object with a buffer into the tensor; their number must be that of the tensor.
+        """Copies the bytes of an object with a buffer into the tensor; it must have as many bytes as the tensor.
 
         Raises:
             Error: "invalid_value": the object has more or fewer bytes.

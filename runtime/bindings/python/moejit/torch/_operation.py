@@ -28,7 +28,7 @@ class Plan:
     outputs: tuple[TensorInfo, ...]  # in the plan's order, without optional ones
 
     def sizes(self, inputs: Sequence[torch.Tensor]) -> dict[str, int]:
-        """Returns the sizes of a call by symbol. An output's size that no input tells is the most that may be needed.
+        """Returns the sizes of a call by symbol. An output's size that no input has is the most that may be needed.
 
         The library has the same rules (compiler/call_dims.h); here a size may be a symbol of torch.compile.
         """

@@ -111,7 +111,7 @@ def plan(json_text: str, target: str) -> Plan:
 
 
 def group_plan(layer: GroupLayer) -> Plan:
-    """Returns the same of a rank's layer of a group, whose saved block has one size for all tokens."""
+    """Returns the plan of a rank's layer of a group, whose saved block has one size for all tokens."""
     info = layer.info
     return Plan(target=layer.target, digest=layer.plan_digest, json=json.dumps(layer.description),
                 max_tokens=info.max_tokens, saved_bytes=info.saved_bytes, saved_fixed_bytes=info.saved_bytes,

@@ -19,9 +19,9 @@ from moejit.torch.experts import Experts
 from moejit.torch.hf_layers import first_weights, make_call, max_tokens_of, top_k_of
 from moejit.torch.layers import call_fields
 
-# The gradients of tokens and probabilities that autograd may want: none of either where nothing below is trained, and
-# none of probabilities where the router is frozen too. Those of weights and biases, as they are trained; lists with
-# some of the biases have no other kernels.
+# The gradients of tokens and probabilities that autograd may want. It wants none of either where nothing below is
+# trained, and none of probabilities where the router is frozen too. Gradients of weights and biases are wanted as these
+# are trained; lists with some of the biases have no other kernels.
 _OF_INPUTS = ((), ("dx",), ("dprobs",), ("dx", "dprobs"))
 _OF_WEIGHTS = ((), ("dw1",), ("dw2",), ("dw1", "dw2"))
 _OF_BIASES = (("dw1", "dw2", "db1", "db2"),)
@@ -31,9 +31,9 @@ def build(model: torch.nn.Module, tokens: int | Sequence[int], *, target: str = 
           pack: str | os.PathLike | None = None, cache_dir: str | os.PathLike | None = None) -> list[dict[str, Any]]:
     """Makes the kernels that calls of a model's experts will ask for, ahead of time. Needs no GPU.
 
-    They serve training and evaluation, eager, compiled and captured calls, and update_weights(), whichever parameters
-    are trained or frozen, with bfloat16 weights or float32 ones under autocast. Kernels that the cache folder has are
-    not compiled again.
+    They serve training and evaluation, eager, compiled and captured calls, and update_weights(). They serve any choice
+    of trained and frozen parameters, with bfloat16 weights or float32 ones under autocast. Kernels that the cache
+    folder has are not compiled again.
 
     Args:
         model: A model whose experts run on moejit: by register_hf() and set_experts_implementation(), by convert(), or
@@ -110,7 +110,7 @@ def _descriptions(name: str, module: torch.nn.Module, tokens: int) -> Iterator[t
 
 
 def _calls(description: str, has_halves: bool) -> Iterator[dict[str, Any]]:
-    """Yields the layers that calls make of a description. moejit layer --for torch has the same list."""
+    """Yields the layers that calls make from a description. moejit layer --for torch has the same list."""
     of_weights = _OF_WEIGHTS + (_OF_BIASES if json.loads(description).get("biases") else ())
     for probs, weights, inputs in itertools.product(PROB_DTYPES.values(), of_weights, _OF_INPUTS):
         for wgrad, has_checks in itertools.product(("f32", "bf16") if weights else ("f32",), (False, True)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls hand to operators: rows, casts, routing, biases and quantized weights."""
+"""The arguments of operators: rows, casts, routing, biases and quantized weights."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -62,7 +62,8 @@ def biases_of(x: torch.Tensor, cast: Sequence[torch.Tensor | None]) -> tuple[tor
 
 
 def gradient_dtype(weight: torch.Tensor) -> torch.dtype:
-    """Returns the dtype of a weight's gradient. From torch 2.11 on, that of a leaf may differ from the leaf's own.
+    """Returns the dtype of a weight's gradient. From torch 2.11 on, the gradient's dtype of a leaf may differ from the
+    leaf's own.
 
     torch.compile ignores this; autograd casts the gradients of a compiled graph.
     """

@@ -46,7 +46,7 @@ class ExpertsCall:
     training: Training | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the state of a copy, or for pickle: it begins without what calls have found out."""
+        """Returns the state of a copy, or for pickle: a copy starts without what calls have found out."""
         return {**self.__dict__, "layers": {}, "inference": None, "training": None}
 
     def layer(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor, gradients: tuple[str, ...],
@@ -71,7 +71,7 @@ class State:
     def __init__(self, device: torch.device | None = None) -> None:
         self.weights = QuantizedWeights()
         self.status: torch.Tensor | None = None
-        # What compiled calls write: below a checkpoint they may not set an attribute.
+        # The status words that compiled calls write: below a checkpoint they may not set an attribute.
         self.compiled_status = _no_status(device or "cpu")
         self.trained_layer: str | None = None  # the text of the last layer with gradients and a scaling state
         self.calls: dict[tuple, ExpertsCall] = {}
@@ -83,7 +83,7 @@ class State:
         return State, ()
 
     def place(self, device: torch.device) -> None:
-        """Makes compiled calls on the device able to tell their status."""
+        """Makes compiled calls on the device able to report their status."""
         if self.compiled_status.device != device:
             self.compiled_status = _no_status(device)
 
@@ -95,7 +95,7 @@ class State:
             self.status = status
 
     def status_word(self) -> int:
-        """Returns the status words of the last compiled call and of the last other one, joined."""
+        """Returns the status words of the last compiled call and of the last other call, combined."""
         words = [word for word in (self.status, self.compiled_status) if word is not None and not word.is_meta]
         return functools.reduce(operator.or_, (int(word.item()) for word in words), 0)
 
@@ -226,7 +226,7 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Se
 
 def _state_arguments(call: ExpertsCall, parameters: tuple, dtypes: tuple[torch.dtype, ...], like: torch.Tensor,
                      quantizes_again: bool, layer: str, state: tuple[torch.Tensor, ...]) -> tuple:
-    """Returns what functions with a state take behind an operator's tensors."""
+    """Returns the tensors that functions with a state take behind an operator's tensors."""
     main, dummies, overwrites = [], None, False
     if call.fuse_wgrad_accumulation:
         main, dummies, overwrites = take_main_grads(parameters, like)
@@ -269,8 +269,8 @@ def _has_halves(gradients: tuple[str, ...], is_sharded: bool) -> bool:
 def _with_main_grads(parameters: tuple, tensors: tuple, layer: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Runs the call whose backward adds to the parameters' main_grad.
 
-    The attributes are those of Megatron and Transformer Engine. They are set here because torch.compile of torch 2.11
-    sets none in backward.
+    The attributes are named as in Megatron and Transformer Engine. They are set here because torch.compile of torch
+    2.11 sets none in backward.
     """
     main, dummies, overwrites = take_main_grads(parameters, tensors[0])
     return MainGradFunction.apply(*tensors, *main, dummies, overwrites, layer)

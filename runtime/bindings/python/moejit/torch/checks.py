@@ -78,7 +78,7 @@ def _dtype_error(what: str, dtype: torch.dtype, hint: str) -> RuntimeError:
 
 def raise_better(error: RuntimeError, owner: str, hidden_states: torch.Tensor,
                  parameters: dict[str, torch.Tensor | None]) -> NoReturn:
-    """Raises the error of a call in the words of the model's user, or as it is if there is nothing better to tell.
+    """Raises the error of a call in the words of the model's user. Raises it as it is if there is no better sentence.
 
     The other arguments are as for check_dtypes().
     """

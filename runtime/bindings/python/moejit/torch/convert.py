@@ -119,7 +119,7 @@ def _line(name: str, module: torch.nn.Module, description: str) -> str:
 
 
 def _plans_of_calls(module: torch.nn.Module) -> dict[str, Callable[[], str]]:
-    """Returns functions that explain the layers that a module's calls have had, by the layers' texts."""
+    """Returns a function for each layer that calls of a module have run, by the layer's text; it explains the layer."""
     state = module.__dict__.get("_moejit_state")
     return {} if state is None else {text: functools.partial(_explain_text, text)
                                      for call in state.calls.values() for text in call.layers.values()}

@@ -37,7 +37,7 @@ def splits_alignment_of(recipe: str) -> int:
 
 
 def _place_state(module: Experts, _: Any) -> None:
-    """Follows parameters that load_state_dict(assign=True) has replaced by those of another device."""
+    """Follows parameters when load_state_dict(assign=True) has put others, of another device, in their place."""
     module._state.place(module.gate_up_proj.device)
 
 
@@ -155,8 +155,8 @@ class Experts(torch.nn.Module):
 
         Scales of recipe "fp8_delayed" become 1, and their histories 0.
 
-        With `process_group` each rank draws those of all experts and keeps its own, so that experts differ if all ranks
-        have one seed.
+        With `process_group` each rank draws all experts and keeps its own, so that experts differ if all ranks have one
+        seed.
         """
         group = self._call.group
         ranks, rank = (1, 0) if group is None else (group.ranks.size, group.ranks.rank)
@@ -221,11 +221,11 @@ class Experts(torch.nn.Module):
         return tuple([getattr(self, name) for name in self._state_names])
 
     def update_scales(self, amax_reduction_group: torch.distributed.ProcessGroup | None = None) -> None:
-        """Moves the scales of recipe "fp8_delayed" on by a step: those of forward and of gradients.
+        """Moves the scales of recipe "fp8_delayed" on by a step, for forward and for gradients.
 
-        Call it once a step, when the backward passes of all microbatches are done, of a module with
-        `update_scales_in_backward=False`. Scales follow from what calls have recorded since the last update. Expert by
-        expert, where nothing was recorded nothing changes. It runs on the current stream, and may be captured.
+        Call it once a step, when the backward passes of all microbatches are done, if the module has
+        `update_scales_in_backward=False`. Scales follow from what calls have recorded since the last update. An expert
+        without a record keeps its scales. It runs on the current stream, and may be captured.
 
         Args:
             amax_reduction_group: Ranks with copies of these experts, whose scales then stay equal: they reduce what
@@ -300,9 +300,9 @@ class Experts(torch.nn.Module):
         return self
 
     def _mark_parameters(self) -> None:
-        """Tells Megatron's DDP who makes and who sums gradients. New parameters lose these marks.
+        """Says to Megatron's DDP who makes and who sums gradients. New parameters lose these marks.
 
-        backward_dw() makes those that are delayed, and ranks of a group have no experts in common.
+        backward_dw() makes delayed gradients, and ranks of a group have no experts in common.
         """
         if self._call.group is not None:
             for parameter in self.parameters():
@@ -312,7 +312,7 @@ class Experts(torch.nn.Module):
                 parameter.skip_backward_post_hook = True
 
     def update_weights(self) -> None:
-        """Quantizes the weights now, and promises that they change only before the next call of this.
+        """Quantizes the weights now, and promises that they change only before the next call of update_weights().
 
         Calls without gradients then do not look for changes. Call it after each change of the weights; an eager call
         with gradients takes the promise back.
@@ -322,10 +322,10 @@ class Experts(torch.nn.Module):
     def status(self) -> int:
         """Returns the status word of the last call, 0 if all was well. Waits for the device.
 
-        Calls in graphs of torch.compile have a word of their own: those of the last such call and of the last other one
-        are joined.
+        Compiled calls have a word of their own: the result combines the last compiled call's word with the last eager
+        call's.
 
-        With `process_group` it is that of all calls on the process group since reset_group(), and the same on all
+        With `process_group` the word covers all calls on the process group since reset_group(), and is the same on all
         ranks. After a rank that was silent for timeout_ms (bit 256) results mean nothing.
 
         Raises:
@@ -339,7 +339,7 @@ class Experts(torch.nn.Module):
     def abort_group(self) -> None:
         """Ends calls of groups over NCCL that wait for a rank which does not come. Any thread may call it.
 
-        It counts for all modules on the process group. What these calls computed means nothing, and further ones are
+        It counts for all modules on the process group. Results of these calls mean nothing, and further calls are
         errors until reset_group(). With transport "peer" it does nothing: there calls end after timeout_ms.
 
         Raises:
@@ -351,7 +351,7 @@ class Experts(torch.nn.Module):
         """Makes the process group's layers work again after a silent rank, and clears the status word.
 
         All ranks call it, once for all modules on the process group, and are in no call of them. Groups over NCCL are
-        opened anew: what they have under way ends, on other ranks too, and graphs that were captured before cannot be
+        opened anew. Their calls under way end, on other ranks too, and graphs that were captured before cannot be
         replayed any more.
 
         Raises:
@@ -368,7 +368,7 @@ class Experts(torch.nn.Module):
     def explain(self) -> str:
         """Returns the plan on the parameters' device as text, with a reason for each choice.
 
-        With `process_group` it is that of this rank; no other rank has to call it.
+        With `process_group` it is this rank's plan; no other rank has to call it.
         """
         target = target_of(self.gate_up_proj.device)
         if self._call.group is None:

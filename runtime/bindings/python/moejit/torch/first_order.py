@@ -10,7 +10,7 @@ import torch
 
 
 class _Refused(torch.autograd.Function):
-    """Hands gradients on. Whoever differentiates them gets an error."""
+    """Hands gradients on. Differentiating them is an error."""
 
     @staticmethod
     def forward(ctx, *gradients):
@@ -25,8 +25,9 @@ class _Refused(torch.autograd.Function):
 def first_order(backward: Callable) -> Callable:
     """Decorates `backward` of an autograd.Function whose gradients cannot be differentiated.
 
-    torch's once_differentiable() refuses only if the given gradients can be: of a loss linear in the function's result
-    they are constants, and the second derivative by the saved tensors would be missing without a word.
+    torch's once_differentiable() refuses only if the given gradients can be differentiated. Of a loss linear in the
+    function's result they are constants. Then the second derivative by the saved tensors would be missing without a
+    word.
     """
     @functools.wraps(backward)
     def wrapper(ctx: Any, *gradients: torch.Tensor | None) -> Any:

@@ -10,7 +10,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from moejit.torch import serving
 
 _NAME = "cutlass_fused_moe"
-# FlashInfer's weights have the rows of up before those of gate, so a description calls its up "gate".
+# FlashInfer's weights have the rows of up before the rows of gate, so a description calls its up "gate".
 _GATED = {"Swiglu": "silu(up) * gate", "SwigluBias": "silu(up) * gate", "Geglu": "gelu(up) * gate"}
 _PLAIN = {"Gelu": "gelu(up)", "Relu": "relu(up)", "Silu": "silu(up)", "Relu2": "relu(up) * relu(up)"}
 # Names by the numbers of FlashInfer's ActivationType; versions differ in larger numbers.

@@ -33,7 +33,7 @@ class ExpertsFunction(torch.autograd.Function):
 
 
 class MainGradFunction(torch.autograd.Function):
-    """Does the same as ExpertsFunction, but backward adds the weights' gradients to existing tensors: main gradients.
+    """As ExpertsFunction, but backward adds the weights' gradients to existing tensors: main gradients.
 
     Weights and biases get dummies as gradients, so that hooks on them run.
     """
@@ -68,9 +68,10 @@ def keep(ctx: Any, layer: str, status: torch.Tensor, *tensors: torch.Tensor) -> 
 def pack(is_read: tuple[bool, bool, bool, bool], saved: torch.Tensor, x: torch.Tensor, topk_probs: torch.Tensor,
          w1: torch.Tensor, w2: torch.Tensor, b1: torch.Tensor, b2: torch.Tensor, quantized: torch.Tensor,
          quantized_colwise: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Returns the tensors to keep for backward. Other ones, such as quantized weights that only forward reads, are freed.
+    """Returns the tensors to keep for backward. Others, such as quantized weights that only forward reads, are freed.
 
-    Two calls of a layer keep as many, of the same shapes and dtypes, as checkpoints demand of a repeated forward call.
+    Two calls of a layer keep as many, of the same shapes and dtypes, since checkpoints demand this of a repeated
+    forward call.
 
     Args:
         is_read: The result of read_by_backward().
@@ -89,7 +90,7 @@ def unpack(is_read: tuple[bool, bool, bool, bool], none: torch.Tensor,
            kept: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     """Returns the arguments of an operator of backward from `saved` on, given what pack() returned.
 
-    `none`, which has no elements, stands for those that were not kept.
+    `none`, which has no elements, stands for tensors that were not kept.
     """
     saved, topk_probs, w1, w2, *others = kept
     rest = iter(others)
@@ -118,7 +119,7 @@ def x_of_backward(x: torch.Tensor, layer: str) -> torch.Tensor:
 
 def of_backward(quantized: torch.Tensor, quantized_colwise: torch.Tensor,
                 layer: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the blocks of quantized weights that backward needs, so that the other one is freed after forward."""
+    """Returns the blocks of quantized weights that backward needs; another one is freed after forward."""
     if quantized.numel() == 0 or backward_reads_quantized(layer):
         return quantized, quantized_colwise
     return quantized.new_empty(0), quantized_colwise
@@ -148,7 +149,7 @@ def as_gradient(gradient: torch.Tensor, is_wanted: bool, dtype: torch.dtype) -> 
 
 
 def as_dummy(weight: torch.Tensor, kind: str) -> torch.Tensor | None:
-    """Returns a gradient of kind "zero" or "empty" that stands for the one in main_grad; None for "none"."""
+    """Returns a gradient of kind "zero" or "empty" that stands for the gradient in main_grad; None for "none"."""
     if kind == "none":
         return None
     return torch.zeros_like(weight) if kind == "zero" else torch.empty_like(weight)

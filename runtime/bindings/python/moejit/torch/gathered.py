@@ -135,8 +135,8 @@ def parts_of_block(block: torch.Tensor, layer: str, name: str = "quantized") -> 
 
 @torch.compiler.assume_constant_result
 def _layout(layer: str, name: str) -> tuple[int, tuple[tuple, ...]]:
-    """Returns the bytes of a block of quantized weights, and for each tensor its name, whether it has scales, its
-    shape, the number of halves (gate and up) of its last dimension, and its place in the block.
+    """Returns the bytes of a block of quantized weights, and facts of each tensor. These are name, whether it has
+    scales, shape, halves (gate and up) of its last dimension, and place in the block.
     """
     block = getattr(plan_of(layer), name)
     return block.bytes, tuple((tensor.name, tensor.dtype == "F32", tensor.shape,
@@ -153,9 +153,9 @@ _WORD = 8  # bytes; a row is a whole number of words, since H and I are multiple
 
 
 def _transpose(rows: torch.Tensor, columns: torch.Tensor, halves: int) -> None:
-    """Transposes [E, R, C] into [E, C, R'], in which the rows of gate and those of up are each padded with zeros.
+    """Transposes [E, R, C] into [E, C, R'], in which the rows of gate and of up are each padded with zeros.
 
-    Codes take two steps, first words of eight columns, then the bytes within words: a torch kernel that walks down a
+    Codes take two steps, first words of eight columns, then the bytes within words. A torch kernel that walks down a
     column byte by byte would fetch a whole memory sector for each byte.
     """
     count, room = rows.shape[1] // halves, columns.shape[2] // halves

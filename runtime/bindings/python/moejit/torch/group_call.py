@@ -74,9 +74,9 @@ def call_on_group(call: ExpertsCall, given: tuple, parameters: tuple, cast: Sequ
 
 
 def _gradients(x: torch.Tensor, topk_probs: torch.Tensor, cast: Sequence) -> tuple[str, ...]:
-    """Returns the gradients that backward computes: those of tokens and probabilities of all ranks if any is wanted.
+    """Returns the gradients that backward computes: of tokens and probabilities of all ranks if any is wanted.
 
-    So a rank whose tokens want none, such as one without tokens, makes the same calls as the others.
+    So a rank whose tokens want none, such as a rank without tokens, makes the same calls as the others.
     """
     of_weights = tuple([name for name, weight in zip(WEIGHT_GRADIENTS, cast)
                         if weight is not None and weight.requires_grad])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Autograd functions around the operators of groups: as those of one rank, but backward takes the ids again."""
+"""Autograd functions around the operators of groups. They differ from the functions of one rank only in backward, which
+takes the ids again."""
 from __future__ import annotations
 
 import torch
@@ -29,7 +30,7 @@ class GroupFunction(torch.autograd.Function):
 
 
 class GroupMainGradFunction(torch.autograd.Function):
-    """The same, but backward adds the weights' gradients to main gradients."""
+    """As GroupFunction, but backward adds the weights' gradients to main gradients."""
 
     @staticmethod
     def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, order, main1, main2, main3,

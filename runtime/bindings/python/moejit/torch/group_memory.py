@@ -32,7 +32,7 @@ class Memories:
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
-        # All groups of CPU tensors lie in the heaps of the same simulated ranks: each of these takes much of the
+        # All groups of CPU tensors lie in the heaps of the same simulated ranks. A simulated rank takes much of the
         # address space, for the stacks of its threads.
         self._simulator: SimulatorGroup | None = None
         self._meeting: group_ops.Meeting | None = None

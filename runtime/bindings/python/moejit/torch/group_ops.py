@@ -66,7 +66,7 @@ class Meeting:
         weakref.finalize(self, library.moejit_torch_close_meeting, self.pointer)
 
     def abort(self) -> None:
-        """Lets the threads that wait go on, and whoever comes later."""
+        """Lets the threads that wait go on, and later ones too."""
         library.moejit_torch_abort_meeting(self.pointer)
 
 

@@ -31,11 +31,11 @@ class GroupInference(Inference):
         self.order = order
 
     def infer(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Returns y of what the operators of inference take, without the layer and the order."""
+        """Returns y of the tensors that the operators of inference take, without the layer and the order."""
         return _forward(*tensors, self.order, self.layer)[0]
 
     def renew_infer(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Does so when changed weights have been quantized again."""
+        """Changed weights are quantized again first."""
         _renew(tensors[3], tensors[4], *self.kept.blocks, self.layer)
         return _forward(*tensors, self.order, self.layer)[0]
 
@@ -56,7 +56,7 @@ class GroupTraining(Training):
 
 
 class _GroupTrainingFunction(torch.autograd.Function):
-    """Does what GroupFunction does, and keeps as many tensors: a checkpoint may repeat either by the other."""
+    """Runs GroupFunction's calls, and keeps as many tensors: a checkpoint may repeat either by the other."""
 
     @staticmethod
     def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, record):

@@ -22,7 +22,7 @@ from moejit.torch.ranks import Ranks, sentence_of
 # The fields of a description that decide what a group's memory holds for a layer with all passes and gradients.
 _OF_EXCHANGE = ("expert_parallel", "max_tokens", "top_k", "hidden", "dispatch")
 _numbers = itertools.count()
-# Both end with the process group, on all ranks alike: what one rank has forgotten no other may have kept.
+# Both end with the process group, on all ranks alike: no rank may keep what another one has forgotten.
 _by_number: weakref.WeakValueDictionary[int, ProcessGroupLayers] = weakref.WeakValueDictionary()
 _by_process_group: weakref.WeakKeyDictionary[dist.ProcessGroup, ProcessGroupLayers] = weakref.WeakKeyDictionary()
 
@@ -108,7 +108,7 @@ class ProcessGroupLayers:
         together(lambda: layer.prepare(opened.group), device)  # none may wait for one that still compiles
         if self.order is None:
             self.order, self._device = torch.zeros(1, dtype=torch.int32, device=device), device
-        # The number tells apart layers that differ in timeout_ms alone.
+        # The number tells apart layers that differ only in timeout_ms.
         text = texts.make(planned.target, planned.digest, planned.json, f"{opened.name}.{len(self._layers)}")
         self._prepared[text] = _Prepared(fields, timeout_ms, opened)
         self._add(text, layer)
@@ -128,7 +128,7 @@ class ProcessGroupLayers:
         return f"{name}.{self.ranks.rank}" if device.type == "cpu" else name
 
     def status(self) -> int:
-        """Returns the status words of all groups, joined. Waits for the device.
+        """Returns the status words of all groups, combined. Waits for the device.
 
         Raises:
             RuntimeError: Calls of a group over NCCL have waited for a rank for so long that they were aborted, now or
@@ -166,7 +166,7 @@ class ProcessGroupLayers:
     def reset(self) -> None:
         """Makes the groups work again after a silent rank. All ranks call it at the same time, and are in no call.
 
-        Groups over NCCL end here, and new ones take their places, for which layers are prepared again.
+        Groups over NCCL end here. New ones take their places, and layers are prepared again for these.
         """
         if self._device is None:
             return
@@ -201,7 +201,7 @@ def _forget(layers: dict[str, GroupLayer]) -> None:
 
 
 def plan_of_rank(description: str, ranks: Ranks) -> _plan.Plan:
-    """Returns a rank's plan in the simulator, whose shapes are those of any target.
+    """Returns a rank's plan in the simulator, which has the shapes of any target.
 
     Raises:
         RuntimeError: The description is wrong, or no group can run it.

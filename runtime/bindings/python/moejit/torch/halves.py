@@ -117,8 +117,7 @@ class _DataHalfFunction(torch.autograd.Function):
     def forward(ctx, anchor, x, topk_ids, topk_probs, operands, weights, others, layer):
         *of_layer, quantized, quantized_colwise = operands
         y, saved, status = scales.forward((x, topk_ids, topk_probs, *of_layer, quantized), others[3], layer)
-        # A leaf that went through hooks of saved tensors, such as those of checkpoints, could no longer reach its
-        # `.grad`.
+        # A leaf that went through hooks of saved tensors, such as a checkpoint's, could no longer reach its `.grad`.
         ctx.leaves = [weight if weight is not None and weight.is_leaf else None for weight in weights]
         made = [None if weight is leaf else weight for weight, leaf in zip(weights, ctx.leaves)]
         keep(ctx, layer, status, saved, x_of_backward(x, layer), topk_probs, *of_layer,

@@ -64,9 +64,10 @@ def fields_of(recipe: str, recompute: str, splits_alignment: int | None) -> dict
 
 
 def register(name: str, fields: str, max_tokens: int | None, cache_weights: bool | None) -> None:
-    """Registers an implementation under a name, for experts with FP8 weights one that tells why it cannot run.
+    """Registers an implementation under a name. For experts with FP8 weights it registers one that says why it cannot
+    run.
 
-    `fields` are those of a description, as JSON.
+    `fields` are a description's fields, as JSON.
     """
     from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
     ALL_EXPERTS_FUNCTIONS.register(name, functools.partial(_experts, fields, max_tokens, cache_weights))
@@ -85,7 +86,7 @@ def is_ours(name: str | None) -> bool:
 
 
 def options_of(module: torch.nn.Module) -> tuple[str, int | None, bool | None] | None:
-    """Returns what a module was told to run with: fields, max_tokens, cache_weights; None: it runs other experts."""
+    """Returns a module's options: fields, max_tokens, cache_weights. None: it runs other experts."""
     name = getattr(getattr(module, "config", None), "_experts_implementation", None)
     if name is None or not takes_implementations(module) or not is_ours(name):
         return None
@@ -111,7 +112,8 @@ def keep_weights(module: torch.nn.Module) -> None:
         return
     w1 = first_weights(module)
     state = module.__dict__.setdefault("_moejit_state", State(w1.device))
-    # The weights do not depend on the tokens or top_k of calls. A layer that calls have too brings no other kernels.
+    # The weights do not depend on the tokens or top_k of calls. With the layer that calls have no other kernels are
+    # needed.
     call = make_call(module, fields, max_tokens or FEWEST_MAX_TOKENS, top_k_of(module) or 1, w1, cache_weights, state)
     state.keep_weights(call, w1, module.down_proj)
 

@@ -42,7 +42,7 @@ def max_tokens_of(tokens: int, max_tokens: int | None) -> int:
 
 
 def top_k_of(module: torch.nn.Module) -> int | None:
-    """Returns K by the configuration of a module; None if it does not tell."""
+    """Returns K by the configuration of a module; None if it does not say."""
     given = (getattr(module.config, key, None) for key in _ROUTING_KEYS)
     return next((value for value in given if isinstance(value, int)), None)
 
@@ -53,7 +53,7 @@ def first_weights(module: torch.nn.Module) -> torch.Tensor:
 
 
 def foreign_of(module: torch.nn.Module) -> str:
-    """Returns how the layer treats ids beyond those of this rank's experts: as experts of other ranks, or as errors.
+    """Returns how the layer treats ids beyond this rank's experts: as experts of other ranks, or as errors.
 
     Before transformers 5.18 a module does not say whether there are such ids.
     """

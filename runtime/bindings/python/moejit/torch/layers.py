@@ -13,8 +13,8 @@ from moejit.torch import _plan, texts
 
 WEIGHT_GRADIENTS = ("dw1", "dw2", "db1", "db2")
 GRADIENTS = ("dx", "dprobs", *WEIGHT_GRADIENTS)
-# The state of layers whose scales follow from the steps before, in the order of operators: the tensors that forward and
-# quantize take, and those that backward takes.
+# The state of layers whose scales follow from the steps before, in the order of operators: tensors of forward and
+# quantize, then tensors of backward.
 FORWARD_STATE = ("fc1_amax_history", "fc2_amax_history", "fc1_scale", "fc2_scale")
 GRADIENT_STATE = ("fc1_grad_amax_history", "fc2_grad_amax_history", "fc1_grad_scale", "fc2_grad_scale")
 
@@ -79,7 +79,7 @@ def plan_of(layer: str) -> _plan.Plan:
 
 def call_fields(description: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
                 topk_probs_dtype: str, has_halves: bool = False, has_checks: bool = False) -> dict[str, Any]:
-    """Returns a layer description for one call, as a dict. The arguments are those of call_text()."""
+    """Returns a layer description for one call, as a dict. The arguments are as for call_text()."""
     try:
         fields = json.loads(description)
     except ValueError as error:
@@ -108,7 +108,7 @@ def _call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_
 
 
 def _refuse_state(planned: _plan.Plan) -> None:
-    """Refuses layers whose scales follow from the steps before where nobody keeps a state for them."""
+    """Refuses layers whose scales follow from the steps before if nobody keeps a state for them."""
     if planned.has_state:
         raise Error("unsupported", "plan",
                     f'recipe "{json.loads(planned.json)["recipe"]}" has a state from step to step, which only modules of '
@@ -141,7 +141,7 @@ def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_d
 
 @torch.compiler.assume_constant_result
 def backward_reads_quantized(layer: str) -> bool:
-    """Returns whether backward reads the row-wise weights too, which it does if it recomputes activations."""
+    """Returns whether backward reads the row-wise weights too; it reads them if it recomputes activations."""
     return plan_of(layer).backward_reads_quantized
 
 

@@ -49,10 +49,10 @@ class Opener:
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
         self._memories = Memories(ranks)
-        self._nccl_devices = Memories(ranks)  # a fault of simulated ranks ends all that they have
+        self._nccl_devices = Memories(ranks)  # a fault of simulated ranks ends everything on them
 
     def open(self, name: str, whole: GroupLayer, device: torch.device, timeout_ms: int) -> OpenGroup:
-        """Returns a new group for layers whose exchanges are those of `whole`.
+        """Returns a new group for layers with the same exchanges as `whole`.
 
         Raises:
             RuntimeError: It cannot be opened; the same sentence on all ranks.

@@ -2,9 +2,9 @@
 """Eager calls like an earlier one: a record of what that call found out, and the checks that tell that it holds.
 
 A call of a module asks torch some forty questions: dtypes, devices, autocast, which gradients are wanted, whether
-weights have changed. Most answers are those of the call before. A record asks only what may have changed since, in one
-function, and then runs the operator; otherwise it declines, and the call goes the whole way (moejit.torch.call), which
-makes a new record. Records serve neither compiled nor exported calls, nor calls under a TorchDispatchMode.
+weights have changed. Most answers are the same as in the call before. A record asks only what may have changed since,
+in one function, and then runs the operator. Otherwise it declines, and moejit.torch.call does the whole call and makes
+a new record. Records serve neither compiled nor exported calls, nor calls under a TorchDispatchMode.
 """
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ class Inference:
 
     def run(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor, w1: torch.Tensor,
             w2: torch.Tensor, b1: torch.Tensor | None, b2: torch.Tensor | None) -> torch.Tensor | None:
-        """Returns y, or None if this call differs from the earlier one or PyTorch tells of other weights.
+        """Returns y, or None if this call differs from the earlier one or PyTorch reports other weights.
 
-        Changes that PyTorch does not tell of are looked for on the device, unless they are promised away. Needs
+        Changes that PyTorch does not report are looked for on the device, unless they are promised away. Needs
         no_grad().
         """
         kept = self.kept
@@ -94,12 +94,12 @@ class Inference:
                    kept.blocks[0])
 
     def infer(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Returns y of what the operators of inference take, without the layer."""
+        """Returns y of the tensors that the operators of inference take, without the layer."""
         y, self.state.status = _infer(*tensors, self.layer)
         return y
 
     def renew_infer(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Does so when changed weights have been quantized again."""
+        """Changed weights are quantized again first."""
         y, self.state.status = _renew_infer(*tensors, self.layer)
         return y
 
@@ -149,7 +149,7 @@ class Training:
                           self.none if b1 is None else b1, self.none if b2 is None else b2, self)
 
     def results(self, wanted: tuple[bool, ...], made: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor | None, ...]:
-        """Returns what backward gives to autograd, of what the operator made: dx, dprobs, dw1, dw2, db1, db2."""
+        """Returns the gradients for autograd from the operator's results: dx, dprobs, dw1, dw2, db1, db2."""
         if self.are_cast:
             return *gradients(wanted, made[0], made[1], made[2:], self.gradient_dtypes), None
         dx, dprobs, dw1, dw2, db1, db2 = made
@@ -173,7 +173,7 @@ def _grad_dtypes(w1, w2, b1, b2) -> tuple[torch.dtype | None, ...]:
 
 
 class _TrainingFunction(torch.autograd.Function):
-    """Does what ExpertsFunction does, with one operator for forward and fewer values to keep."""
+    """Runs ExpertsFunction's calls with one operator for forward and fewer values to keep."""
 
     @staticmethod
     def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, record):
@@ -197,7 +197,8 @@ class _TrainingFunction(torch.autograd.Function):
         return record.results(ctx.needs_input_grad, made)
 
 
-# Function.apply() looks for transforms of torch.func first, which takes as long as the rest. Training.run() has.
+# Function.apply() looks for transforms of torch.func first, which takes as long as the rest. Training.run() has looked
+# already.
 Training.apply = staticmethod(super(torch.autograd.Function, _TrainingFunction).apply)
 _infer = ops.infer._op
 _renew_infer = ops.renew_infer._op

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recipes whose scales follow from the steps before: calls with a state, and the update that moves it on by a step.
 
-A state is eight tensors, those of FORWARD_STATE and then those of GRADIENT_STATE. Casts record the largest magnitudes
-of a step in row 0 of the histories, by max; an update moves them on. So a forward call that a checkpoint repeats before
-the update records what is there already, and casts with the same scales.
+A state is eight tensors, first FORWARD_STATE and then GRADIENT_STATE. Casts record the largest magnitudes of a step in
+row 0 of the histories, by max; an update moves them on. So a forward call that a checkpoint repeats before the update
+records what is there already, and casts with the same scales.
 """
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class StateFunction(torch.autograd.Function):
 
 
 class GroupStateFunction(torch.autograd.Function):
-    """The same of a group's layer. `others` are the state, the group's tensor for the order, and main gradients."""
+    """As StateFunction, for a group's layer. `others` are the state, the group's `order`, and main gradients."""
 
     @staticmethod
     def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, options, layer, *others):
@@ -153,7 +153,7 @@ def _kept(ctx) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
 
 def _results(ctx, made: Sequence[torch.Tensor], weights: Sequence[torch.Tensor],
              others: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor | None, ...]:
-    """Moves the scales on if asked to, and returns the gradients that autograd takes, up to that of `layer`."""
+    """Moves the scales on if asked to. Returns the gradients that autograd takes, up to the one of `layer`."""
     options, (dx, dprobs, *of_weights) = ctx.options, made
     if options.updates:
         update(others[:8], ctx.layer)

@@ -21,7 +21,7 @@ _states = WeakTensorKeyDictionary()
 
 
 def refuse(function: str, argument: str, got: object, wanted: str, hint: str = "") -> NoReturn:
-    """Raises the error for an argument that the library cannot honor."""
+    """Raises the error for an argument that moejit cannot honor."""
     if isinstance(got, torch.Tensor):
         got = "a tensor"
     elif isinstance(got, list):
@@ -38,7 +38,8 @@ def refuse_unless(function: str, wanted: dict[str, tuple[object, object]], hint:
 
 
 def update_weights(w1: torch.Tensor) -> None:
-    """Promises that weights change only before the next call of this: calls then do not look whether they have changed.
+    """Promises that weights change only before the next call of this function: calls then do not look whether they have
+    changed.
 
     The next call of each kind quantizes; make it before you capture a graph. Without this function calls are right, too.
 

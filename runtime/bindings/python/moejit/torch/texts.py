@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The last argument of operators: "moejit VERSION TARGET DIGEST JSON" for a layer or an operation.
 
-For a layer of a group "@GROUP " comes before the JSON. The name belongs to a group of this process alone.
+For a layer of a group "@GROUP " comes before the JSON. The name belongs to a group of this process only.
 """
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moejit import library
 
 
 class Text(NamedTuple):
-    """The parts of a text. The version and the digest are those of the library that planned the description."""
+    """The parts of a text. The version and the digest come from the library that planned the description."""
     version: str
     target: str
     digest: str

@@ -10,7 +10,8 @@ from moejit.torch.gathered import is_sharded
 
 
 def update_weights(model: torch.nn.Module) -> None:
-    """Quantizes the weights of all experts of a model now, and promises that they change only before the next call of this.
+    """Quantizes the weights of all experts of a model now, and promises that they change only before the next
+    update_weights().
 
     Calls without gradients then do not look whether weights have changed, which takes some microseconds otherwise. Call
     this before a model is compiled or captured, and after each change of its weights: an optimizer's step,

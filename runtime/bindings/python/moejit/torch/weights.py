@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantized weights that a module keeps between calls, and how calls learn that the weights have changed.
 
-What PyTorch tells is looked at on the host: another tensor, another address, another version. Everything else, such as
-fused optimizers, writes through `.data`, collectives and replayed graphs, a kernel sees: it compares the weights with a
-digest beside the quantized ones, and the casts behind it end at once if nothing differs. docs/weights.md has the rules.
+Some changes PyTorch reports, and the host looks at these: another tensor, another address, another version. A kernel
+sees everything else, such as fused optimizers, writes through `.data`, collectives and replayed graphs. It compares the
+weights with a digest beside the quantized ones, and the casts behind it end at once if nothing differs. docs/weights.md
+has the rules.
 """
 from __future__ import annotations
 
@@ -80,17 +81,17 @@ class KeptBlocks:
         self.stream = 0
 
     def is_made_of(self, w1: torch.Tensor, w2: torch.Tensor) -> bool:
-        """Returns whether the weights are as they were, as far as PyTorch tells."""
+        """Returns whether the weights are as they were, as far as PyTorch reports."""
         made = self.made_of
         return made is not None and made[0] == _identity(w1) and made[1] == _identity(w2)
 
     def note(self, w1: torch.Tensor, w2: torch.Tensor) -> None:
-        """Notes of which weights the blocks are made now."""
+        """Notes the weights from which the blocks are made now."""
         self.made_of = (_identity(w1), _identity(w2), StorageWeakRef(w1.untyped_storage()),
                         StorageWeakRef(w2.untyped_storage()))
 
     def doubt(self) -> None:
-        """Forgets of which weights the blocks are made, and the promise."""
+        """Forgets from which weights the blocks are made, and the promise."""
         self.made_of = None
         self.is_promised = False
 
@@ -133,7 +134,7 @@ class QuantizedWeights:
 
     @property
     def blocks(self) -> tuple[torch.Tensor, ...]:
-        """Everything that is kept, for whoever counts memory."""
+        """Everything that is kept, for counting memory."""
         return tuple(block for kept in self.kept.values() for block in kept.blocks)
 
     def find(self, device: torch.device, layer: str) -> KeptBlocks | None:
@@ -141,7 +142,7 @@ class QuantizedWeights:
         return self.kept.get((*block_keys(layer), device.type, device.index))
 
     def forget(self) -> None:
-        """Frees what no graph uses, and makes the next inference call quantize again. Calls with gradients do so."""
+        """Frees what no graph uses, and makes the next inference call quantize again. Calls with gradients call it."""
         if not self.kept:
             return
         self.take_back()
@@ -166,7 +167,7 @@ class QuantizedWeights:
         """Returns blocks of the weights as they are when the kernels run.
 
         Blocks that are made while a CUDA graph is captured belong to the graph. Calls below an autograd.Function, such
-        as those of a reentrant checkpoint, are training, and keep nothing.
+        as a reentrant checkpoint's, are training, and keep nothing.
 
         Args:
             weights: The parameters.
@@ -194,7 +195,7 @@ class QuantizedWeights:
         return kept.blocks
 
     def in_graph(self, dense: Blocks, layer: str, state: tuple[torch.Tensor, ...] = ()) -> Blocks:
-        """Returns the same for a call that torch.compile traces, whose graph cannot ask for versions."""
+        """Returns current() for a call that torch.compile traces: its graph cannot ask for versions."""
         kept = self.find(dense[0].device, layer)
         return quantize(*dense, layer, state) if kept is None else kept.renew(dense, layer, state)
 
@@ -223,7 +224,8 @@ class QuantizedWeights:
 
     def keep(self, weights: tuple[torch.Tensor, torch.Tensor], dense: Blocks, layer: str,
              state: tuple[torch.Tensor, ...] = ()) -> None:
-        """Quantizes now, into the same memory as before, and promises that weights stay until the next call of this."""
+        """Quantizes now, into the same memory as before, and promises that weights stay until the next call of this
+        function."""
         self.promise()
         kept = self.find(dense[0].device, layer)
         is_captured = _is_captured(dense[0])
