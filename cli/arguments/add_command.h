@@ -2,7 +2,9 @@
 #pragma once
 
 #include "cli/arguments.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/tuning_records.h"
+#include "cli/execution/open_engine.h"
+#include "cli/inputs/random_routing.h"
 
 #include <CLI/CLI.hpp>
 #include <memory>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adds the commands that make kernels and run them.
 #include "cli/arguments/add_command.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/kernel_commands.h"
+#include "cli/execution/open_engine.h"
+#include "cli/inputs/layer_inputs.h"
 
 #include <string>
 

@@ -3,7 +3,7 @@
 #include "cli/commands/bench_group.h"
 #include "cli/commands/bench_operation.h"
 #include "cli/commands/bench_report.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/kernel_commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/execution/layer_session.h"
@@ -64,7 +64,8 @@ Result<void> bench_layer(const BenchCommand& command, compiler::Layer layer, Ter
   CacheOptions cache = command.cache;
   cache.build_arguments =
       shell_word(command.layer) + " --variants all" + tuning_words(command.tuning);
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
+                    open_engine(cache, terminal.warner()));
   const TensorMap inputs = measuring_inputs(layer, tokens, command.seed, command.routing);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<LayerSession> session,
                     LayerSession::create(plan, *engine, device, inputs));

@@ -88,7 +88,7 @@ Result<void> bench_gemms(const BenchCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const OpenedTarget target, open_bench_gpu(command));
   runtime::Device& device = *target.device;
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
-                    open_engine(command.cache, terminal));
+                    open_engine(command.cache, terminal.warner()));
   compile_ahead(cases, *engine, device.target());
   MOEJIT_TRY_ASSIGN(CacheSweep sweep, CacheSweep::create(*engine, device));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);

@@ -159,7 +159,7 @@ Result<void> bench_group(const BenchCommand& command, const Layer& described, Te
                                        command.ranks, plan.memory.bytes, command.seed));
   bench.target = devices->description();
   terminal.note("target " + bench.target);
-  MOEJIT_TRY_ASSIGN(const auto engine, open_engine(command.cache, terminal));
+  MOEJIT_TRY_ASSIGN(const auto engine, open_engine(command.cache, terminal.warner()));
   const Layer one = compiler::layer_of_one_rank(layer);
   const int64_t all = bench.tokens * command.ranks;
   TensorMap inputs = measuring_inputs(one, all, command.seed, command.routing);

@@ -76,7 +76,8 @@ Result<void> bench_operation(const BenchCommand& command,
                     compiler::plan_operation(operation, device.target(), {.tuning = tuning.get()}));
   CacheOptions cache = command.cache;
   cache.build_arguments = shell_word(command.layer) + tuning_words(command.tuning);
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
+                    open_engine(cache, terminal.warner()));
   const InputOptions options = input_options(command, plan);
   MOEJIT_TRY_ASSIGN(const OperationCall call, load_operation_call(plan, options));
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<OperationSession> session,

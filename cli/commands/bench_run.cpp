@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/bench_run.h"
 
-#include "cli/terminal/utc_time.h"
+#include "compiler/support/utc_time.h"
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>

@@ -4,7 +4,7 @@
 #include "cli/commands/build_failures.h"
 #include "cli/commands/build_jobs.h"
 #include "cli/commands/build_report.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/kernel_commands.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/execution/open_engine.h"
 #include "cli/terminal/output_file.h"
@@ -184,7 +184,7 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
   cache.uses_packs = command.pack.empty();
   cache.own_compiler_only = !command.pack.empty();
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
-                    open_engine(cache, terminal, command.jobs));
+                    open_engine(cache, terminal.warner(), command.jobs));
   MOEJIT_TRY(check_writable(command, cache, jobs, *engine));
   auto built =
       Builder(command, jobs, *engine, terminal)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/entry.h"
-#include "cli/commands/commands.h"
 #include "cli/commands/inspect_report.h"
+#include "cli/commands/layer_commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/execution/open_engine.h"
@@ -70,7 +70,8 @@ Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command
   CacheOptions cache = command.cache;
   cache.build_arguments = shell_word(path) + (command.pass.empty() ? "" : " --variants all") +
                           tuning_words(command.tuning);
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
+                    open_engine(cache, terminal.warner()));
   std::vector<InspectedKernel> kernels;
   for (const compiler::KernelPlan& kernel : plan.kernels) {
     MOEJIT_TRY_ASSIGN(const compiler::KernelSource source,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/check/check_plan.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/kernel_commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/run_group.h"
 #include "cli/commands/run_operation.h"
@@ -207,7 +207,8 @@ Result<void> run_layer(const RunCommand& command, compiler::Layer layer, Termina
   MOEJIT_TRY_ASSIGN(const TensorMap inputs, load_inputs(plan, command.inputs));
   CacheOptions cache = command.cache;
   cache.build_arguments = build_arguments(command, described, layer.passes);
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
+                    open_engine(cache, terminal.warner()));
   progress.start(kPrepareStep);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<LayerSession> session,
                     LayerSession::create(plan, *engine, *target.device, inputs));

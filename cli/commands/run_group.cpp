@@ -204,7 +204,7 @@ Result<void> run_group(const RunCommand& command, const Layer& described, Termin
       .tokens = std::vector<int64_t>(static_cast<std::size_t>(command.ranks), tokens),
       .routing = command.inputs.routing};
   terminal.note("target " + report.target);
-  MOEJIT_TRY_ASSIGN(const auto engine, open_engine(command.cache, terminal));
+  MOEJIT_TRY_ASSIGN(const auto engine, open_engine(command.cache, terminal.warner()));
   const Layer one = compiler::layer_of_one_rank(layer);
   const int64_t all = tokens * command.ranks;
   TensorMap inputs = random_tokens(one, all, command.inputs.seed, command.inputs.routing);

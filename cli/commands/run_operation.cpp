@@ -95,7 +95,8 @@ Result<void> run_operation(const RunCommand& command,
   MOEJIT_TRY_ASSIGN(OperationCall call, load_operation_call(plan, command.inputs));
   CacheOptions cache = command.cache;
   cache.build_arguments = shell_word(command.layer) + tuning_words(command.tuning);
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
+                    open_engine(cache, terminal.warner()));
   progress.start(kPrepareStep);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<OperationSession> session,
                     OperationSession::create(plan, *engine, *target.device, call));

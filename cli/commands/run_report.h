@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/check/tensor_check.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/kernel_commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_use.h"
 #include "runtime/engine.h"

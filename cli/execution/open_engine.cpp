@@ -4,18 +4,19 @@
 #include "compiler/compiler.h"
 
 #include <fmt/core.h>
+#include <utility>
 
 namespace moejit::cli {
 
 Result<std::unique_ptr<runtime::Engine>> open_engine(const CacheOptions& options,
-                                                     const Terminal& terminal,
+                                                     std::function<void(std::string_view)> warn,
                                                      int32_t compile_jobs) {
   runtime::EngineOptions engine{.cache_dir = options.dir,
                                 .use_cache = !options.is_disabled,
                                 .pack_keys = options.pack_keys,
                                 .frozen = options.is_frozen,
                                 .own_compiler_only = options.own_compiler_only,
-                                .warn = [&terminal](std::string_view text) { terminal.warn(text); },
+                                .warn = std::move(warn),
                                 .compile_jobs = compile_jobs};
   if (!options.uses_packs || !options.packs.empty()) engine.packs = options.packs;
   if (!options.build_arguments.empty()) engine.build_arguments = options.build_arguments;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/tune/tune_report.h"
+#include "cli/report/tune_report.h"
 #include "compiler/tuning.h"
 #include "runtime/tune/journal.h"
 

@@ -94,7 +94,7 @@ std::string step_name(const compiler::LayerPlan& plan, int64_t tokens) {
 
 Result<void> confirm_steps(const TuneSubjects& subjects, const MeasuredDevice& device,
                            const RaceSite& site, const std::string& journal_path,
-                           const Terminal& terminal) {
+                           TuneObserver& observer) {
   for (std::size_t i = 0; i < subjects.layers.size() && !site.stops(); ++i) {
     const TunedLayer& tuned = subjects.layers[i];
     MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan, plan_layer(tuned.layer, device.target));
@@ -107,10 +107,10 @@ Result<void> confirm_steps(const TuneSubjects& subjects, const MeasuredDevice& d
       if (!measured && (!site.measurer.is_usable() || measured.error().stage == Stage::kFile))
         return measured;
       if (!measured)
-        terminal.warn(
+        observer.warn(
             fmt::format("{} step: {}; it is left out", tuned.layer.name, measured.error().message));
     }
-    terminal.note(fmt::format("{} step: {}", tuned.layer.name, outcome_text(confirmation)));
+    observer.note(fmt::format("{} step: {}", tuned.layer.name, outcome_text(confirmation)));
   }
   return {};
 }

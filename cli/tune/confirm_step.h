@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/terminal/terminal.h"
 #include "cli/tune/race_kernel.h"
+#include "cli/tune/tune_observer.h"
 #include "cli/tune/tune_subjects.h"
 
 #include <string>
@@ -15,10 +15,10 @@ std::string step_name(const compiler::LayerPlan& plan, int64_t tokens);
 
 // Measures the whole step of each layer with the choices that the journal's races propose, until
 // they are confirmed or given up, or the site stops it; each goes on from what the journal has of
-// it. A step that cannot be run is told on standard error, and its choices stay as the races left
+// it. The observer is warned of a step that cannot be run, and its choices stay as the races left
 // them. Errors: of the journal, and of a device that no longer works.
 Result<void> confirm_steps(const TuneSubjects& subjects, const MeasuredDevice& device,
                            const RaceSite& site, const std::string& journal_path,
-                           const Terminal& terminal);
+                           TuneObserver& observer);
 
 }  // namespace moejit::cli

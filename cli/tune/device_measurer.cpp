@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tune/device_measurer.h"
 
-#include "cli/commands/tuning_records.h"
 #include "compiler/compiler.h"
 
 #include <algorithm>
@@ -169,7 +168,7 @@ tl::unexpected<Error> DeviceMeasurer::failed(Error error) {
 
 std::string gpu_json(const runtime::Device& device) {
   compiler::GpuIdentity gpu{.name = device.name(), .arch = device.target().arch};
-  if (const auto identity = gpu_identity(device)) gpu = *identity;
+  if (const auto identity = measure::gpu_identity(device)) gpu = *identity;
   return compiler::gpu_to_json(gpu);
 }
 

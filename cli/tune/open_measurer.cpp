@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tune/open_measurer.h"
 
-#include "cli/execution/open_engine.h"
 #include "cli/execution/open_target.h"
 
+#include <string_view>
 #include <utility>
 
 namespace moejit::cli {
 
 Result<std::unique_ptr<DeviceMeasurer>> open_measurer(const MeasureOptions& options,
                                                       const TuneSubjects& subjects,
-                                                      const Terminal& terminal,
-                                                      std::string_view without_gpu) {
-  MOEJIT_TRY_ASSIGN(OpenedTarget target, open_target(options.target, options.seed, without_gpu));
-  MOEJIT_TRY_ASSIGN(std::unique_ptr<runtime::Engine> engine, open_engine(options.cache, terminal));
+                                                      TuneObserver& observer) {
+  MOEJIT_TRY_ASSIGN(OpenedTarget target,
+                    open_target(options.target, options.seed, options.without_gpu));
+  const auto warn = [&observer](std::string_view text) { observer.warn(text); };
+  MOEJIT_TRY_ASSIGN(std::unique_ptr<runtime::Engine> engine, open_engine(options.cache, warn));
   return DeviceMeasurer::create(std::move(target), std::move(engine), subjects);
 }
 

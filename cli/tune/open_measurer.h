@@ -1,22 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/commands/commands.h"
+#include "cli/execution/open_engine.h"
 #include "cli/tune/device_measurer.h"
 #include "cli/tune/race_kernel.h"
+#include "cli/tune/tune_observer.h"
 #include "cli/tune/tune_subjects.h"
 
+#include <cstdint>
 #include <memory>
-#include <string_view>
+#include <string>
 
 namespace moejit::cli {
 
-// Opens in this process what measures the subjects; `without_gpu` is as of open_target(). The
-// terminal must live longer.
+// On what a tuner measures, and how.
+struct MeasureOptions {
+  std::string target = "auto";  // as of open_target()
+  std::string without_gpu;      // "
+  CacheOptions cache;
+  double candidate_seconds = 60.0;  // in which a candidate must be made and run once
+  double block_milliseconds = 100.0;
+  double heat_seconds = 0.6;
+  uint64_t seed = 0;
+};
+
+// Opens in this process what measures the subjects. The observer hears the warnings of the kernel
+// cache and must live longer.
 Result<std::unique_ptr<DeviceMeasurer>> open_measurer(const MeasureOptions& options,
                                                       const TuneSubjects& subjects,
-                                                      const Terminal& terminal,
-                                                      std::string_view without_gpu);
+                                                      TuneObserver& observer);
 
 // Returns how long the blocks and the heating of a race take.
 RaceTimes race_times(const MeasureOptions& options);

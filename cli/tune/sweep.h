@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/commands/commands.h"
-#include "cli/terminal/terminal.h"
+#include "cli/tune/open_measurer.h"
+#include "cli/tune/tune_observer.h"
+#include "cli/tune/tune_subjects.h"
 
-#include <optional>
+#include <cstdint>
 #include <string>
 
 namespace moejit::cli {
 
-// How a sweep that had no error came to its end.
-struct SweepEnd {
-  std::string note;           // why it ended early: "interrupted"; empty if it did not
-  std::optional<int> signal;  // that interrupted it
+struct SweepOptions {
+  MeasureOptions measured;
+  double budget_seconds = 1200.0;  // in which problems are measured
+  int32_t exhaustive_rounds = 0;   // in which all candidates are timed; 0: a race
 };
 
-// Measures what the command names and writes all of it to the journal, to which a sweep that goes
-// on appends. Kernels run in a process of their own. Errors: those of the files, of opening the
-// device, and of a device that no longer works; the journal then has what was measured before.
-Result<SweepEnd> sweep(const TuneCommand& command, const std::string& journal_path,
-                       Terminal& terminal);
+// How a sweep that had no error came to its end.
+enum class SweepEnd { kDone, kStopped, kBudgetSpent };
+
+// Measures the subjects and writes all of it to the journal, to which a sweep that goes on appends.
+// Kernels run in a process of their own. Errors: those of opening the device, of the journal, and
+// of a device that no longer works; the journal then has what was measured before.
+Result<SweepEnd> sweep(const TuneSubjects& subjects, const SweepOptions& options,
+                       const std::string& journal_path, TuneObserver& observer);
 
 }  // namespace moejit::cli

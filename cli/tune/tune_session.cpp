@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tune/tune_session.h"
 
-#include "cli/terminal/utc_time.h"
 #include "cli/tune/remaining_time.h"
 #include "compiler/compiler.h"
 #include "compiler/support/json_text.h"
+#include "compiler/support/utc_time.h"
 #include "runtime/tune/replay.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <fmt/core.h>
@@ -111,55 +110,41 @@ Result<void> check_journal_gpu(const std::string& path, const std::string& gpu) 
   return {};
 }
 
-Result<double> parse_duration(std::string_view option, const std::string& text) {
-  double number = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  const double seconds = unit.empty() || unit == "s" ? 1.0
-                         : unit == "m"               ? 60.0
-                         : unit == "h"               ? 3600.0
-                                                     : 0.0;
-  if (error == std::errc() && seconds > 0.0 && number > 0.0 && number * seconds <= 1e7)
-    return number * seconds;
-  return fail(Stage::kCommand, ErrorCode::kUsage,
-              fmt::format("{} is \"{}\", wanted a time such as 90s, 20m or 2h", option, text));
-}
-
 Result<void> compile_candidates(const std::vector<TuneProblem>& problems, const RaceSite& site,
-                                const Terminal& terminal) {
+                                TuneObserver& observer) {
   MOEJIT_TRY(site.measurer.prefetch());
   for (std::size_t i = 0; i < problems.size() && !site.stops(); ++i) {
-    terminal.show_progress("compiled problems", static_cast<int64_t>(i),
+    observer.show_progress("compiled problems", static_cast<int64_t>(i),
                            static_cast<int64_t>(problems.size()));
     MOEJIT_TRY(site.measurer.compile(i));
   }
-  terminal.clear_progress();
+  observer.end_progress();
   return {};
 }
 
 Result<void> race_all(const std::vector<TuneProblem>& problems, const MeasuredDevice& device,
                       const RaceSite& site, const std::string& journal_path,
-                      const Terminal& terminal) {
+                      TuneObserver& observer) {
   MOEJIT_TRY_ASSIGN(std::vector<ProblemTime> times,
                     times_to_come(problems, journal_path, device.gpu));
   for (std::size_t i = 0; i < problems.size() && !site.stops(); ++i) {
     const TuneProblem& problem = problems[i];
     const auto start = std::chrono::steady_clock::now();
-    terminal.show_progress("problems", static_cast<int64_t>(i),
+    observer.show_progress("problems", static_cast<int64_t>(i),
                            static_cast<int64_t>(problems.size()));
     MOEJIT_TRY(list_candidates(problem, device.target, site));
     MOEJIT_TRY_ASSIGN(tune::Race race, race_so_far(journal_path, device.gpu, problem, site.rules));
     const Result<void> raced = race_kernel(problem, i, site, race);
-    terminal.clear_progress();
+    observer.end_progress();
     if (!raced) {
       if (!site.measurer.is_usable() || raced.error().stage == Stage::kFile) return raced;
-      terminal.warn(fmt::format("{}: {}; it is left out", problem.subject, raced.error().message));
+      observer.warn(fmt::format("{}: {}; it is left out", problem.subject, raced.error().message));
       continue;
     }
     if (race.racing().empty())
       times[i].seconds =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    terminal.note(fmt::format("{}: {} ({} of {}, {} of the estimated time, {})", problem.subject,
+    observer.note(fmt::format("{}: {} ({} of {}, {} of the estimated time, {})", problem.subject,
                               outcome_text(problem, race), i + 1, problems.size(),
                               share_text(problem.share), remaining_text(times, i + 1)));
   }

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tune/tune_subjects.h"
 
-#include "cli/commands/gemm_cases.h"
-#include "cli/commands/layer_file.h"
-#include "compiler/support/file.h"
-
 #include <algorithm>
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <memory>
 #include <utility>
 
@@ -30,24 +27,6 @@ void keep_verified(std::vector<TuneProblem>& problems,
 }
 
 }  // namespace
-
-Result<TuneSubjects> read_subjects(const MeasureOptions& options) {
-  TuneSubjects subjects{.layers = {}, .gemms = {}, .seed = options.seed};
-  for (const std::string& path : options.layers) {
-    MOEJIT_TRY_ASSIGN(compiler::Layer layer, read_layer(path));
-    choose_passes(layer, options.pass);
-    const int64_t tokens = options.tokens.value_or(layer.max_tokens);
-    if (tokens < 1 || tokens > layer.max_tokens)
-      return fail(Stage::kCommand, ErrorCode::kUsage,
-                  fmt::format("--tokens is {}, wanted 1 to {} (max_tokens of {})", tokens,
-                              layer.max_tokens, path));
-    subjects.layers.push_back({std::move(layer), tokens, options.seed});
-  }
-  if (options.gemms.empty()) return subjects;
-  MOEJIT_TRY_ASSIGN(const std::string text, read_text_file(options.gemms));
-  MOEJIT_TRY_ASSIGN(subjects.gemms, parse_gemm_cases(text, options.gemms));
-  return subjects;
-}
 
 Result<std::vector<TuneProblem>> collect_problems(const TuneSubjects& subjects,
                                                   const compiler::Target& target,
@@ -81,6 +60,11 @@ Result<std::vector<std::string>> unmeasured_kernels(const TuneSubjects& subjects
     kernels.insert(kernels.end(), found.begin(), found.end());
   }
   return kernels;
+}
+
+std::string unmeasured_text(const std::vector<std::string>& kernels) {
+  return fmt::format("not measured, since no layer of one GPU has them: {}; the usual choices stay",
+                     fmt::join(kernels, ", "));
 }
 
 }  // namespace moejit::cli

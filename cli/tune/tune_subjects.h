@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/commands/commands.h"
 #include "cli/tune/tune_problem.h"
 #include "compiler/tuning.h"
 
+#include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace moejit::cli {
@@ -18,10 +20,6 @@ struct TuneSubjects {
   std::vector<compiler::TuningEntry> verified = {};
 };
 
-// Reads the files that the options name. Errors: those of reading and parsing them; kUsage for
-// --tokens beyond a layer's max_tokens.
-Result<TuneSubjects> read_subjects(const MeasureOptions& options);
-
 // Returns the problems of all subjects, each once, as join_problems() sorts them. If entries are to
 // be verified, only their problems, each with the usual choices and with those of its entry, unless
 // these are the usual ones or are not offered. Problems of layers keep the memory of the layer that
@@ -33,5 +31,7 @@ Result<std::vector<TuneProblem>> collect_problems(
 // Returns the kernels of all layers of groups that stay untuned, as unmeasured_kernels().
 Result<std::vector<std::string>> unmeasured_kernels(const TuneSubjects& subjects,
                                                     const compiler::Target& target);
+// Returns a sentence about kernels that stay untuned.
+std::string unmeasured_text(const std::vector<std::string>& kernels);
 
 }  // namespace moejit::cli

@@ -30,6 +30,17 @@ std::string_view to_string(Verdict verdict) {
   return "unknown";
 }
 
+std::string verdict_text(const VerifiedEntry& verified) {
+  switch (verified.verdict) {
+    case Verdict::kHolds: return "holds";
+    case Verdict::kNoLongerHolds: return "no longer holds: " + verified.reason;
+    case Verdict::kTextChanged: return "text changed: " + verified.reason;
+    case Verdict::kNotOffered: return "is not offered any more: " + verified.reason;
+    case Verdict::kNotMeasured: break;
+  }
+  return "not measured: " + verified.reason;
+}
+
 tune::RaceRules verify_rules() {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   return {.drop_errors = kNever};

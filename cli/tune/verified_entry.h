@@ -34,6 +34,9 @@ struct VerifiedEntry {
   bool operator==(const VerifiedEntry&) const = default;
 };
 
+// Returns "holds", "text changed", "is not offered any more" or the like, with the reason.
+std::string verdict_text(const VerifiedEntry& verified);
+
 // Returns the rules of a race between the usual choices and recorded ones. They are those of any
 // race, but that nobody is dropped before there is an interval to compare.
 tune::RaceRules verify_rules();

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tune/verify_record.h"
 
-#include "cli/terminal/interruption.h"
 #include "cli/tune/measuring_process.h"
-#include "cli/tune/open_measurer.h"
 #include "cli/tune/tune_session.h"
-#include "cli/tune/verify_report.h"
 #include "compiler/support/file.h"
 #include "compiler/tuned_text.h"
 
@@ -23,20 +20,8 @@ namespace {
 using compiler::TuningEntry;
 using compiler::TuningRecord;
 
-constexpr std::string_view kVerifyWithoutGpu =
-    "without a GPU, moejit tuning show tells what is in a record, and --target sim tries the "
-    "command";
-
 tl::unexpected<Error> refuse(std::string message, std::string hint) {
   return fail(Stage::kFile, ErrorCode::kInvalidValue, std::move(message), std::move(hint));
-}
-
-Result<TuningRecord> read_record(const std::string& path) {
-  MOEJIT_TRY_ASSIGN(TuningRecord record, compiler::read_tuning(path));
-  if (record.entries.empty())
-    return refuse(fmt::format("{} has no entries, wanted one or more to verify", path),
-                  "moejit tune measures a record");
-  return record;
 }
 
 Result<void> check_gpu(const TuningRecord& record, const MeasuredDevice& device,
@@ -120,19 +105,19 @@ Result<VerifiedEntry> verify_entry(const TuningEntry& entry, const TuneProblem& 
 Verification verify_sample(Verification so_far, const RoundSample& sample,
                            const TuningRecord& record, const std::vector<TuneProblem>& problems,
                            const compiler::Target& target, const RaceSite& site,
-                           const Terminal& terminal) {
+                           TuneObserver& observer) {
   for (const std::size_t index : sample.problems) {
     const TuneProblem& problem = problems[index];
     const auto done = std::ssize(so_far.entries), all = std::ssize(sample.problems);
-    terminal.show_progress("entries", done, all);
+    observer.show_progress("entries", done, all);
     Result<VerifiedEntry> verified =
         verify_entry(entry_of(record, problem), problem, index, target, site);
-    terminal.clear_progress();
+    observer.end_progress();
     if (!verified) {
       so_far.failure = std::move(verified.error());
       break;
     }
-    terminal.note(
+    observer.note(
         fmt::format("{}: {} ({} of {})", problem.subject, verdict_text(*verified), done + 1, all));
     so_far.entries.push_back(std::move(*verified));
   }
@@ -141,44 +126,38 @@ Verification verify_sample(Verification so_far, const RoundSample& sample,
 
 }  // namespace
 
-Result<Verification> verify_record(const TuningVerifyCommand& command, const Terminal& terminal) {
-  const MeasureOptions& options = command.measured;
-  if (options.layers.empty() && options.gemms.empty())
-    return fail(Stage::kCommand, ErrorCode::kUsage,
-                "wanted layer descriptions or --gemms FILE beside the record",
-                "an entry names its problem, and running it takes a layer or case that has it");
-  MOEJIT_TRY_ASSIGN(const double limit_seconds,
-                    parse_duration("--candidate-limit", options.candidate_limit));
-  MOEJIT_TRY_ASSIGN(const TuningRecord record, read_record(command.record));
-  MOEJIT_TRY_ASSIGN(TuneSubjects subjects, read_subjects(options));
+Result<Verification> verify_record(const TuningRecord& record, const std::string& name,
+                                   TuneSubjects subjects, const MeasureOptions& options,
+                                   std::optional<int64_t> sample, TuneObserver& observer) {
+  if (record.entries.empty())
+    return refuse(fmt::format("{} has no entries, wanted one or more to verify", name),
+                  "moejit tune measures a record");
   subjects.verified = record.entries;
-  MeasuringProcess measurer(
-      [&] { return open_measurer(options, subjects, terminal, kVerifyWithoutGpu); }, limit_seconds);
+  MeasuringProcess measurer([&] { return open_measurer(options, subjects, observer); },
+                            options.candidate_seconds);
   MOEJIT_TRY_ASSIGN(const MeasuredDevice device, measurer.device());
-  MOEJIT_TRY(check_gpu(record, device, command.record));
+  MOEJIT_TRY(check_gpu(record, device, name));
   MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(subjects, device.target));
   if (problems.empty())
     return refuse(fmt::format("none of the {} entries of {} is a problem of the layers and cases "
                               "that were named",
-                              record.entries.size(), command.record),
+                              record.entries.size(), name),
                   "an entry names its problem, and running it takes a layer or case that has it: "
                   "name those that the record was measured with");
-  terminal.note(device.description);
+  observer.note(device.description);
   MOEJIT_TRY_ASSIGN(tune::JournalWriter journal, open_scratch_journal(device));
-  const Interruption interruption;
+  observer.begin();
   const RaceSite site{
       .measurer = measurer, .journal = journal, .times = race_times(options), .stops = [&] {
-        return interruption.is_requested();
+        return observer.stops();
       }};
-  const RoundSample sample = sample_of(record, problems, command.sample);
+  const RoundSample measured = sample_of(record, problems, sample);
   Verification verification{.gpu = record.gpu,
-                            .usual = sample.usual,
+                            .usual = measured.usual,
                             .elsewhere = std::ssize(record.entries) - std::ssize(problems),
-                            .left_out = sample.left_out};
-  verification = verify_sample(std::move(verification), sample, record, problems, device.target,
-                               site, terminal);
-  verification.signal = interruption.signal();
-  return verification;
+                            .left_out = measured.left_out};
+  return verify_sample(std::move(verification), measured, record, problems, device.target, site,
+                       observer);
 }
 
 }  // namespace moejit::cli

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/commands/commands.h"
+#include "cli/tune/open_measurer.h"
+#include "cli/tune/tune_observer.h"
 #include "cli/tune/verified_entry.h"
 
 #include <cstdint>
@@ -18,14 +19,16 @@ struct Verification {
   int64_t usual = 0;  // entries whose choices are the usual ones, so that there is nothing to race
   int64_t elsewhere = 0;              // entries whose problem no layer or case has that was named
   int64_t left_out = 0;               // entries that the sample does not have
-  std::optional<int> signal = {};     // that interrupted the command
   std::optional<Error> failure = {};  // of the device, after which nothing more was measured
 };
 
-// Races the choices of a record's entries with the usual ones, on a GPU that the record is of.
-// Kernels run in a process of their own. Errors: those of the files and of opening the device;
-// kUsage without layer or case; kInvalidValue for a record of another GPU or without entries, or if
-// none of them is a problem of what was named.
-Result<Verification> verify_record(const TuningVerifyCommand& command, const Terminal& terminal);
+// Races the choices of a record's entries with the usual ones, on a GPU that the record is of, for
+// at most `sample` entries if that is given. The layers and cases of `subjects` have their
+// problems; `name` is the record's in messages. Kernels run in a process of their own. Errors:
+// those of opening the device; kInvalidValue for a record of another GPU or without entries, or if
+// none of them is a problem of the subjects.
+Result<Verification> verify_record(const compiler::TuningRecord& record, const std::string& name,
+                                   TuneSubjects subjects, const MeasureOptions& options,
+                                   std::optional<int64_t> sample, TuneObserver& observer);
 
 }  // namespace moejit::cli

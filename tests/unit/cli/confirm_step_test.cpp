@@ -96,7 +96,7 @@ class ConfirmStep : public ::testing::Test {
     auto journal = open_journal();
     ASSERT_TRUE(succeeded(journal));
     const RaceSite site{.measurer = steps_, .journal = *journal, .times = {}, .stops = stops_};
-    ASSERT_TRUE(succeeded(confirm_steps(subjects_, device_, site, path_, Terminal())));
+    ASSERT_TRUE(succeeded(confirm_steps(subjects_, device_, site, path_, observer_)));
   }
 
   compiler::TuningRecord record() const {
@@ -114,6 +114,7 @@ class ConfirmStep : public ::testing::Test {
                                .description = {},
                                .cuda_version = {}};
   TuneSubjects subjects_;
+  TuneObserver observer_;
   ScriptedSteps steps_;
   std::function<bool()> stops_ = [] { return false; };
   int32_t sessions_ = 0;

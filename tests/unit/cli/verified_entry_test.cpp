@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tune/verified_entry.h"
 
-#include "cli/tune/verify_report.h"
+#include "cli/report/verify_report.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

@@ -7,9 +7,6 @@
 
 namespace moejit::cli {
 
-// Returns "holds", "text changed", "is not offered any more" or the like, with the reason.
-std::string verdict_text(const VerifiedEntry& verified);
-
 // Return what `moejit tuning verify` prints.
 std::string verification_text(const Verification& verification);
 std::string verification_json(const Verification& verification);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/tune/verify_report.h"
+#include "cli/report/verify_report.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -57,17 +57,6 @@ int64_t holding(const Verification& verification) {
 }
 
 }  // namespace
-
-std::string verdict_text(const VerifiedEntry& verified) {
-  switch (verified.verdict) {
-    case Verdict::kHolds: return "holds";
-    case Verdict::kNoLongerHolds: return "no longer holds: " + verified.reason;
-    case Verdict::kTextChanged: return "text changed: " + verified.reason;
-    case Verdict::kNotOffered: return "is not offered any more: " + verified.reason;
-    case Verdict::kNotMeasured: break;
-  }
-  return "not measured: " + verified.reason;
-}
 
 std::string verification_text(const Verification& verification) {
   std::string text = to_string(verification.gpu) + "\n";

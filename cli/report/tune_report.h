@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/tune/tune_problem.h"
+#include "cli/tune/tune_subjects.h"
 #include "compiler/tuning.h"
 #include "runtime/tune/journal.h"
 
@@ -36,7 +36,5 @@ std::string dry_run_text(const std::vector<TuneProblem>& problems, double block_
                          const std::vector<std::string>& unmeasured);
 std::string dry_run_json(const std::vector<TuneProblem>& problems, double block_milliseconds,
                          const std::vector<std::string>& unmeasured);
-// Returns a sentence about kernels that are left out.
-std::string unmeasured_text(const std::vector<std::string>& kernels);
 
 }  // namespace moejit::cli

@@ -3,9 +3,9 @@
 
 #include <string>
 
-namespace moejit::cli {
+namespace moejit {
 
 // Returns the time now in UTC in a format of strftime(), of at most 31 characters.
 std::string utc_time(const char* format);
 
-}  // namespace moejit::cli
+}  // namespace moejit

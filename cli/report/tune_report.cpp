@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/tune/tune_report.h"
+#include "cli/report/tune_report.h"
 
 #include "runtime/tune/replay.h"
 
@@ -73,11 +73,6 @@ std::string tune_json(const TuneSummary& summary, const TuningRecord& record) {
                                     {"estimated_shares", std::move(shares)},
                                     {"record", nlohmann::ordered_json::parse(to_json(record))}};
   return json.dump(2) + "\n";
-}
-
-std::string unmeasured_text(const std::vector<std::string>& kernels) {
-  return fmt::format("not measured, since no layer of one GPU has them: {}; the usual choices stay",
-                     fmt::join(kernels, ", "));
 }
 
 namespace {

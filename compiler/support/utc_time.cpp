@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/terminal/utc_time.h"
+#include "compiler/support/utc_time.h"
 
 #include <array>
 #include <ctime>
 
-namespace moejit::cli {
+namespace moejit {
 
 std::string utc_time(const char* format) {
   const std::time_t now = std::time(nullptr);
@@ -15,4 +15,4 @@ std::string utc_time(const char* format) {
   return text.data();
 }
 
-}  // namespace moejit::cli
+}  // namespace moejit
