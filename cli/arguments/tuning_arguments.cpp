@@ -3,7 +3,7 @@
 #include "cli/commands/tune_options.h"
 #include "cli/commands/tuning_commands.h"
 #include "cli/commands/tuning_records.h"
-#include "runtime/tune/median_interval.h"
+#include "runtime/tune/decision/median_interval.h"
 
 namespace moejit::cli {
 
@@ -21,7 +21,7 @@ namespace {
 
 // Adds the options by which both tune and verify measure. The subjects are added apart.
 void add_tune_options(CLI::App& sub, TuneOptions& options) {
-  MeasureOptions& measured = options.measured;
+  tune::MeasureOptions& measured = options.measured;
   sub.add_option("--gemms", options.gemms, "File of grouped GEMMs, as of bench");
   sub.add_option("--target", measured.target, "auto (the GPU where there is one), cuda or sim")
       ->capture_default_str();

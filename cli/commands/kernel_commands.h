@@ -2,10 +2,10 @@
 #pragma once
 
 #include "cli/commands/tuning_records.h"
-#include "cli/execution/open_engine.h"
-#include "cli/inputs/layer_inputs.h"
 #include "cli/terminal/terminal.h"
 #include "compiler/support/error.h"
+#include "runtime/trial/layer_inputs.h"
+#include "runtime/trial/open_engine.h"
 
 #include <cstdint>
 #include <optional>
@@ -20,7 +20,7 @@ namespace moejit::cli {
 struct BuildCommand {
   std::vector<std::string> layers;
   std::string target = "cuda:sm_90a";
-  CacheOptions cache;
+  trial::CacheOptions cache;
   TuningOptions tuning;
   int32_t jobs = 0;  // 0: one per core
   bool with_intermediates = false;
@@ -34,9 +34,9 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal);
 struct RunCommand {
   std::string layer;
   std::string target = "auto";
-  CacheOptions cache;
+  trial::CacheOptions cache;
   TuningOptions tuning;
-  InputOptions inputs;
+  trial::InputOptions inputs;
   int32_t ranks = 0;             // of a group in this process; 0: the layer is of one rank
   std::string pass = "forward";  // or "backward": both
   std::string output;            // empty: nothing is written
@@ -52,7 +52,7 @@ struct BenchCommand {
   std::string gemms;               // a file of GEMM cases,
   std::vector<std::string> cases;  // of which only these; empty: all
   std::string target = "auto";
-  CacheOptions cache;
+  trial::CacheOptions cache;
   TuningOptions tuning;
   std::string pass = "forward";   // or "training": forward and backward
   std::optional<int64_t> tokens;  // default: max_tokens
@@ -60,7 +60,7 @@ struct BenchCommand {
   int32_t repeat = 20;
   double hot_seconds = 0.35;
   uint64_t seed = 0;
-  RandomRouting routing = RandomRouting::kSkewed;
+  trial::RandomRouting routing = trial::RandomRouting::kSkewed;
   std::string report;  // a page to write; empty: none
   bool is_json = false;
   std::string command_line;  // as the process got it, for the report

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "cli/commands/tuning_records.h"
-#include "cli/execution/open_engine.h"
 #include "cli/terminal/terminal.h"
 #include "compiler/support/error.h"
+#include "runtime/trial/open_engine.h"
 
 #include <cstdint>
 #include <string>
@@ -56,7 +56,7 @@ struct InspectCommand {
   std::vector<std::string> files;  // layer descriptions, cubins and cache entries
   std::string target = "cuda:sm_90a";
   std::string pass;  // as of PlanCommand
-  CacheOptions cache;
+  trial::CacheOptions cache;
   TuningOptions tuning;
   bool with_sass = false;  // print the machine code
   bool is_json = false;

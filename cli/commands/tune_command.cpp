@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/tuning_commands.h"
-#include "cli/execution/open_engine.h"
 #include "cli/report/tune_page.h"
 #include "cli/report/tune_report.h"
 #include "cli/terminal/output_file.h"
 #include "cli/terminal/shell_word.h"
-#include "cli/tune/folder_lock.h"
-#include "cli/tune/sweep.h"
 #include "compiler/support/file.h"
-#include "runtime/tune/tuned_records.h"
+#include "runtime/trial/open_engine.h"
+#include "runtime/tune/decision/tuned_records.h"
+#include "runtime/tune/folder_lock.h"
+#include "runtime/tune/sweep.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -73,7 +73,7 @@ tl::unexpected<Error> not_written(Error error, const std::string& journal_path,
 Result<TuningRecord> update_record(const tune::Journal& journal, const std::string& journal_path,
                                    const std::string& output) {
   FileDescriptor lock;
-  if (!output.empty()) lock = lock_folder_of(output);
+  if (!output.empty()) lock = tune::lock_folder_of(output);
   MOEJIT_TRY_ASSIGN(TuningRecord record, record_of(journal, journal_path, output));
   if (output.empty()) return record;
   if (auto written = write_file(output, to_json(record)); !written)
@@ -105,12 +105,12 @@ Result<void> finish(const TuneCommand& command, const std::string& journal_path,
 
 // Lists what a sweep would measure.
 Result<void> list_problems(const TuneCommand& command, Terminal& terminal) {
-  const MeasureOptions& options = command.subjects.measured;
+  const tune::MeasureOptions& options = command.subjects.measured;
   MOEJIT_TRY_ASSIGN(const compiler::Target target,
                     compiler::parse_target(options.target == "auto" ? "cuda" : options.target));
-  MOEJIT_TRY_ASSIGN(const TuneSubjects subjects, read_subjects(command.subjects));
-  MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(subjects, target));
-  MOEJIT_TRY_ASSIGN(const auto unmeasured, unmeasured_kernels(subjects, target));
+  MOEJIT_TRY_ASSIGN(const tune::TuneSubjects subjects, read_subjects(command.subjects));
+  MOEJIT_TRY_ASSIGN(const auto problems, tune::collect_problems(subjects, target));
+  MOEJIT_TRY_ASSIGN(const auto unmeasured, tune::unmeasured_kernels(subjects, target));
   const double block = options.block_milliseconds;
   terminal.print(command.is_json ? dry_run_json(problems, block, unmeasured)
                                  : dry_run_text(problems, block, unmeasured));
@@ -120,11 +120,11 @@ Result<void> list_problems(const TuneCommand& command, Terminal& terminal) {
 // Compiles what a sweep on a GPU would measure.
 Result<void> fill_cache(const TuneCommand& command, Terminal& terminal) {
   const compiler::Target target;
-  MOEJIT_TRY_ASSIGN(const TuneSubjects subjects, read_subjects(command.subjects));
-  MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(subjects, target));
-  MOEJIT_TRY_ASSIGN(const auto sources, sources_of(problems, target));
+  MOEJIT_TRY_ASSIGN(const tune::TuneSubjects subjects, read_subjects(command.subjects));
+  MOEJIT_TRY_ASSIGN(const auto problems, tune::collect_problems(subjects, target));
+  MOEJIT_TRY_ASSIGN(const auto sources, tune::sources_of(problems, target));
   MOEJIT_TRY_ASSIGN(const auto engine,
-                    open_engine(command.subjects.measured.cache, terminal.warner()));
+                    trial::open_engine(command.subjects.measured.cache, terminal.warner()));
   engine->prefetch(sources);
   int64_t failed = 0;
   for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -135,7 +135,7 @@ Result<void> fill_cache(const TuneCommand& command, Terminal& terminal) {
   terminal.clear_progress();
   terminal.print(fmt::format("{} kernels{}; {}\n", sources.size(),
                              failed == 0 ? "" : fmt::format(", {} do not compile", failed),
-                             counters_text(engine->counters())));
+                             trial::counters_text(engine->counters())));
   return {};
 }
 
@@ -147,16 +147,16 @@ struct TuneEnd {
 
 Result<TuneEnd> sweep_on(const TuneCommand& command, const std::string& journal,
                          const Terminal& terminal) {
-  SweepOptions options{.exhaustive_rounds = command.exhaustive_rounds};
+  tune::SweepOptions options{.exhaustive_rounds = command.exhaustive_rounds};
   MOEJIT_TRY_ASSIGN(options.budget_seconds, parse_duration("--budget", command.budget));
   MOEJIT_TRY_ASSIGN(options.measured, measure_options(command.subjects, kTuneWithoutGpu));
-  MOEJIT_TRY_ASSIGN(const TuneSubjects subjects, read_subjects(command.subjects));
+  MOEJIT_TRY_ASSIGN(const tune::TuneSubjects subjects, read_subjects(command.subjects));
   TerminalTuneObserver observer(terminal);
-  MOEJIT_TRY_ASSIGN(const SweepEnd end, sweep(subjects, options, journal, observer));
+  MOEJIT_TRY_ASSIGN(const tune::SweepEnd end, tune::sweep(subjects, options, journal, observer));
   switch (end) {
-    case SweepEnd::kDone: break;
-    case SweepEnd::kStopped: return TuneEnd{"interrupted", observer.signal()};
-    case SweepEnd::kBudgetSpent:
+    case tune::SweepEnd::kDone: break;
+    case tune::SweepEnd::kStopped: return TuneEnd{"interrupted", observer.signal()};
+    case tune::SweepEnd::kBudgetSpent:
       return TuneEnd{fmt::format("the budget of {} is spent", command.budget), {}};
   }
   return TuneEnd{};

@@ -11,9 +11,9 @@
 
 namespace moejit::cli {
 
-Result<TuneSubjects> read_subjects(const TuneOptions& options) {
+Result<tune::TuneSubjects> read_subjects(const TuneOptions& options) {
   const uint64_t seed = options.measured.seed;
-  TuneSubjects subjects{.layers = {}, .gemms = {}, .seed = seed};
+  tune::TuneSubjects subjects{.layers = {}, .gemms = {}, .seed = seed};
   for (const std::string& path : options.layers) {
     MOEJIT_TRY_ASSIGN(compiler::Layer layer, read_layer(path));
     choose_passes(layer, options.pass);
@@ -30,8 +30,9 @@ Result<TuneSubjects> read_subjects(const TuneOptions& options) {
   return subjects;
 }
 
-Result<MeasureOptions> measure_options(const TuneOptions& options, std::string_view without_gpu) {
-  MeasureOptions measured = options.measured;
+Result<tune::MeasureOptions> measure_options(const TuneOptions& options,
+                                             std::string_view without_gpu) {
+  tune::MeasureOptions measured = options.measured;
   MOEJIT_TRY_ASSIGN(measured.candidate_seconds,
                     parse_duration("--candidate-limit", options.candidate_limit));
   measured.without_gpu = without_gpu;

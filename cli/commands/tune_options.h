@@ -3,9 +3,9 @@
 
 #include "cli/terminal/interruption.h"
 #include "cli/terminal/terminal.h"
-#include "cli/tune/open_measurer.h"
-#include "cli/tune/tune_observer.h"
-#include "cli/tune/tune_subjects.h"
+#include "runtime/tune/open_measurer.h"
+#include "runtime/tune/tune_observer.h"
+#include "runtime/tune/tune_subjects.h"
 
 #include <cstdint>
 #include <optional>
@@ -22,22 +22,23 @@ struct TuneOptions {
   std::string pass;                     // as of PlanCommand
   std::optional<int64_t> tokens;        // default: max_tokens
   std::string candidate_limit = "60s";  // for a candidate to be made and to run once
-  MeasureOptions measured;
+  tune::MeasureOptions measured;
 };
 
 // Reads the files that the options name. Errors: those of reading and parsing them; kUsage for
 // --tokens beyond a layer's max_tokens.
-Result<TuneSubjects> read_subjects(const TuneOptions& options);
+Result<tune::TuneSubjects> read_subjects(const TuneOptions& options);
 
 // Returns how to measure; if no GPU can be used, the hint of the error is `without_gpu`. Error
 // kUsage: --candidate-limit is no time.
-Result<MeasureOptions> measure_options(const TuneOptions& options, std::string_view without_gpu);
+Result<tune::MeasureOptions> measure_options(const TuneOptions& options,
+                                             std::string_view without_gpu);
 
 // Returns the seconds of "90s", "20m", "1.5h" or "45" (seconds). Error kUsage names the option.
 Result<double> parse_duration(std::string_view option, const std::string& text);
 
 // Tells on a terminal what a tuner does. From its begin on the first Ctrl-C stops it.
-class TerminalTuneObserver final : public TuneObserver {
+class TerminalTuneObserver final : public tune::TuneObserver {
  public:
   explicit TerminalTuneObserver(const Terminal& terminal) : terminal_(terminal) {}
 

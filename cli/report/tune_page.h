@@ -3,7 +3,7 @@
 
 #include "cli/report/tune_report.h"
 #include "compiler/tuning.h"
-#include "runtime/tune/journal.h"
+#include "runtime/tune/decision/journal.h"
 
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report/tune_report.h"
 
-#include "runtime/tune/replay.h"
+#include "runtime/tune/decision/replay.h"
 
 #include <cmath>
 #include <fmt/format.h>
@@ -81,25 +81,26 @@ namespace {
 // each with blocks of 20 ms: 20 and 18 blocks for each candidate (docs/tuning.md).
 constexpr double kBlocksPerCandidate = 20.0;
 
-std::size_t count_candidates(const std::vector<TuneProblem>& problems) {
+std::size_t count_candidates(const std::vector<tune::TuneProblem>& problems) {
   std::size_t candidates = 0;
-  for (const TuneProblem& problem : problems) candidates += problem.candidates.size();
+  for (const tune::TuneProblem& problem : problems) candidates += problem.candidates.size();
   return candidates;
 }
 
-double estimated_seconds(const std::vector<TuneProblem>& problems, double block_milliseconds) {
+double estimated_seconds(const std::vector<tune::TuneProblem>& problems,
+                         double block_milliseconds) {
   return static_cast<double>(count_candidates(problems)) * kBlocksPerCandidate *
          block_milliseconds * 1e-3;
 }
 
 }  // namespace
 
-std::string dry_run_text(const std::vector<TuneProblem>& problems, double block_milliseconds,
+std::string dry_run_text(const std::vector<tune::TuneProblem>& problems, double block_milliseconds,
                          const std::vector<std::string>& unmeasured) {
   std::string text;
-  for (const TuneProblem& problem : problems) {
+  for (const tune::TuneProblem& problem : problems) {
     text += fmt::format("{}: {} candidates, {} of the estimated time\n    {}\n", problem.subject,
-                        problem.candidates.size(), share_text(problem.share), problem.name);
+                        problem.candidates.size(), tune::share_text(problem.share), problem.name);
   }
   return text +
          fmt::format(
@@ -107,13 +108,13 @@ std::string dry_run_text(const std::vector<TuneProblem>& problems, double block_
              problems.size(), problems.size() == 1 ? "problem" : "problems",
              count_candidates(problems),
              std::ceil(estimated_seconds(problems, block_milliseconds) / 60.0)) +
-         (unmeasured.empty() ? "" : unmeasured_text(unmeasured) + "\n");
+         (unmeasured.empty() ? "" : tune::unmeasured_text(unmeasured) + "\n");
 }
 
-std::string dry_run_json(const std::vector<TuneProblem>& problems, double block_milliseconds,
+std::string dry_run_json(const std::vector<tune::TuneProblem>& problems, double block_milliseconds,
                          const std::vector<std::string>& unmeasured) {
   auto listed = nlohmann::ordered_json::array();
-  for (const TuneProblem& problem : problems)
+  for (const tune::TuneProblem& problem : problems)
     listed.push_back({{"problem", problem.name},
                       {"subject", problem.subject},
                       {"candidates", problem.candidates.size()},

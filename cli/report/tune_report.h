@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/tune/tune_subjects.h"
 #include "compiler/tuning.h"
-#include "runtime/tune/journal.h"
+#include "runtime/tune/decision/journal.h"
+#include "runtime/tune/tune_subjects.h"
 
 #include <cstdint>
 #include <map>
@@ -32,9 +32,9 @@ std::string tune_json(const TuneSummary& summary, const compiler::TuningRecord& 
 
 // Returns the list of what a sweep would measure, about how long that takes with blocks of so many
 // milliseconds, and the kernels that it leaves out, by unmeasured_kernels().
-std::string dry_run_text(const std::vector<TuneProblem>& problems, double block_milliseconds,
+std::string dry_run_text(const std::vector<tune::TuneProblem>& problems, double block_milliseconds,
                          const std::vector<std::string>& unmeasured);
-std::string dry_run_json(const std::vector<TuneProblem>& problems, double block_milliseconds,
+std::string dry_run_json(const std::vector<tune::TuneProblem>& problems, double block_milliseconds,
                          const std::vector<std::string>& unmeasured);
 
 }  // namespace moejit::cli

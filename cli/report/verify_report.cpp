@@ -26,9 +26,9 @@ std::string measured_text(const std::optional<tune::Standing>& measured) {
   return figure_text(measured->median_ratio, measured->low, measured->high, measured->rounds);
 }
 
-std::string entry_text(const VerifiedEntry& verified) {
+std::string entry_text(const tune::VerifiedEntry& verified) {
   return fmt::format("\n{}: {}\n    {}\n    {}\n    recorded {}\n    measured {}\n",
-                     verified.subject, verdict_text(verified), verified.entry.problem,
+                     verified.subject, tune::verdict_text(verified), verified.entry.problem,
                      compiler::to_string(verified.entry.choices), recorded_text(verified.entry),
                      measured_text(verified.measured));
 }
@@ -37,7 +37,7 @@ ordered_json figure_json(double ratio, double low, double high, int64_t rounds) 
   return {{"ratio", ratio}, {"ratio_low", low}, {"ratio_high", high}, {"rounds", rounds}};
 }
 
-ordered_json entry_json(const VerifiedEntry& verified) {
+ordered_json entry_json(const tune::VerifiedEntry& verified) {
   const compiler::TuningEntry& entry = verified.entry;
   ordered_json json{
       {"subject", verified.subject},
@@ -52,15 +52,16 @@ ordered_json entry_json(const VerifiedEntry& verified) {
   return json;
 }
 
-int64_t holding(const Verification& verification) {
-  return std::ranges::count(verification.entries, Verdict::kHolds, &VerifiedEntry::verdict);
+int64_t holding(const tune::Verification& verification) {
+  return std::ranges::count(verification.entries, tune::Verdict::kHolds,
+                            &tune::VerifiedEntry::verdict);
 }
 
 }  // namespace
 
-std::string verification_text(const Verification& verification) {
+std::string verification_text(const tune::Verification& verification) {
   std::string text = to_string(verification.gpu) + "\n";
-  for (const VerifiedEntry& entry : verification.entries) text += entry_text(entry);
+  for (const tune::VerifiedEntry& entry : verification.entries) text += entry_text(entry);
   text +=
       fmt::format("\n{} of {} entries hold", holding(verification), verification.entries.size());
   const auto add = [&](int64_t count, std::string_view what) {
@@ -72,9 +73,10 @@ std::string verification_text(const Verification& verification) {
   return text + "\n";
 }
 
-std::string verification_json(const Verification& verification) {
+std::string verification_json(const tune::Verification& verification) {
   ordered_json entries = ordered_json::array();
-  for (const VerifiedEntry& entry : verification.entries) entries.push_back(entry_json(entry));
+  for (const tune::VerifiedEntry& entry : verification.entries)
+    entries.push_back(entry_json(entry));
   const ordered_json json{{"gpu", ordered_json::parse(compiler::gpu_to_json(verification.gpu))},
                           {"holding", holding(verification)},
                           {"sampled", verification.entries.size()},
