@@ -2,7 +2,7 @@
 #include "cli/arguments.h"
 
 #include "cli/arguments/add_command.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/process_commands.h"
 #include "cli/terminal/shell_word.h"
 #include "cli/terminal/wrap_help.h"
 #include "compiler/support/json_document.h"

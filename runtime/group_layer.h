@@ -18,7 +18,7 @@ class GroupLayer {
  public:
   using Tensors = std::span<const TensorRef>;
 
-  // Prepares the plan on the group's device. Errors: those of PreparedPlan::prepare().
+  // Prepares the plan on the group's device, with the errors of PreparedPlan::prepare().
   static Result<std::unique_ptr<GroupLayer>> prepare(const compiler::GroupPlan& plan, Group& group,
                                                      Engine& engine,
                                                      const PrepareOptions& options = {});

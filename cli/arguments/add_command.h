@@ -2,7 +2,9 @@
 #pragma once
 
 #include "cli/arguments.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/tuning_records.h"
+#include "runtime/trial/open_engine.h"
+#include "runtime/trial/random_routing.h"
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -36,7 +38,7 @@ std::shared_ptr<Command> add_command(CLI::App& parent, Action& action, const std
 inline constexpr const char* kTargetHelp = "cuda:sm_90a (short: cuda) or sim";
 
 // Where the kernels of a command come from.
-void add_cache_options(CLI::App& sub, CacheOptions& cache);
+void add_cache_options(CLI::App& sub, trial::CacheOptions& cache);
 
 // The tuning records that a command makes its plans with.
 void add_tuning_options(CLI::App& sub, TuningOptions& tuning);
@@ -45,7 +47,7 @@ void add_tuning_options(CLI::App& sub, TuningOptions& tuning);
 void add_pass_option(CLI::App& sub, std::string& pass);
 
 // How often random tokens choose each expert.
-CLI::Option* add_routing_option(CLI::App& sub, RandomRouting& routing);
+CLI::Option* add_routing_option(CLI::App& sub, trial::RandomRouting& routing);
 
 // Each of these declares a command of moejit, with its verbs. In layer_arguments.cpp:
 void add_layer(CLI::App& app, Action& action);

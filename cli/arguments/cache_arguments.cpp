@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adds `moejit cache` and its verbs.
 #include "cli/arguments/add_command.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/cache_commands.h"
 
 #include <memory>
 #include <string>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adds the commands that make kernels and run them.
 #include "cli/arguments/add_command.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/kernel_commands.h"
+#include "runtime/trial/layer_inputs.h"
+#include "runtime/trial/open_engine.h"
 
 #include <string>
 
@@ -10,7 +12,7 @@ namespace {
 
 constexpr const char* kRunTargetHelp = "auto (the GPU where there is one, else sim), cuda or sim";
 
-void add_checkpoint_options(CLI::App& sub, CheckpointOptions& checkpoint) {
+void add_checkpoint_options(CLI::App& sub, checkpoint::CheckpointOptions& checkpoint) {
   using compiler::GateUpLayout;
   CLI::Option* weights =
       sub.add_option("--weights", checkpoint.shards,
@@ -40,7 +42,7 @@ void add_checkpoint_options(CLI::App& sub, CheckpointOptions& checkpoint) {
 
 }  // namespace
 
-void add_cache_options(CLI::App& sub, CacheOptions& cache) {
+void add_cache_options(CLI::App& sub, trial::CacheOptions& cache) {
   sub.add_option("--cache-dir", cache.dir, "Folder of the kernel cache (see docs/environment.md)");
   sub.add_flag("--no-cache", cache.is_disabled, "Neither read nor write a cache on disk");
   sub.add_flag("--frozen", cache.is_frozen,
@@ -87,10 +89,10 @@ void add_build(CLI::App& app, Action& action) {
   sub->add_flag("--json", command->is_json, "Print JSON");
 }
 
-CLI::Option* add_routing_option(CLI::App& sub, RandomRouting& routing) {
+CLI::Option* add_routing_option(CLI::App& sub, trial::RandomRouting& routing) {
   const auto set = [&routing](const std::string& name) {
-    routing = name == to_string(RandomRouting::kUniform) ? RandomRouting::kUniform
-                                                         : RandomRouting::kSkewed;
+    routing = name == to_string(trial::RandomRouting::kUniform) ? trial::RandomRouting::kUniform
+                                                                : trial::RandomRouting::kSkewed;
   };
   return sub
       .add_option_function<std::string>("--routing", set,
@@ -123,7 +125,7 @@ void add_run(CLI::App& app, Action& action) {
       ->capture_default_str();
   add_cache_options(*sub, command->cache);
   add_tuning_options(*sub, command->tuning);
-  InputOptions& inputs = command->inputs;
+  trial::InputOptions& inputs = command->inputs;
   CLI::Option* input =
       sub->add_option("--input", inputs.input_path,
                       "safetensors file with x, topk_ids, topk_probs, w1, w2; dy; of an "

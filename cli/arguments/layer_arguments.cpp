@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adds the commands that look at a layer or at its kernels.
 #include "cli/arguments/add_command.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/layer_commands.h"
 
 namespace moejit::cli {
 

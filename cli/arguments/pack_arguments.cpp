@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/arguments/add_command.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/pack_commands.h"
 
 namespace moejit::cli {
 namespace {

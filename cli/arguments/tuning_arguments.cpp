@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/arguments/add_command.h"
-#include "cli/commands/commands.h"
-#include "runtime/tune/median_interval.h"
+#include "cli/commands/tune_options.h"
+#include "cli/commands/tuning_commands.h"
+#include "cli/commands/tuning_records.h"
+#include "runtime/tune/decision/median_interval.h"
 
 namespace moejit::cli {
 
@@ -18,14 +20,15 @@ void add_tuning_options(CLI::App& sub, TuningOptions& tuning) {
 namespace {
 
 // Adds the options by which both tune and verify measure. The subjects are added apart.
-void add_measure_options(CLI::App& sub, MeasureOptions& measured) {
-  sub.add_option("--gemms", measured.gemms, "File of grouped GEMMs, as of bench");
+void add_tune_options(CLI::App& sub, TuneOptions& options) {
+  tune::MeasureOptions& measured = options.measured;
+  sub.add_option("--gemms", options.gemms, "File of grouped GEMMs, as of bench");
   sub.add_option("--target", measured.target, "auto (the GPU where there is one), cuda or sim")
       ->capture_default_str();
-  add_pass_option(sub, measured.pass);
+  add_pass_option(sub, options.pass);
   add_cache_options(sub, measured.cache);
-  sub.add_option("--tokens", measured.tokens, "T of the calls; default: max_tokens");
-  sub.add_option("--candidate-limit", measured.candidate_limit,
+  sub.add_option("--tokens", options.tokens, "T of the calls; default: max_tokens");
+  sub.add_option("--candidate-limit", options.candidate_limit,
                  "Time in which a candidate must be made and run once; it hangs otherwise")
       ->capture_default_str();
   sub.add_option("--block-ms", measured.block_milliseconds,
@@ -51,8 +54,8 @@ void add_tune(CLI::App& app, Action& action) {
       "  moejit tune --replay h200.json.journal\n",
       run_tune);
   CLI::App* sub = app.get_subcommand("tune");
-  sub->add_option("LAYER", command->measured.layers, "Layer descriptions");
-  add_measure_options(*sub, command->measured);
+  sub->add_option("LAYER", command->subjects.layers, "Layer descriptions");
+  add_tune_options(*sub, command->subjects);
   CLI::Option* replay = sub->add_option("--replay", command->replay,
                                         "Decide by a journal; measures nothing, needs no GPU");
   sub->add_option("--budget", command->budget, "Time to measure for: 90s, 20m, 2h")
@@ -105,8 +108,8 @@ void add_tuning(CLI::App& app, Action& action) {
       run_tuning_verify);
   sub = tuning->get_subcommand("verify");
   sub->add_option("RECORD", verify->record, "Tuning record of this GPU")->required();
-  sub->add_option("LAYER", verify->measured.layers, "Layer descriptions that have the problems");
-  add_measure_options(*sub, verify->measured);
+  sub->add_option("LAYER", verify->subjects.layers, "Layer descriptions that have the problems");
+  add_tune_options(*sub, verify->subjects);
   sub->add_option("--sample", verify->sample, "Most entries to measure; default: all")
       ->check(CLI::PositiveNumber);
   sub->add_flag("--json", verify->is_json, "Print JSON");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/commands.h"
+#include "cli/commands/layer_commands.h"
 #include "compiler/activation_report.h"
 
 #include <algorithm>

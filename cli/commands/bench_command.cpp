@@ -3,24 +3,26 @@
 #include "cli/commands/bench_group.h"
 #include "cli/commands/bench_operation.h"
 #include "cli/commands/bench_report.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/kernel_commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_records.h"
-#include "cli/execution/layer_session.h"
-#include "cli/execution/open_engine.h"
-#include "cli/inputs/call_rows.h"
-#include "cli/inputs/random_layer_inputs.h"
 #include "cli/report/bench_page.h"
 #include "cli/terminal/output_file.h"
 #include "cli/terminal/shell_word.h"
 #include "compiler/group_plan.h"
 #include "runtime/measure/measure_layer.h"
+#include "runtime/trial/call_rows.h"
+#include "runtime/trial/layer_session.h"
+#include "runtime/trial/open_engine.h"
+#include "runtime/trial/random_layer_inputs.h"
 
 #include <algorithm>
 #include <fmt/core.h>
 
 namespace moejit::cli {
 namespace {
+
+using runtime::TensorMap;
 
 using compiler::LayerPlan;
 using measure::ClockProbe;
@@ -55,22 +57,23 @@ Result<void> bench_layer(const BenchCommand& command, compiler::Layer layer, Ter
   if (command.pass == "training") layer.passes.push_back(compiler::Pass::kBackward);
   MOEJIT_TRY(check_bench_options(command));
   MOEJIT_TRY_ASSIGN(const int64_t tokens, count_tokens(command, layer));
-  MOEJIT_TRY_ASSIGN(const OpenedTarget target, open_bench_gpu(command));
+  MOEJIT_TRY_ASSIGN(const trial::OpenedTarget target, open_bench_gpu(command));
   runtime::Device& device = *target.device;
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, &device));
   MOEJIT_TRY_ASSIGN(const LayerPlan plan,
                     compiler::plan_layer(layer, device.target(),
                                          {.measure_gemms = true, .tuning = tuning.get()}));
-  CacheOptions cache = command.cache;
+  trial::CacheOptions cache = command.cache;
   cache.build_arguments =
       shell_word(command.layer) + " --variants all" + tuning_words(command.tuning);
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
-  const TensorMap inputs = measuring_inputs(layer, tokens, command.seed, command.routing);
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<LayerSession> session,
-                    LayerSession::create(plan, *engine, device, inputs));
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
+                    trial::open_engine(cache, terminal.warner()));
+  const TensorMap inputs = trial::measuring_inputs(layer, tokens, command.seed, command.routing);
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<trial::LayerSession> session,
+                    trial::LayerSession::create(plan, *engine, device, inputs));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
   BenchReport report{.run = describe_run(command, target, monitor.get()),
-                     .rows = count_call_rows(layer, inputs),
+                     .rows = trial::count_call_rows(layer, inputs),
                      .routing = command.routing,
                      .tuning = tuning_use(plan, tuning.get())};
   tell_tuning(report.tuning, terminal);

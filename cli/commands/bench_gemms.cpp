@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/bench_gemms.h"
 
-#include "cli/check/check_gemm.h"
 #include "cli/commands/gemm_cases.h"
 #include "cli/commands/gemms_report.h"
-#include "cli/execution/open_engine.h"
 #include "compiler/support/file.h"
+#include "runtime/check/check_gemm.h"
 #include "runtime/measure/gemm_session.h"
+#include "runtime/trial/open_engine.h"
 
 #include <algorithm>
 #include <atomic>
@@ -69,7 +69,7 @@ Result<GemmResult> bench_case(const GemmCase& gemm, const BenchCommand& command,
                              .routed_experts = std::ranges::count_if(
                                  session->groups().counts, [](int32_t rows) { return rows > 0; })}};
   MOEJIT_TRY(session->launch());
-  MOEJIT_TRY_ASSIGN(const testing::Comparison check, check_gemm(*session, command.seed));
+  MOEJIT_TRY_ASSIGN(const testing::Comparison check, check::check_gemm(*session, command.seed));
   if (!check.is_equal())
     return fail(
         Stage::kLaunch, ErrorCode::kCheckFailed,
@@ -85,10 +85,10 @@ Result<GemmResult> bench_case(const GemmCase& gemm, const BenchCommand& command,
 Result<void> bench_gemms(const BenchCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const std::vector<GemmCase> cases, read_cases(command));
   MOEJIT_TRY(check_bench_options(command));
-  MOEJIT_TRY_ASSIGN(const OpenedTarget target, open_bench_gpu(command));
+  MOEJIT_TRY_ASSIGN(const trial::OpenedTarget target, open_bench_gpu(command));
   runtime::Device& device = *target.device;
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
-                    open_engine(command.cache, terminal));
+                    trial::open_engine(command.cache, terminal.warner()));
   compile_ahead(cases, *engine, device.target());
   MOEJIT_TRY_ASSIGN(CacheSweep sweep, CacheSweep::create(*engine, device));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);

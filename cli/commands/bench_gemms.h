@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/commands/commands.h"
+#include "cli/commands/kernel_commands.h"
 
 namespace moejit::cli {
 

@@ -6,13 +6,13 @@
 #include "cli/commands/run_report.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/commands/tuning_use.h"
-#include "cli/execution/group_times.h"
-#include "cli/execution/open_engine.h"
-#include "cli/inputs/random_layer_inputs.h"
-#include "cli/inputs/split_inputs.h"
 #include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
 #include "compiler/work.h"
+#include "runtime/trial/group_times.h"
+#include "runtime/trial/open_engine.h"
+#include "runtime/trial/random_layer_inputs.h"
+#include "runtime/trial/split_inputs.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -20,6 +20,9 @@
 
 namespace moejit::cli {
 namespace {
+
+using runtime::HostTensor;
+using runtime::TensorMap;
 
 using compiler::GroupPlan;
 using compiler::KernelPlan;
@@ -62,7 +65,7 @@ struct KernelLine {
 struct GroupBench {
   std::string target;
   int64_t tokens = 0;  // of each rank
-  RandomRouting routing = RandomRouting::kSkewed;
+  trial::RandomRouting routing = trial::RandomRouting::kSkewed;
   std::vector<KernelLine> lines;
   double forward_us = 0.0, backward_us = 0.0;
   double exchange_us = 0.0;  // of the kernels that exchange, each on the rank that waits least
@@ -76,7 +79,7 @@ bool exchanges(const KernelPlan& kernel) {
   });
 }
 
-void evaluate(const GroupTimes& measured, const GroupPlan& plan, GroupBench& bench) {
+void evaluate(const trial::GroupTimes& measured, const GroupPlan& plan, GroupBench& bench) {
   std::size_t of_forward = 0;
   for (std::size_t i = 0; i < measured.kernels.size(); ++i) {
     const KernelPlan& kernel = plan.kernels[measured.kernels[i]];
@@ -110,14 +113,14 @@ std::string text_of(const Layer& layer, const GroupBench& bench, int32_t width) 
   const double step = bench.forward_us + bench.backward_us;
   std::string text =
       fmt::format("layer \"{}\" on {}, {} tokens each{}\n{}\n{}\n", layer.name, bench.target,
-                  bench.tokens, routing_text(bench.routing),
+                  bench.tokens, trial::routing_text(bench.routing),
                   bench.tuning ? tuning_text(*bench.tuning) + "\n" : "", table.text(width));
   text += fmt::format("forward {}", time_text(bench.forward_us));
   if (bench.backward_us > 0.0)
     text += fmt::format(", backward {}, step {}", time_text(bench.backward_us), time_text(step));
   text += fmt::format("; exchange {}, {:.0f} % of it, on ranks that wait least\n",
                       time_text(bench.exchange_us), 100.0 * bench.exchange_us / step);
-  return text + counters_text(bench.counters) + "\n";
+  return text + trial::counters_text(bench.counters) + "\n";
 }
 
 std::string json_of(const Layer& layer, const GroupBench& bench) {
@@ -153,31 +156,32 @@ Result<void> bench_group(const BenchCommand& command, const Layer& described, Te
   MOEJIT_TRY_ASSIGN(const GroupPlan plan, compiler::plan_group_layer(layer, {}));
   GroupBench bench{.routing = command.routing};
   MOEJIT_TRY_ASSIGN(bench.tokens,
-                    random_token_count(layer, command.tokens.value_or(layer.max_tokens)));
+                    trial::random_token_count(layer, command.tokens.value_or(layer.max_tokens)));
   MOEJIT_TRY_ASSIGN(const auto devices,
-                    GroupDevices::open(command.target == "auto" ? "cuda" : command.target,
-                                       command.ranks, plan.memory.bytes, command.seed));
+                    trial::GroupDevices::open(command.target == "auto" ? "cuda" : command.target,
+                                              command.ranks, plan.memory.bytes, command.seed));
   bench.target = devices->description();
   terminal.note("target " + bench.target);
-  MOEJIT_TRY_ASSIGN(const auto engine, open_engine(command.cache, terminal));
+  MOEJIT_TRY_ASSIGN(const auto engine, trial::open_engine(command.cache, terminal.warner()));
   const Layer one = compiler::layer_of_one_rank(layer);
   const int64_t all = bench.tokens * command.ranks;
-  TensorMap inputs = measuring_inputs(one, all, command.seed, command.routing);
+  TensorMap inputs = trial::measuring_inputs(one, all, command.seed, command.routing);
   for (const char* const weights : {"w1", "w2"}) repeat_experts(inputs.at(weights), one);
   const std::vector<int64_t> tokens(static_cast<std::size_t>(command.ranks), bench.tokens);
-  const std::vector<TensorMap> of_ranks = split_inputs(layer, inputs, tokens);
+  const std::vector<TensorMap> of_ranks = trial::split_inputs(layer, inputs, tokens);
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, &devices->device(0)));
   constexpr int64_t kTimeoutMs = 10000;
-  MOEJIT_TRY_ASSIGN(const auto session, GroupSession::create(layer, *devices, *engine, of_ranks,
-                                                             kTimeoutMs, tuning.get()));
+  MOEJIT_TRY_ASSIGN(
+      const auto session,
+      trial::GroupSession::create(layer, *devices, *engine, of_ranks, kTimeoutMs, tuning.get()));
   bench.tuning = tuning_use(session->plan(0), tuning.get());
   tell_tuning(bench.tuning, terminal);
   MOEJIT_TRY(session->update_weights());
-  MOEJIT_TRY_ASSIGN(const GroupTimes measured,
-                    measure_group(*session, *devices,
-                                  {.is_training = command.pass == "training",
-                                   .repeat = command.repeat,
-                                   .hot_seconds = command.hot_seconds}));
+  MOEJIT_TRY_ASSIGN(const trial::GroupTimes measured,
+                    trial::measure_group(*session, *devices,
+                                         {.is_training = command.pass == "training",
+                                          .repeat = command.repeat,
+                                          .hot_seconds = command.hot_seconds}));
   MOEJIT_TRY_ASSIGN(const std::vector<uint32_t> status, session->status());
   for (const uint32_t word : status)
     if (word != 0)

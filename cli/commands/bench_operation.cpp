@@ -3,16 +3,19 @@
 
 #include "cli/commands/bench_report.h"
 #include "cli/commands/tuning_records.h"
-#include "cli/execution/open_engine.h"
-#include "cli/execution/operation_session.h"
-#include "cli/inputs/operation_inputs.h"
 #include "cli/report/bench_page.h"
 #include "cli/terminal/shell_word.h"
+#include "runtime/trial/open_engine.h"
+#include "runtime/trial/operation_inputs.h"
+#include "runtime/trial/operation_session.h"
 
 #include <fmt/core.h>
 
 namespace moejit::cli {
 namespace {
+
+using runtime::elements;
+using runtime::HostTensor;
 
 using compiler::OperationPlan;
 using measure::ClockProbe;
@@ -20,7 +23,7 @@ using measure::ClockSample;
 using measure::GpuMonitor;
 
 // Returns the clock that the last launch stored, or else that of a probe behind it; waits for it.
-Result<ClockSample> read_clock(const OperationSession& session, ClockProbe& probe) {
+Result<ClockSample> read_clock(const trial::OperationSession& session, ClockProbe& probe) {
   if (session.tensors().has("elapsed")) {
     MOEJIT_TRY_ASSIGN(const HostTensor elapsed, session.tensors().read("elapsed"));
     return elements<ClockSample>(elapsed).front();
@@ -30,7 +33,7 @@ Result<ClockSample> read_clock(const OperationSession& session, ClockProbe& prob
   return samples.back();
 }
 
-Result<void> measure_all(const BenchCommand& command, OperationSession& session,
+Result<void> measure_all(const BenchCommand& command, trial::OperationSession& session,
                          runtime::Engine& engine, runtime::Device& device, GpuMonitor* monitor,
                          BenchReport& report) {
   MOEJIT_TRY_ASSIGN(ClockProbe probe, ClockProbe::create(engine, device));
@@ -53,9 +56,11 @@ Result<void> measure_all(const BenchCommand& command, OperationSession& session,
   return {};
 }
 
-InputOptions input_options(const BenchCommand& command, const OperationPlan& plan) {
-  InputOptions options{.tokens = command.tokens, .seed = command.seed, .routing = command.routing};
-  if (const auto size = call_size(plan); size && !options.tokens) options.tokens = size->value;
+trial::InputOptions input_options(const BenchCommand& command, const OperationPlan& plan) {
+  trial::InputOptions options{
+      .tokens = command.tokens, .seed = command.seed, .routing = command.routing};
+  if (const auto size = trial::call_size(plan); size && !options.tokens)
+    options.tokens = size->value;
   return options;
 }
 
@@ -69,22 +74,23 @@ Result<void> bench_operation(const BenchCommand& command,
                             command.pass, command.layer, operation_name(operation)),
                 "leave --pass out");
   MOEJIT_TRY(check_bench_options(command));
-  MOEJIT_TRY_ASSIGN(const OpenedTarget target, open_bench_gpu(command));
+  MOEJIT_TRY_ASSIGN(const trial::OpenedTarget target, open_bench_gpu(command));
   runtime::Device& device = *target.device;
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, &device));
   MOEJIT_TRY_ASSIGN(const OperationPlan plan,
                     compiler::plan_operation(operation, device.target(), {.tuning = tuning.get()}));
-  CacheOptions cache = command.cache;
+  trial::CacheOptions cache = command.cache;
   cache.build_arguments = shell_word(command.layer) + tuning_words(command.tuning);
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
-  const InputOptions options = input_options(command, plan);
-  MOEJIT_TRY_ASSIGN(const OperationCall call, load_operation_call(plan, options));
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<OperationSession> session,
-                    OperationSession::create(plan, *engine, device, call, true));
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
+                    trial::open_engine(cache, terminal.warner()));
+  const trial::InputOptions options = input_options(command, plan);
+  MOEJIT_TRY_ASSIGN(const trial::OperationCall call, trial::load_operation_call(plan, options));
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<trial::OperationSession> session,
+                    trial::OperationSession::create(plan, *engine, device, call, true));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
   BenchReport report{.run = describe_run(command, target, monitor.get()),
                      .rows = call.rows,
-                     .routing = routing_of(plan, options),
+                     .routing = trial::routing_of(plan, options),
                      .tuning = tuning_use(plan, tuning.get())};
   tell_tuning(report.tuning, terminal);
   MOEJIT_TRY(measure_all(command, *session, *engine, device, monitor.get(), report));

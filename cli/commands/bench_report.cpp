@@ -2,10 +2,10 @@
 #include "cli/commands/bench_report.h"
 
 #include "cli/commands/bench_line.h"
-#include "cli/execution/open_engine.h"
 #include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
 #include "runtime/measure/utilization.h"
+#include "runtime/trial/open_engine.h"
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -83,7 +83,7 @@ std::string bench_table(const DescribedPlan& plan, const BenchReport& report) {
              "{} \"{}\", target {}{}{}\n"
              "copy bandwidth {:.0f} GB/s, bytes read plus bytes written\n{}\n",
              kind_of(plan), name_of(plan), report.run.target, rows_text(report.rows),
-             routing_text(report.routing), report.copy_bytes_per_second * 1e-9,
+             trial::routing_text(report.routing), report.copy_bytes_per_second * 1e-9,
              report.tuning ? tuning_text(*report.tuning) + "\n" : "") +
          table.text() + "\n" +
          (report.forward ? fmt::format("forward pass, hot: {} at {} MHz\n",
@@ -94,7 +94,7 @@ std::string bench_table(const DescribedPlan& plan, const BenchReport& report) {
                                     time_text(report.step->microseconds),
                                     clock_text(report.step->megahertz))
                       : "") +
-         counters_text(report.run.counters) + "\n";
+         trial::counters_text(report.run.counters) + "\n";
 }
 
 std::string bench_json(const DescribedPlan& plan, const BenchReport& report) {

@@ -4,9 +4,9 @@
 #include "cli/commands/bench_run.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_use.h"
-#include "cli/inputs/random_routing.h"
 #include "compiler/compiler.h"
 #include "runtime/measure/measure_layer.h"
+#include "runtime/trial/random_routing.h"
 
 #include <optional>
 #include <string>
@@ -17,7 +17,7 @@ namespace moejit::cli {
 struct BenchReport {
   BenchRun run;
   compiler::CallRows rows;
-  std::optional<RandomRouting> routing;  // none where no rows belong to experts
+  std::optional<trial::RandomRouting> routing;  // none where no rows belong to experts
   double copy_bytes_per_second = 0.0;
   measure::KernelTimes times;
   std::optional<measure::HotRun> forward;  // of a layer: all of its kernels

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/bench_run.h"
 
-#include "cli/terminal/utc_time.h"
+#include "compiler/support/utc_time.h"
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -31,19 +31,20 @@ Result<void> check_bench_options(const BenchCommand& command) {
   return {};
 }
 
-Result<OpenedTarget> open_bench_gpu(const BenchCommand& command) {
+Result<trial::OpenedTarget> open_bench_gpu(const BenchCommand& command) {
   const std::string name = command.target == "auto" ? "cuda" : command.target;
-  MOEJIT_TRY_ASSIGN(OpenedTarget target,
-                    open_target(name, command.seed,
-                                "bench has no other target; without a GPU, moejit run --target sim "
-                                "--check runs a layer, and moejit plan has its bytes and FLOP"));
+  MOEJIT_TRY_ASSIGN(
+      trial::OpenedTarget target,
+      trial::open_target(name, command.seed,
+                         "bench has no other target; without a GPU, moejit run --target sim "
+                         "--check runs a layer, and moejit plan has its bytes and FLOP"));
   if (target.device->target().kind == compiler::TargetKind::kCuda) return target;
   return fail(Stage::kCommand, ErrorCode::kUnsupported,
               "bench needs a GPU: the time of a simulator says nothing about a kernel",
               "moejit run shows the simulator's times");
 }
 
-BenchRun describe_run(const BenchCommand& command, const OpenedTarget& target,
+BenchRun describe_run(const BenchCommand& command, const trial::OpenedTarget& target,
                       const measure::GpuMonitor* monitor) {
   return {.command_line = command.command_line,
           .date = utc_time("%Y-%m-%dT%H:%M:%SZ"),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/commands/commands.h"
-#include "cli/execution/open_target.h"
+#include "cli/commands/kernel_commands.h"
 #include "runtime/engine.h"
 #include "runtime/measure/gpu_monitor.h"
+#include "runtime/trial/open_target.h"
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -30,10 +30,10 @@ struct BenchRun {
 Result<void> check_bench_options(const BenchCommand& command);
 
 // Opens the GPU that the command asks for. kUnsupported for the simulator.
-Result<OpenedTarget> open_bench_gpu(const BenchCommand& command);
+Result<trial::OpenedTarget> open_bench_gpu(const BenchCommand& command);
 
 // Returns the description of a run, without the counters. `monitor` may be null.
-BenchRun describe_run(const BenchCommand& command, const OpenedTarget& target,
+BenchRun describe_run(const BenchCommand& command, const trial::OpenedTarget& target,
                       const measure::GpuMonitor* monitor);
 
 // Adds the members of a report that say how it was made, under their names in docs/cli.md.

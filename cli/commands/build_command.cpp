@@ -4,14 +4,14 @@
 #include "cli/commands/build_failures.h"
 #include "cli/commands/build_jobs.h"
 #include "cli/commands/build_report.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/kernel_commands.h"
 #include "cli/commands/tuning_records.h"
-#include "cli/execution/open_engine.h"
 #include "cli/terminal/output_file.h"
 #include "cli/terminal/shell_word.h"
 #include "compiler/kernel_key.h"
 #include "compiler/support/exhausted.h"
 #include "runtime/kernel_pack.h"
+#include "runtime/trial/open_engine.h"
 
 #include <algorithm>
 #include <atomic>
@@ -131,14 +131,14 @@ bool fills_folder(const BuildCommand& command) {
 }
 
 // Checks before anything is compiled that kernels which are not there can be written.
-Result<void> check_writable(const BuildCommand& command, const CacheOptions& cache,
+Result<void> check_writable(const BuildCommand& command, const trial::CacheOptions& cache,
                             const std::vector<BuildJob>& jobs, const runtime::Engine& engine) {
   MOEJIT_TRY(check_output(command.pack));
   const std::string problem = engine.write_problem();
   if (problem.empty() || !fills_folder(command)) return {};
   std::vector<compiler::KernelSource> sources;
   for (const BuildJob& job : jobs) sources.push_back(job.source);
-  MOEJIT_TRY_ASSIGN(const int64_t missing, count_missing_kernels(cache, sources));
+  MOEJIT_TRY_ASSIGN(const int64_t missing, trial::count_missing_kernels(cache, sources));
   if (missing == 0) return {};
   return fail(Stage::kCache, ErrorCode::kFileWrite,
               fmt::format("{} of {} kernels are missing, and could not be written: {}", missing,
@@ -174,7 +174,7 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(
       std::vector<BuildJob> jobs,
       collect_build_jobs(command.layers, command.target, variants_of(command), tuning.get()));
-  CacheOptions cache = command.cache;
+  trial::CacheOptions cache = command.cache;
   for (const std::string& layer : command.layers)
     cache.build_arguments += (cache.build_arguments.empty() ? "" : " ") + shell_word(layer);
   if (variants_of(command) == BuildVariants::kAll) cache.build_arguments += " --variants all";
@@ -184,7 +184,7 @@ Result<void> run_build(const BuildCommand& command, Terminal& terminal) {
   cache.uses_packs = command.pack.empty();
   cache.own_compiler_only = !command.pack.empty();
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
-                    open_engine(cache, terminal, command.jobs));
+                    trial::open_engine(cache, terminal.warner(), command.jobs));
   MOEJIT_TRY(check_writable(command, cache, jobs, *engine));
   auto built =
       Builder(command, jobs, *engine, terminal)

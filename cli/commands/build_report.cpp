@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/build_report.h"
 
-#include "cli/execution/open_engine.h"
 #include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
+#include "runtime/trial/open_engine.h"
 
 #include <algorithm>
 #include <cmath>
@@ -62,7 +62,7 @@ std::vector<std::string> time_cells(const BuildJob& job) {
 // Returns the lines below a table: the folder, what was compiled and what was there, and the pack.
 std::string totals_text(const BuildResult& result) {
   std::string text = fmt::format("cache: {}\n{}\n", result.engine.cache_description(),
-                                 counters_text(result.engine.counters()));
+                                 trial::counters_text(result.engine.counters()));
   if (result.pack)
     text += fmt::format("pack: {}, {} kernels, {}\n", result.pack->path, result.pack->kernels,
                         bytes_text(result.pack->bytes));

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/commands/build_jobs.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/kernel_commands.h"
 #include "compiler/support/digest.h"
 
 #include <optional>

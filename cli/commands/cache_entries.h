@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cache/kernel_cache.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/cache_commands.h"
 #include "cli/terminal/terminal.h"
 #include "compiler/support/digest.h"
 #include "compiler/support/error.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/commands.h"
+#include "cli/commands/process_commands.h"
 #include "compiler/compile_worker.h"
 
 namespace moejit::cli {

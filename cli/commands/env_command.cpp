@@ -3,7 +3,7 @@
 #include "cache/cache_settings.h"
 #include "cache/pack.h"
 #include "cache/stripe_locks.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/process_commands.h"
 #include "cli/terminal/json_output.h"
 #include "compiler/compiler.h"
 #include "compiler/disassembly.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/gemms_report.h"
 
-#include "cli/execution/open_engine.h"
 #include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
 #include "runtime/measure/utilization.h"
+#include "runtime/trial/open_engine.h"
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -117,7 +117,7 @@ std::string gemms_table(const std::vector<GemmResult>& results, const BenchRun& 
                fmt::format("{:.0f}", line.bytes_per_second(hot.microseconds) * 1e-9)});
   }
   return fmt::format("target {}\n\n{}\n{}\n", run.target, table.text(),
-                     counters_text(run.counters));
+                     trial::counters_text(run.counters));
 }
 
 std::string gemms_json(const std::vector<GemmResult>& results, const BenchRun& run) {

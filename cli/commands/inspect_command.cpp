@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/entry.h"
-#include "cli/commands/commands.h"
 #include "cli/commands/inspect_report.h"
+#include "cli/commands/layer_commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_records.h"
-#include "cli/execution/open_engine.h"
 #include "cli/terminal/shell_word.h"
 #include "compiler/support/file.h"
+#include "runtime/trial/open_engine.h"
 
 #include <algorithm>
 #include <cstring>
@@ -67,10 +67,11 @@ Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command
       const DescribedPlan described,
       read_described_plan(path, command.target, {.tuning = tuning.get()}, command.pass));
   const compiler::Plan& plan = base_of(described);
-  CacheOptions cache = command.cache;
+  trial::CacheOptions cache = command.cache;
   cache.build_arguments = shell_word(path) + (command.pass.empty() ? "" : " --variants all") +
                           tuning_words(command.tuning);
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
+                    trial::open_engine(cache, terminal.warner()));
   std::vector<InspectedKernel> kernels;
   for (const compiler::KernelPlan& kernel : plan.kernels) {
     MOEJIT_TRY_ASSIGN(const compiler::KernelSource source,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/commands.h"
+#include "cli/commands/layer_commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/torch_layers.h"
-#include "cli/safetensors/write_safetensors.h"
 #include "compiler/support/file.h"
+#include "runtime/checkpoint/write_safetensors.h"
 
 #include <array>
 #include <fmt/ranges.h>
@@ -74,7 +74,7 @@ Result<void> run_layer(const LayerCommand& command, Terminal& terminal) {
     return fail(Stage::kCommand, ErrorCode::kUsage,
                 "--for torch wants a model's configuration, not a layer description",
                 "moejit layer --from-hf config.json --for torch");
-  if (!command.output.empty()) MOEJIT_TRY(check_writable(command.output));
+  if (!command.output.empty()) MOEJIT_TRY(checkpoint::check_writable(command.output));
   MOEJIT_TRY_ASSIGN(const compiler::Layer layer, command.file.empty()
                                                      ? layer_from_config(command, terminal)
                                                      : read_layer(command.file));

@@ -2,8 +2,8 @@
 // Runs the read-only verbs of moejit pack: ls, verify.
 #include "cache/pack.h"
 #include "cli/commands/cache_entries.h"
-#include "cli/commands/commands.h"
 #include "cli/commands/foreign_json.h"
+#include "cli/commands/pack_commands.h"
 #include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
 

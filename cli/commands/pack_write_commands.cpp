@@ -3,7 +3,7 @@
 #include "cache/kernel_cache.h"
 #include "cache/pack.h"
 #include "cache/pack_writer.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/pack_commands.h"
 #include "cli/terminal/json_output.h"
 #include "compiler/support/file.h"
 #include "compiler/support/table.h"

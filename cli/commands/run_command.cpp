@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/check/check_plan.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/kernel_commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/run_group.h"
 #include "cli/commands/run_operation.h"
 #include "cli/commands/run_report.h"
+#include "cli/commands/run_steps.h"
 #include "cli/commands/tuning_records.h"
-#include "cli/execution/layer_session.h"
-#include "cli/execution/open_engine.h"
-#include "cli/execution/open_target.h"
-#include "cli/execution/run_steps.h"
-#include "cli/inputs/call_rows.h"
-#include "cli/inputs/random_layer_inputs.h"
-#include "cli/safetensors/write_safetensors.h"
-#include "cli/tensors/colwise_slices.h"
-#include "cli/tensors/padded_halves.h"
 #include "cli/terminal/output_file.h"
 #include "cli/terminal/shell_word.h"
 #include "compiler/group_plan.h"
+#include "runtime/check/check_plan.h"
+#include "runtime/checkpoint/write_safetensors.h"
 #include "runtime/compile_budget.h"
 #include "runtime/measure/kernel_timer.h"
+#include "runtime/trial/call_rows.h"
+#include "runtime/trial/colwise_slices.h"
+#include "runtime/trial/layer_session.h"
+#include "runtime/trial/open_engine.h"
+#include "runtime/trial/open_target.h"
+#include "runtime/trial/padded_halves.h"
+#include "runtime/trial/random_layer_inputs.h"
 
 #include <algorithm>
 #include <array>
@@ -29,6 +29,9 @@
 
 namespace moejit::cli {
 namespace {
+
+using runtime::HostTensor;
+using runtime::TensorMap;
 
 using compiler::TensorRole;
 
@@ -40,7 +43,7 @@ Result<void> check_options(const RunCommand& command) {
   if (command.dump_intermediates && command.output.empty())
     return fail(Stage::kCommand, ErrorCode::kUsage,
                 "--dump-intermediates writes to the file of --output, which is missing");
-  return command.output.empty() ? Result<void>{} : check_writable(command.output);
+  return command.output.empty() ? Result<void>{} : checkpoint::check_writable(command.output);
 }
 
 bool is_backward(const RunCommand& command) { return command.pass == "backward"; }
@@ -66,7 +69,7 @@ bool is_result(const compiler::TensorPlan& tensor) {
 
 // Returns the results and, on request, other tensors that kernels wrote: quantized weights and
 // intermediates.
-Result<TensorMap> read_results(LayerSession& session, bool with_intermediates) {
+Result<TensorMap> read_results(trial::LayerSession& session, bool with_intermediates) {
   TensorMap results;
   for (const compiler::TensorPlan& tensor : session.plan().tensors) {
     if (tensor.role == TensorRole::kInput || tensor.role == TensorRole::kWeight) continue;
@@ -81,24 +84,24 @@ Result<void> write_output(const RunCommand& command, const compiler::LayerPlan& 
                           TensorMap results) {
   if (command.output.empty()) return {};
   if (command.dump_intermediates) {
-    slice_colwise(results);
+    trial::slice_colwise(results);
     if (plan.layer.gate_up_layout == compiler::GateUpLayout::kInterleaved &&
         !compiler::has_scales(plan.layer.recipe.weights))
-      put_gate_first(results, plan.layer.intermediate);
-    drop_padding_of_halves(results, plan.layer.intermediate,
-                           compiler::padded_intermediate(plan.layer));
+      trial::put_gate_first(results, plan.layer.intermediate);
+    trial::drop_padding_of_halves(results, plan.layer.intermediate,
+                                  compiler::padded_intermediate(plan.layer));
   } else {
     std::erase_if(results, [&](const auto& entry) {
       const compiler::TensorPlan* const tensor = compiler::find_tensor(plan, entry.first);
       return tensor == nullptr || !is_result(*tensor);
     });
   }
-  return write_safetensors(command.output, results);
+  return checkpoint::write_safetensors(command.output, results);
 }
 
 // Finds the scales of the next step and returns the states after it; none if the recipe has no
 // history.
-Result<TensorMap> update_scales(const RunCommand& command, LayerSession& session,
+Result<TensorMap> update_scales(const RunCommand& command, trial::LayerSession& session,
                                 runtime::LaunchObserver& observer) {
   TensorMap states;
   if (!session.plan().layer.recipe.has_history) return states;
@@ -122,7 +125,7 @@ std::vector<compiler::Phase> phases_of(const RunCommand& command) {
 }
 
 Result<TensorMap> run_session(const RunCommand& command, const TensorMap& inputs,
-                              LayerSession& session, runtime::Device& device,
+                              trial::LayerSession& session, runtime::Device& device,
                               StepProgress& progress, RunReport& report) {
   measure::KernelTimer timer(device);
   RunObserver observer(timer, progress, session.plan());
@@ -131,7 +134,7 @@ Result<TensorMap> run_session(const RunCommand& command, const TensorMap& inputs
   if (is_backward(command))
     MOEJIT_TRY(session.backward(compiler::GradientMode::kOverwrite, &observer));
   MOEJIT_TRY_ASSIGN(report.status, session.status());
-  report.rows = count_call_rows(session.plan().layer, inputs).padded;
+  report.rows = trial::count_call_rows(session.plan().layer, inputs).padded;
   MOEJIT_TRY_ASSIGN(TensorMap results, read_results(session, keeps_intermediates(command)));
   report.tokens = session.tokens();
   report.is_checked = command.check;
@@ -139,8 +142,9 @@ Result<TensorMap> run_session(const RunCommand& command, const TensorMap& inputs
   MOEJIT_TRY_ASSIGN(report.times, timer.take_samples());
   progress.start(kCheckStep);
   if (command.check) {
-    report.checks = check_plan(session.plan(), phases_of(command), inputs, results);
-    for (TensorCheck& check : check_plan(session.plan(), kScalePhases, results, states)) {
+    report.checks = check::check_plan(session.plan(), phases_of(command), inputs, results);
+    for (check::TensorCheck& check :
+         check::check_plan(session.plan(), kScalePhases, results, states)) {
       check.tensor += kOfNextStep;
       report.checks.push_back(std::move(check));
     }
@@ -156,10 +160,10 @@ int32_t free_cores() {
   return std::max(std::min(budget.cores, static_cast<int32_t>(std::lround(quota))), 1);
 }
 
-SimulatedTime estimate_random(const RunCommand& command, const compiler::LayerPlan& plan,
-                              int64_t tokens) {
-  return estimate_simulated_time(
-      plan, random_topk_ids(plan.layer, tokens, command.inputs.seed, command.inputs.routing),
+trial::SimulatedTime estimate_random(const RunCommand& command, const compiler::LayerPlan& plan,
+                                     int64_t tokens) {
+  return trial::estimate_simulated_time(
+      plan, trial::random_topk_ids(plan.layer, tokens, command.inputs.seed, command.inputs.routing),
       {.makes_weights = command.inputs.checkpoint.shards.empty(),
        .is_checked = command.check,
        .cores = free_cores()});
@@ -167,13 +171,14 @@ SimulatedTime estimate_random(const RunCommand& command, const compiler::LayerPl
 
 // Estimates how long a run on random tokens takes in the simulator, and warns if that is long.
 // Returns none for other runs: a GPU takes hardly any time, and a file has its own tokens.
-Result<std::optional<SimulatedTime>> estimate(const RunCommand& command,
-                                              const compiler::LayerPlan& plan,
-                                              const Terminal& terminal) {
+Result<std::optional<trial::SimulatedTime>> estimate(const RunCommand& command,
+                                                     const compiler::LayerPlan& plan,
+                                                     const Terminal& terminal) {
   if (plan.target.kind != compiler::TargetKind::kSim || !command.inputs.input_path.empty())
     return std::nullopt;
-  MOEJIT_TRY_ASSIGN(const int64_t tokens, random_token_count(plan.layer, command.inputs.tokens));
-  const SimulatedTime time = estimate_random(command, plan, tokens);
+  MOEJIT_TRY_ASSIGN(const int64_t tokens,
+                    trial::random_token_count(plan.layer, command.inputs.tokens));
+  const trial::SimulatedTime time = estimate_random(command, plan, tokens);
   if (!is_long(time.total())) return time;
   int64_t fewer = tokens / 2;
   while (fewer > 0 && is_long(estimate_random(command, plan, fewer).total())) fewer /= 2;
@@ -186,10 +191,10 @@ Result<void> run_layer(const RunCommand& command, compiler::Layer layer, Termina
   const std::vector<compiler::Pass> described = layer.passes;
   layer.passes = {compiler::Pass::kForward};
   if (is_backward(command)) layer.passes.push_back(compiler::Pass::kBackward);
-  MOEJIT_TRY_ASSIGN(
-      const OpenedTarget target,
-      open_target(command.target, command.inputs.seed, "run it in the simulator: --target sim"));
-  terminal.note(target_text(target));
+  MOEJIT_TRY_ASSIGN(const trial::OpenedTarget target,
+                    trial::open_target(command.target, command.inputs.seed,
+                                       "run it in the simulator: --target sim"));
+  terminal.note(trial::target_text(target));
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, target.device.get()));
   MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan,
                     compiler::plan_layer(layer, target.device->target(),
@@ -201,16 +206,18 @@ Result<void> run_layer(const RunCommand& command, compiler::Layer layer, Termina
   if (command.inputs.input_path.empty()) report.routing = command.inputs.routing;
   report.tuning = tuning_use(plan, tuning.get());
   tell_tuning(report.tuning, terminal);
-  MOEJIT_TRY_ASSIGN(const std::optional<SimulatedTime> time, estimate(command, plan, terminal));
+  MOEJIT_TRY_ASSIGN(const std::optional<trial::SimulatedTime> time,
+                    estimate(command, plan, terminal));
   StepProgress progress(terminal, run_steps(plan, time, command.check));
   progress.start(kDataStep);
-  MOEJIT_TRY_ASSIGN(const TensorMap inputs, load_inputs(plan, command.inputs));
-  CacheOptions cache = command.cache;
+  MOEJIT_TRY_ASSIGN(const TensorMap inputs, trial::load_inputs(plan, command.inputs));
+  trial::CacheOptions cache = command.cache;
   cache.build_arguments = build_arguments(command, described, layer.passes);
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine, open_engine(cache, terminal));
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
+                    trial::open_engine(cache, terminal.warner()));
   progress.start(kPrepareStep);
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<LayerSession> session,
-                    LayerSession::create(plan, *engine, *target.device, inputs));
+  MOEJIT_TRY_ASSIGN(const std::unique_ptr<trial::LayerSession> session,
+                    trial::LayerSession::create(plan, *engine, *target.device, inputs));
   MOEJIT_TRY_ASSIGN(const TensorMap results,
                     run_session(command, inputs, *session, *target.device, progress, report));
   MOEJIT_TRY(write_output(command, plan, results));

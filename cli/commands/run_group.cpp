@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/run_group.h"
 
-#include "cli/check/check_group.h"
-#include "cli/check/check_plan.h"
 #include "cli/commands/run_report.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/commands/tuning_use.h"
-#include "cli/execution/group_session.h"
-#include "cli/execution/layer_session.h"
-#include "cli/execution/open_engine.h"
-#include "cli/execution/open_target.h"
-#include "cli/inputs/random_layer_inputs.h"
-#include "cli/inputs/split_inputs.h"
 #include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
+#include "runtime/check/check_group.h"
+#include "runtime/check/check_plan.h"
+#include "runtime/trial/group_session.h"
+#include "runtime/trial/layer_session.h"
+#include "runtime/trial/open_engine.h"
+#include "runtime/trial/open_target.h"
+#include "runtime/trial/random_layer_inputs.h"
+#include "runtime/trial/split_inputs.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -22,6 +22,9 @@
 
 namespace moejit::cli {
 namespace {
+
+using runtime::HostTensor;
+using runtime::TensorMap;
 
 using compiler::GroupPlan;
 using compiler::Layer;
@@ -51,9 +54,10 @@ constexpr int64_t kTimeoutMs = 10000;
 struct GroupReport {
   std::string target;
   std::vector<int64_t> tokens;  // of each rank
-  RandomRouting routing = RandomRouting::kSkewed;
+  trial::RandomRouting routing = trial::RandomRouting::kSkewed;
   std::vector<uint32_t> status;
-  std::vector<TensorCheck> checks;  // of the ranks, and of the one rank with the CPU reference
+  std::vector<check::TensorCheck>
+      checks;  // of the ranks, and of the one rank with the CPU reference
   runtime::EngineCounters counters;
   std::optional<TuningUse> tuning;  // of each rank, if there were records
 };
@@ -65,7 +69,7 @@ Result<TensorMap> run_one_rank(const Layer& layer, runtime::Device& device, runt
   MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan,
                     compiler::plan_layer(compiler::layer_of_one_rank(layer), device.target(),
                                          {.keep_intermediates = true}));
-  MOEJIT_TRY_ASSIGN(const auto session, LayerSession::create(plan, engine, device, inputs));
+  MOEJIT_TRY_ASSIGN(const auto session, trial::LayerSession::create(plan, engine, device, inputs));
   std::vector<Phase> phases = {Phase::kWeights, Phase::kForward};
   MOEJIT_TRY(session->update_weights());
   MOEJIT_TRY(session->forward());
@@ -80,21 +84,22 @@ Result<TensorMap> run_one_rank(const Layer& layer, runtime::Device& device, runt
     MOEJIT_TRY_ASSIGN(HostTensor host, session->read(tensor));
     results.emplace(tensor.name, std::move(host));
   }
-  for (TensorCheck& check : check_plan(plan, phases, inputs, results)) {
+  for (check::TensorCheck& check : check::check_plan(plan, phases, inputs, results)) {
     check.tensor += " of one rank";
     report.checks.push_back(std::move(check));
   }
   return results;
 }
 
-Result<std::vector<TensorMap>> run_ranks(const Layer& layer, GroupDevices& devices,
+Result<std::vector<TensorMap>> run_ranks(const Layer& layer, trial::GroupDevices& devices,
                                          runtime::Engine& engine, const TensorMap& inputs,
                                          const TuningOptions& records, GroupReport& report,
                                          const Terminal& terminal) {
-  const std::vector<TensorMap> of_ranks = split_inputs(layer, inputs, report.tokens);
+  const std::vector<TensorMap> of_ranks = trial::split_inputs(layer, inputs, report.tokens);
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(records, &devices.device(0)));
-  MOEJIT_TRY_ASSIGN(const auto session, GroupSession::create(layer, devices, engine, of_ranks,
-                                                             kTimeoutMs, tuning.get()));
+  MOEJIT_TRY_ASSIGN(
+      const auto session,
+      trial::GroupSession::create(layer, devices, engine, of_ranks, kTimeoutMs, tuning.get()));
   report.tuning = tuning_use(session->plan(0), tuning.get());
   tell_tuning(report.tuning, terminal);
   MOEJIT_TRY(session->update_weights());
@@ -116,16 +121,16 @@ Result<std::vector<TensorMap>> run_ranks(const Layer& layer, GroupDevices& devic
 std::string text_of(const Layer& layer, const GroupReport& report, int32_t width) {
   std::string text =
       fmt::format("layer \"{}\" on {}, {} tokens each{}\n", layer.name, report.target,
-                  report.tokens.front(), routing_text(report.routing));
+                  report.tokens.front(), trial::routing_text(report.routing));
   if (!report.checks.empty()) {
     Table table({{"tensor"}, {"against the reference"}});
-    for (const TensorCheck& check : report.checks) table.add({check.tensor, check.verdict});
-    const auto passed = std::ranges::count_if(report.checks, &TensorCheck::has_passed);
+    for (const check::TensorCheck& check : report.checks) table.add({check.tensor, check.verdict});
+    const auto passed = std::ranges::count_if(report.checks, &check::TensorCheck::has_passed);
     text += fmt::format("\n{}\ncheck {}: {} of {} tensors agree\n", table.text(width),
                         passed == std::ssize(report.checks) ? "passed" : "FAILED", passed,
                         report.checks.size());
   }
-  return text + counters_text(report.counters) + "\n";
+  return text + trial::counters_text(report.counters) + "\n";
 }
 
 std::string json_of(const Layer& layer, const GroupReport& report) {
@@ -138,14 +143,15 @@ std::string json_of(const Layer& layer, const GroupReport& report) {
                                  {"check", nullptr}};
   if (!report.checks.empty()) {
     nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
-    for (const TensorCheck& check : report.checks)
+    for (const check::TensorCheck& check : report.checks)
       tensors.push_back({{"tensor", check.tensor},
                          {"passed", check.has_passed},
                          {"verdict", check.verdict},
                          {"compared", check.compared},
                          {"differing", check.differing}});
-    json["check"] = {{"passed", std::ranges::all_of(report.checks, &TensorCheck::has_passed)},
-                     {"tensors", tensors}};
+    json["check"] = {
+        {"passed", std::ranges::all_of(report.checks, &check::TensorCheck::has_passed)},
+        {"tensors", tensors}};
   }
   add_tuning(json, report.tuning);
   json["compiled"] = report.counters.compiled;
@@ -166,7 +172,7 @@ Result<void> judge(const RunCommand& command, const GroupReport& report, Termina
       return fail(Stage::kLaunch, ErrorCode::kDeviceStatus, text);
     terminal.warn(text);
   }
-  for (const TensorCheck& check : report.checks)
+  for (const check::TensorCheck& check : report.checks)
     if (!check.has_passed)
       return fail(Stage::kLaunch, ErrorCode::kCheckFailed,
                   fmt::format("tensor \"{}\" differs from the reference: {}", check.tensor,
@@ -196,30 +202,31 @@ Result<void> run_group(const RunCommand& command, const Layer& described, Termin
   layer.passes = {compiler::Pass::kForward};
   if (command.pass == "backward") layer.passes.push_back(compiler::Pass::kBackward);
   MOEJIT_TRY_ASSIGN(const GroupPlan plan, compiler::plan_group_layer(layer, {}));
-  MOEJIT_TRY_ASSIGN(const int64_t tokens, random_token_count(layer, command.inputs.tokens));
-  MOEJIT_TRY_ASSIGN(const auto devices, GroupDevices::open(command.target, command.ranks,
-                                                           plan.memory.bytes, command.inputs.seed));
+  MOEJIT_TRY_ASSIGN(const int64_t tokens, trial::random_token_count(layer, command.inputs.tokens));
+  MOEJIT_TRY_ASSIGN(const auto devices,
+                    trial::GroupDevices::open(command.target, command.ranks, plan.memory.bytes,
+                                              command.inputs.seed));
   GroupReport report{
       .target = devices->description(),
       .tokens = std::vector<int64_t>(static_cast<std::size_t>(command.ranks), tokens),
       .routing = command.inputs.routing};
   terminal.note("target " + report.target);
-  MOEJIT_TRY_ASSIGN(const auto engine, open_engine(command.cache, terminal));
+  MOEJIT_TRY_ASSIGN(const auto engine, trial::open_engine(command.cache, terminal.warner()));
   const Layer one = compiler::layer_of_one_rank(layer);
   const int64_t all = tokens * command.ranks;
-  TensorMap inputs = random_tokens(one, all, command.inputs.seed, command.inputs.routing);
-  inputs.merge(random_weights_of(one, one.local_experts, command.inputs.seed));
-  if (has_backward(layer)) inputs.merge(random_gradient(one, all, command.inputs.seed));
+  TensorMap inputs = trial::random_tokens(one, all, command.inputs.seed, command.inputs.routing);
+  inputs.merge(trial::random_weights_of(one, one.local_experts, command.inputs.seed));
+  if (has_backward(layer)) inputs.merge(trial::random_gradient(one, all, command.inputs.seed));
   MOEJIT_TRY_ASSIGN(const std::vector<TensorMap> results,
                     run_ranks(layer, *devices, *engine, inputs, command.tuning, report, terminal));
   if (command.check) {
     const bool is_simulated = devices->device(0).target().kind == compiler::TargetKind::kSim;
-    MOEJIT_TRY_ASSIGN(const OpenedTarget target,
-                      open_target(is_simulated ? "sim" : "cuda", command.inputs.seed, ""));
+    MOEJIT_TRY_ASSIGN(const trial::OpenedTarget target,
+                      trial::open_target(is_simulated ? "sim" : "cuda", command.inputs.seed, ""));
     MOEJIT_TRY_ASSIGN(const TensorMap of_one,
                       run_one_rank(layer, *target.device, *engine, inputs, report));
-    for (TensorCheck& check :
-         check_group(layer, {.inputs = inputs, .results = of_one}, results, report.tokens))
+    for (check::TensorCheck& check :
+         check::check_group(layer, {.inputs = inputs, .results = of_one}, results, report.tokens))
       report.checks.push_back(std::move(check));
   }
   report.counters = engine->counters();

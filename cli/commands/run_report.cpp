@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/run_report.h"
 
-#include "cli/execution/open_engine.h"
 #include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
+#include "runtime/trial/open_engine.h"
 #include "templates/moejit_device/params/status_bits.h"
 
 #include <algorithm>
@@ -44,18 +44,18 @@ bool makes(const compiler::Plan& plan, size_t kernel, const std::string& tensor)
          static_cast<std::ptrdiff_t>(kernel);
 }
 
-std::vector<const TensorCheck*> checks_of(const compiler::Plan& plan, const RunReport& report,
-                                          size_t kernel) {
-  std::vector<const TensorCheck*> checks;
-  for (const TensorCheck& check : report.checks)
+std::vector<const check::TensorCheck*> checks_of(const compiler::Plan& plan,
+                                                 const RunReport& report, size_t kernel) {
+  std::vector<const check::TensorCheck*> checks;
+  for (const check::TensorCheck& check : report.checks)
     if (makes(plan, kernel, check.tensor)) checks.push_back(&check);
   return checks;
 }
 
 // Returns for example "counts, offs, row_map exact": tensors of one verdict together.
-std::string verdicts_text(const std::vector<const TensorCheck*>& checks) {
+std::string verdicts_text(const std::vector<const check::TensorCheck*>& checks) {
   std::vector<std::pair<std::string, std::string>> groups;  // verdict, tensors
-  for (const TensorCheck* check : checks) {
+  for (const check::TensorCheck* check : checks) {
     const auto same =
         std::ranges::find(groups, check->verdict, &std::pair<std::string, std::string>::first);
     if (same == groups.end())
@@ -82,7 +82,7 @@ std::string sizes_text(const RunReport& report) {
   if (report.tokens) text += fmt::format(", {} tokens", *report.tokens);
   if (report.rows) text += fmt::format(", {} permuted rows", *report.rows);
   if (report.columns) text += fmt::format(", {} columns", *report.columns);
-  return text += routing_text(report.routing);
+  return text += trial::routing_text(report.routing);
 }
 
 bool is_simulated(const compiler::Plan& plan) {
@@ -113,7 +113,7 @@ std::string text_of(const DescribedPlan& described, const RunReport& report, int
       cells.push_back(verdicts_text(checks_of(plan, report, sample.kernel_index)));
     table.add(std::move(cells));
   }
-  const auto passed = std::ranges::count_if(report.checks, &TensorCheck::has_passed);
+  const auto passed = std::ranges::count_if(report.checks, &check::TensorCheck::has_passed);
   std::string text =
       fmt::format("{} \"{}\", target {}{}\n\n{}", kind_of(described), name_of(described),
                   report.target, sizes_text(report), table.text(width));
@@ -123,7 +123,7 @@ std::string text_of(const DescribedPlan& described, const RunReport& report, int
                         passed == std::ssize(report.checks) ? "passed" : "FAILED", passed,
                         report.checks.size());
   if (!report.output.empty()) text += fmt::format("\nwritten to {}", report.output);
-  return text + fmt::format("\n{}\n", counters_text(report.counters));
+  return text + fmt::format("\n{}\n", trial::counters_text(report.counters));
 }
 
 std::string json_of(const DescribedPlan& described, const RunReport& report) {
@@ -148,14 +148,15 @@ std::string json_of(const DescribedPlan& described, const RunReport& report) {
   json["check"] = nullptr;
   if (report.is_checked) {
     nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
-    for (const TensorCheck& check : report.checks)
+    for (const check::TensorCheck& check : report.checks)
       tensors.push_back({{"tensor", check.tensor},
                          {"passed", check.has_passed},
                          {"verdict", check.verdict},
                          {"compared", check.compared},
                          {"differing", check.differing}});
-    json["check"] = {{"passed", std::ranges::all_of(report.checks, &TensorCheck::has_passed)},
-                     {"tensors", tensors}};
+    json["check"] = {
+        {"passed", std::ranges::all_of(report.checks, &check::TensorCheck::has_passed)},
+        {"tensors", tensors}};
   }
   json["output"] = nullptr;
   if (!report.output.empty()) json["output"] = report.output;
@@ -174,7 +175,7 @@ Result<void> finish_run(const DescribedPlan& plan, const RunReport& report,
       return fail(Stage::kLaunch, ErrorCode::kDeviceStatus, status, status_hint(report.status));
     terminal.warn(status);
   }
-  for (const TensorCheck& check : report.checks)
+  for (const check::TensorCheck& check : report.checks)
     if (!check.has_passed)
       return fail(Stage::kLaunch, ErrorCode::kCheckFailed,
                   fmt::format("tensor \"{}\" differs from the reference: {}", check.tensor,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/check/tensor_check.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/kernel_commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_use.h"
+#include "runtime/check/tensor_check.h"
 #include "runtime/engine.h"
 #include "runtime/measure/kernel_timer.h"
 
@@ -22,15 +22,15 @@ inline constexpr std::string_view kOfNextStep = " of the next step";
 
 // What `moejit run` reports at its end.
 struct RunReport {
-  std::string target;                    // and why it was chosen
-  std::optional<int64_t> tokens;         // T, where there is one
-  std::optional<int64_t> rows;           // likewise offs[E], or P where nothing tells it
-  std::optional<int64_t> columns;        // likewise C
-  std::optional<RandomRouting> routing;  // of random data, where rows belong to experts
+  std::string target;                           // and why it was chosen
+  std::optional<int64_t> tokens;                // T, where there is one
+  std::optional<int64_t> rows;                  // likewise offs[E], or P where nothing tells it
+  std::optional<int64_t> columns;               // likewise C
+  std::optional<trial::RandomRouting> routing;  // of random data, where rows belong to experts
   uint32_t status = 0;
   std::vector<measure::KernelTimer::Sample> times;
   bool is_checked = false;
-  std::vector<TensorCheck> checks;
+  std::vector<check::TensorCheck> checks;
   runtime::EngineCounters counters;
   std::string output;               // file, may be empty
   std::optional<TuningUse> tuning;  // if there were records

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/commands.h"
-#include "cli/execution/open_engine.h"
+#include "cli/commands/tuning_commands.h"
 #include "cli/report/tune_page.h"
-#include "cli/terminal/interruption.h"
+#include "cli/report/tune_report.h"
 #include "cli/terminal/output_file.h"
 #include "cli/terminal/shell_word.h"
-#include "cli/tune/folder_lock.h"
-#include "cli/tune/sweep.h"
-#include "cli/tune/tune_report.h"
-#include "cli/tune/tune_subjects.h"
 #include "compiler/support/file.h"
-#include "runtime/tune/tuned_records.h"
+#include "runtime/trial/open_engine.h"
+#include "runtime/tune/decision/tuned_records.h"
+#include "runtime/tune/folder_lock.h"
+#include "runtime/tune/sweep.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -21,12 +19,16 @@ namespace {
 
 using compiler::TuningRecord;
 
+constexpr std::string_view kTuneWithoutGpu =
+    "without a GPU, moejit tune --dry-run lists what it would measure, and --replay decides by a "
+    "journal";
+
 tl::unexpected<Error> wrong_use(std::string message, std::string hint = {}) {
   return fail(Stage::kCommand, ErrorCode::kUsage, std::move(message), std::move(hint));
 }
 
 Result<void> check_options(const TuneCommand& command) {
-  const bool has_subject = !command.measured.layers.empty() || !command.measured.gemms.empty();
+  const bool has_subject = !command.subjects.layers.empty() || !command.subjects.gemms.empty();
   if (command.replay.empty() == !has_subject)
     return wrong_use("wanted layer descriptions, --gemms FILE, or --replay JOURNAL",
                      "moejit tune LAYER.json --output RECORD.json");
@@ -71,7 +73,7 @@ tl::unexpected<Error> not_written(Error error, const std::string& journal_path,
 Result<TuningRecord> update_record(const tune::Journal& journal, const std::string& journal_path,
                                    const std::string& output) {
   FileDescriptor lock;
-  if (!output.empty()) lock = lock_folder_of(output);
+  if (!output.empty()) lock = tune::lock_folder_of(output);
   MOEJIT_TRY_ASSIGN(TuningRecord record, record_of(journal, journal_path, output));
   if (output.empty()) return record;
   if (auto written = write_file(output, to_json(record)); !written)
@@ -103,13 +105,13 @@ Result<void> finish(const TuneCommand& command, const std::string& journal_path,
 
 // Lists what a sweep would measure.
 Result<void> list_problems(const TuneCommand& command, Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(
-      const compiler::Target target,
-      compiler::parse_target(command.measured.target == "auto" ? "cuda" : command.measured.target));
-  MOEJIT_TRY_ASSIGN(const TuneSubjects subjects, read_subjects(command.measured));
-  MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(subjects, target));
-  MOEJIT_TRY_ASSIGN(const auto unmeasured, unmeasured_kernels(subjects, target));
-  const double block = command.measured.block_milliseconds;
+  const tune::MeasureOptions& options = command.subjects.measured;
+  MOEJIT_TRY_ASSIGN(const compiler::Target target,
+                    compiler::parse_target(options.target == "auto" ? "cuda" : options.target));
+  MOEJIT_TRY_ASSIGN(const tune::TuneSubjects subjects, read_subjects(command.subjects));
+  MOEJIT_TRY_ASSIGN(const auto problems, tune::collect_problems(subjects, target));
+  MOEJIT_TRY_ASSIGN(const auto unmeasured, tune::unmeasured_kernels(subjects, target));
+  const double block = options.block_milliseconds;
   terminal.print(command.is_json ? dry_run_json(problems, block, unmeasured)
                                  : dry_run_text(problems, block, unmeasured));
   return {};
@@ -118,10 +120,11 @@ Result<void> list_problems(const TuneCommand& command, Terminal& terminal) {
 // Compiles what a sweep on a GPU would measure.
 Result<void> fill_cache(const TuneCommand& command, Terminal& terminal) {
   const compiler::Target target;
-  MOEJIT_TRY_ASSIGN(const TuneSubjects subjects, read_subjects(command.measured));
-  MOEJIT_TRY_ASSIGN(const auto problems, collect_problems(subjects, target));
-  MOEJIT_TRY_ASSIGN(const auto sources, sources_of(problems, target));
-  MOEJIT_TRY_ASSIGN(const auto engine, open_engine(command.measured.cache, terminal));
+  MOEJIT_TRY_ASSIGN(const tune::TuneSubjects subjects, read_subjects(command.subjects));
+  MOEJIT_TRY_ASSIGN(const auto problems, tune::collect_problems(subjects, target));
+  MOEJIT_TRY_ASSIGN(const auto sources, tune::sources_of(problems, target));
+  MOEJIT_TRY_ASSIGN(const auto engine,
+                    trial::open_engine(command.subjects.measured.cache, terminal.warner()));
   engine->prefetch(sources);
   int64_t failed = 0;
   for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -132,8 +135,31 @@ Result<void> fill_cache(const TuneCommand& command, Terminal& terminal) {
   terminal.clear_progress();
   terminal.print(fmt::format("{} kernels{}; {}\n", sources.size(),
                              failed == 0 ? "" : fmt::format(", {} do not compile", failed),
-                             counters_text(engine->counters())));
+                             trial::counters_text(engine->counters())));
   return {};
+}
+
+// How a sweep that had no error came to its end.
+struct TuneEnd {
+  std::string note;           // why it ended early; empty if it did not
+  std::optional<int> signal;  // that stopped it
+};
+
+Result<TuneEnd> sweep_on(const TuneCommand& command, const std::string& journal,
+                         const Terminal& terminal) {
+  tune::SweepOptions options{.exhaustive_rounds = command.exhaustive_rounds};
+  MOEJIT_TRY_ASSIGN(options.budget_seconds, parse_duration("--budget", command.budget));
+  MOEJIT_TRY_ASSIGN(options.measured, measure_options(command.subjects, kTuneWithoutGpu));
+  MOEJIT_TRY_ASSIGN(const tune::TuneSubjects subjects, read_subjects(command.subjects));
+  TerminalTuneObserver observer(terminal);
+  MOEJIT_TRY_ASSIGN(const tune::SweepEnd end, tune::sweep(subjects, options, journal, observer));
+  switch (end) {
+    case tune::SweepEnd::kDone: break;
+    case tune::SweepEnd::kStopped: return TuneEnd{"interrupted", observer.signal()};
+    case tune::SweepEnd::kBudgetSpent:
+      return TuneEnd{fmt::format("the budget of {} is spent", command.budget), {}};
+  }
+  return TuneEnd{};
 }
 
 // Measures and writes the record. One that ends with an error still leaves a record of what was
@@ -146,9 +172,9 @@ Result<void> measure(const TuneCommand& command, Terminal& terminal) {
   if (had_journal && !command.resumes)
     return wrong_use(fmt::format("there is a journal {} already", journal),
                      "--resume goes on with it; a new sweep wants another --journal");
-  if (command.measured.target == "sim")
+  if (command.subjects.measured.target == "sim")
     terminal.warn("times of the simulator say nothing about a GPU, and no plan for one takes them");
-  Result<SweepEnd> end = sweep(command, journal, terminal);
+  Result<TuneEnd> end = sweep_on(command, journal, terminal);
   if (!end) {
     if (end.error().stage != Stage::kFile && std::filesystem::exists(journal, ignored))
       static_cast<void>(finish(command, journal, "ended by an error", terminal));

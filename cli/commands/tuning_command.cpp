@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the verbs of moejit tuning that look at records.
-#include "cli/commands/commands.h"
+#include "cli/commands/tuning_commands.h"
 #include "compiler/tuning.h"
 
 #include <algorithm>

@@ -4,7 +4,6 @@
 #include "cli/terminal/shell_word.h"
 #include "runtime/measure/gpu_monitor.h"
 
-#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -15,17 +14,8 @@ Result<std::unique_ptr<const compiler::Tuning>> read_tuning_records(const Tuning
   std::optional<std::string> paths;
   if (!options.is_used) paths = "";
   if (!options.records.empty()) paths = fmt::format("{}", fmt::join(options.records, ":"));
-  return compiler::read_tunings(paths, device == nullptr ? std::nullopt : gpu_identity(*device));
-}
-
-std::optional<compiler::GpuIdentity> gpu_identity(const runtime::Device& device) {
-  const runtime::GpuFacts facts = device.gpu_facts();
-  std::optional<compiler::GpuIdentity> identity = facts.identity;
-  if (!identity) return identity;
-  if (const auto monitor = measure::GpuMonitor::open(facts.pci_bus_id))
-    if (const auto watts = monitor->settings().power_limit_watts)
-      identity->power_limit_watts = std::lround(*watts);
-  return identity;
+  return compiler::read_tunings(paths,
+                                device == nullptr ? std::nullopt : measure::gpu_identity(*device));
 }
 
 std::string tuning_words(const TuningOptions& options) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the verbs of moejit tuning that write a record: merge and prune.
-#include "cli/commands/commands.h"
 #include "cli/commands/layer_file.h"
+#include "cli/commands/tuning_commands.h"
 #include "compiler/compiler.h"
 #include "compiler/operation.h"
 #include "compiler/support/file.h"

@@ -2,13 +2,13 @@
 #include "cli/report/bench_page.h"
 
 #include "cli/commands/bench_line.h"
-#include "cli/execution/open_engine.h"
 #include "cli/report/html_page.h"
 #include "cli/report/kernel_rows.h"
 #include "cli/report/report_text.h"
 #include "cli/report/roofline_plot.h"
 #include "compiler/support/file.h"
 #include "compiler/support/table.h"
+#include "runtime/trial/open_engine.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -157,7 +157,7 @@ void add_run(Element main, const BenchRun& run) {
       settings.most_megahertz ? fmt::format("{} MHz", *settings.most_megahertz) : "unknown");
   add("cool launches of a kernel", fmt::format("{}", run.repeat));
   add("hot launches of a kernel", fmt::format("for {} s at least", run.hot_seconds));
-  add("kernels", counters_text(run.counters));
+  add("kernels", trial::counters_text(run.counters));
 }
 
 }  // namespace

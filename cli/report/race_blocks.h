@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/tune/journal.h"
-#include "runtime/tune/replay.h"
+#include "runtime/tune/decision/journal.h"
+#include "runtime/tune/decision/replay.h"
 
 #include <cstdint>
 #include <map>

@@ -3,8 +3,8 @@
 
 #include "cli/report/element.h"
 #include "cli/report/race_blocks.h"
-#include "runtime/tune/race.h"
-#include "runtime/tune/replay.h"
+#include "runtime/tune/decision/race.h"
+#include "runtime/tune/decision/replay.h"
 
 #include <string>
 #include <vector>

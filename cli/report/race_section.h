@@ -3,8 +3,8 @@
 
 #include "cli/report/element.h"
 #include "compiler/tuning.h"
-#include "runtime/tune/journal.h"
-#include "runtime/tune/replay.h"
+#include "runtime/tune/decision/journal.h"
+#include "runtime/tune/decision/replay.h"
 
 #include <cstddef>
 

@@ -5,9 +5,9 @@
 #include "cli/report/race_section.h"
 #include "cli/report/report_text.h"
 #include "cli/report/step_section.h"
-#include "cli/tune/worth.h"
 #include "compiler/support/json_document.h"
-#include "runtime/tune/replay.h"
+#include "runtime/tune/decision/replay.h"
+#include "runtime/tune/worth.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -102,7 +102,7 @@ void add_overview_row(Element body, std::size_t number, const ReportedRace& race
   add_number(row, static_cast<double>(faults),
              fmt::format("{} of {}", faults, race.race.candidates.size()));
   const std::optional<double> share = race.race.estimated_share;
-  add_number(row, share, share ? share_text(*share) : "");
+  add_number(row, share, share ? tune::share_text(*share) : "");
 }
 
 void add_sessions(Element main, const tune::Journal& journal) {

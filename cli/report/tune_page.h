@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/tune/tune_report.h"
+#include "cli/report/tune_report.h"
 #include "compiler/tuning.h"
-#include "runtime/tune/journal.h"
+#include "runtime/tune/decision/journal.h"
 
 #include <string>
 #include <vector>

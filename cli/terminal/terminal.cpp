@@ -37,6 +37,10 @@ void Terminal::warn(std::string_view text) const {
   write_stderr(fmt::format("moejit: warning: {}\n", one_line(text)));
 }
 
+std::function<void(std::string_view)> Terminal::warner() const {
+  return [this](std::string_view text) { warn(text); };
+}
+
 void Terminal::report(const Error& error, bool is_verbose) const {
   std::string text = fmt::format("moejit: {}\n", one_line(error.message));
   if (!error.hint.empty()) text += fmt::format("hint: {}\n", one_line(error.hint));

@@ -3,6 +3,7 @@
 
 #include "compiler/support/error.h"
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,8 @@ class Terminal {
   // Writes one line to standard error: "moejit: " and the text, flattened to one line.
   void note(std::string_view text) const;
   void warn(std::string_view text) const;
+  // Returns a function that warns. The terminal must live longer.
+  std::function<void(std::string_view)> warner() const;
 
   // Writes the error's sentence and hint to standard error; with `is_verbose` code and detail
   // follow (a compiler's log). The detail of kUsage, a list of commands, follows in any case.

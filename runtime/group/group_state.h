@@ -43,7 +43,7 @@ struct GroupState {
 
   // Returns the address of a tensor of the group in a rank's memory; null if there is none.
   std::byte* address_of(std::string_view name, int32_t of_rank) const;
-  // Returns where the plan's tensors lie in the memory of the group: "slots_1" is "slots" in the
+  // Returns where the plan's tensors lie in the memory of the group. "slots_1" is "slots" in the
   // memory of rank 1, and "epoch" is in this rank's.
   Result<std::vector<GroupTensor>> place(const compiler::Plan& plan) const;
   // Returns the error kInvalidState in a child that was made by fork().

@@ -48,7 +48,7 @@ Result<void> bind_memory(const compiler::Plan& plan, const compiler::MemoryLayou
                          const compiler::CallLayout& places, const compiler::CallPlan& call,
                          int64_t alignment, const CallMemory& memory, BoundTensors& bound);
 
-// Checks that everything a call writes has memory of its own: the tensors and the blocks that it
+// Checks that everything a call writes has memory of its own. The tensors and the blocks that it
 // writes must overlap nothing else that it uses. Tensors and blocks that it only reads may share
 // memory. Error kTensorMismatch names both sides of an overlap. Allocates only for errors.
 Result<void> check_overlaps(const compiler::Plan& plan, const compiler::CallPlan& call,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 
 namespace moejit::measure {
 namespace {
@@ -195,6 +196,16 @@ GpuSamples GpuMonitor::stop() {
   for (const ThrottleReason& reason : kReasons)
     if ((sums.reasons & reason.bit) != 0) samples.throttle_reasons.push_back(reason.name);
   return samples;
+}
+
+std::optional<compiler::GpuIdentity> gpu_identity(const runtime::Device& device) {
+  const runtime::GpuFacts facts = device.gpu_facts();
+  std::optional<compiler::GpuIdentity> identity = facts.identity;
+  if (!identity) return identity;
+  if (const auto monitor = GpuMonitor::open(facts.pci_bus_id))
+    if (const auto watts = monitor->settings().power_limit_watts)
+      identity->power_limit_watts = std::lround(*watts);
+  return identity;
 }
 
 }  // namespace moejit::measure

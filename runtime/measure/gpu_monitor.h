@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/tuning.h"
+#include "runtime/device.h"
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -56,5 +59,9 @@ class GpuMonitor {
   struct Sums;
   std::unique_ptr<Sums> sums_;  // belongs to the thread while it runs
 };
+
+// Returns the facts by which tuning records know the device's GPU, with its power limit if NVML
+// tells it; none for the simulator.
+std::optional<compiler::GpuIdentity> gpu_identity(const runtime::Device& device);
 
 }  // namespace moejit::measure

@@ -5,10 +5,10 @@
 // RANDOM_LAYERS=200 RANDOM_LAYERS_SEED=1 RANDOM_LAYERS_TARGET=cuda runs those of seeds 1 to 200,
 // RANDOM_LAYERS_SEED=7 RANDOM_LAYERS_TARGET=sim those of seed 7 alone.
 
-#include "cli/check/check_plan.h"
-#include "cli/execution/layer_session.h"
-#include "cli/execution/open_target.h"
-#include "cli/inputs/layer_inputs.h"
+#include "runtime/check/check_plan.h"
+#include "runtime/trial/layer_inputs.h"
+#include "runtime/trial/layer_session.h"
+#include "runtime/trial/open_target.h"
 #include "tests/compile/random_layers.h"
 #include "tests/support/matchers.h"
 #include "tests/support/random_layer.h"
@@ -31,33 +31,34 @@ int64_t tokens_of(const compiler::Layer& layer, uint64_t seed) {
   return random.between(0, layer.max_tokens);
 }
 
-Result<cli::TensorMap> results_of(cli::LayerSession& session) {
-  cli::TensorMap results;
+Result<runtime::TensorMap> results_of(trial::LayerSession& session) {
+  runtime::TensorMap results;
   for (const compiler::TensorPlan& tensor : session.plan().tensors) {
     if (tensor.role == TensorRole::kInput || tensor.role == TensorRole::kWeight) continue;
     if (tensor.name == "status") continue;
-    MOEJIT_TRY_ASSIGN(cli::HostTensor host, session.read(tensor));
+    MOEJIT_TRY_ASSIGN(runtime::HostTensor host, session.read(tensor));
     results.emplace(tensor.name, std::move(host));
   }
   return results;
 }
 
-Result<std::vector<cli::TensorCheck>> run_and_check(const LayerPlan& plan, uint64_t seed,
-                                                    runtime::Engine& engine,
-                                                    runtime::Device& device) {
+Result<std::vector<check::TensorCheck>> run_and_check(const LayerPlan& plan, uint64_t seed,
+                                                      runtime::Engine& engine,
+                                                      runtime::Device& device) {
   const bool is_training = has_backward(plan.layer);
-  MOEJIT_TRY_ASSIGN(const cli::TensorMap inputs,
-                    cli::load_inputs(plan, {.tokens = tokens_of(plan.layer, seed), .seed = seed}));
-  MOEJIT_TRY_ASSIGN(const auto session, cli::LayerSession::create(plan, engine, device, inputs));
+  MOEJIT_TRY_ASSIGN(
+      const runtime::TensorMap inputs,
+      trial::load_inputs(plan, {.tokens = tokens_of(plan.layer, seed), .seed = seed}));
+  MOEJIT_TRY_ASSIGN(const auto session, trial::LayerSession::create(plan, engine, device, inputs));
   MOEJIT_TRY(session->update_weights());
   MOEJIT_TRY(session->forward());
   if (is_training) MOEJIT_TRY(session->backward(compiler::GradientMode::kOverwrite));
   MOEJIT_TRY(session->status());  // a layer may have fewer rows than its routing needs
-  MOEJIT_TRY_ASSIGN(const cli::TensorMap results, results_of(*session));
+  MOEJIT_TRY_ASSIGN(const runtime::TensorMap results, results_of(*session));
   using enum compiler::Phase;
   std::vector<compiler::Phase> phases = {kWeights, kForward};
   if (is_training) phases.push_back(kBackward);
-  return cli::check_plan(plan, phases, inputs, results);
+  return check::check_plan(plan, phases, inputs, results);
 }
 
 struct RandomRun {
@@ -99,7 +100,7 @@ void expect_right(const RandomRun& run, runtime::Engine& engine, runtime::Device
                   run.plan.target.kind == compiler::TargetKind::kSim ? "sim" : "cuda", run.seed);
   const auto checks = run_and_check(run.plan, run.seed, engine, device);
   ASSERT_TRUE(succeeded(checks)) << again;
-  for (const cli::TensorCheck& check : *checks)
+  for (const check::TensorCheck& check : *checks)
     EXPECT_TRUE(check.has_passed) << check.tensor << ": " << check.verdict << ", " << check.message
                                   << "\n"
                                   << again;
@@ -110,7 +111,7 @@ void run_random_layers(const std::string& target, LayerSize size, int64_t fixed,
   const RandomLayersOptions options = random_layers_options();
   if (options.is_long && options.target != target)
     GTEST_SKIP() << "RANDOM_LAYERS_TARGET is \"" << options.target << "\"";
-  const auto opened = cli::open_target(target, 1, "");
+  const auto opened = trial::open_target(target, 1, "");
   if (!opened) GTEST_SKIP() << to_string(opened.error());
   const auto engine = runtime::Engine::create({.use_cache = false});
   ASSERT_TRUE(succeeded(engine));

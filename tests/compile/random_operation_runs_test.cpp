@@ -4,10 +4,10 @@
 //
 // RANDOM_OPERATIONS=200 runs those of seeds 1 to 200, RANDOM_OPERATIONS_FROM=201 later ones.
 
-#include "cli/check/check_plan.h"
-#include "cli/execution/open_target.h"
-#include "cli/execution/operation_session.h"
-#include "cli/inputs/random_operation_call.h"
+#include "runtime/check/check_plan.h"
+#include "runtime/trial/open_target.h"
+#include "runtime/trial/operation_session.h"
+#include "runtime/trial/random_operation_call.h"
 #include "tests/support/matchers.h"
 #include "tests/support/random_operation.h"
 #include "tests/support/seeded_random.h"
@@ -21,9 +21,9 @@
 namespace moejit::testing {
 namespace {
 
-using cli::TensorCheck;
-using cli::TensorMap;
+using check::TensorCheck;
 using compiler::OperationPlan;
+using runtime::TensorMap;
 
 int64_t number_of(const char* variable, int64_t otherwise) {
   const char* const text = std::getenv(variable);
@@ -32,7 +32,7 @@ int64_t number_of(const char* variable, int64_t otherwise) {
 
 // Returns T, P or C of a call: mostly the bound, sometimes few or none.
 int64_t size_of_call(const OperationPlan& plan, uint64_t seed) {
-  const auto bound = cli::call_size(plan);
+  const auto bound = trial::call_size(plan);
   if (!bound) return 0;
   SeededRandom random(~seed);
   return random.in_percent(60) ? bound->value : random.between(0, bound->value);
@@ -41,7 +41,7 @@ int64_t size_of_call(const OperationPlan& plan, uint64_t seed) {
 std::vector<TensorCheck> check(const OperationPlan& plan, const TensorMap& inputs,
                                const TensorMap& results) {
   const compiler::Phase phases[] = {compiler::Phase::kForward};
-  return cli::check_plan(plan, phases, inputs, results);
+  return check::check_plan(plan, phases, inputs, results);
 }
 
 bool has_failed(const std::vector<TensorCheck>& checks, const std::string& tensor) {
@@ -50,7 +50,7 @@ bool has_failed(const std::vector<TensorCheck>& checks, const std::string& tenso
 }
 
 // Flips a bit of the exponent of the first element, which belongs to a group where there is one.
-void expect_damage_is_seen(const OperationPlan& plan, const cli::OperationCall& call,
+void expect_damage_is_seen(const OperationPlan& plan, const trial::OperationCall& call,
                            TensorMap results) {
   for (auto& [name, tensor] : results) {
     if (tensor.bytes.empty()) continue;
@@ -66,14 +66,14 @@ void expect_damage_is_seen(const OperationPlan& plan, const cli::OperationCall& 
 void expect_right(uint64_t seed, const std::string& json, const OperationPlan& plan,
                   runtime::Device& device) {
   SCOPED_TRACE(fmt::format("{}\nseed {}", json, seed));
-  cli::OperationCall call = cli::random_operation_call(plan, size_of_call(plan, seed), seed);
-  const auto session = cli::OperationSession::create(plan, test_engine(), device, call);
+  trial::OperationCall call = trial::random_operation_call(plan, size_of_call(plan, seed), seed);
+  const auto session = trial::OperationSession::create(plan, test_engine(), device, call);
   ASSERT_TRUE(succeeded(session));
   ASSERT_TRUE(succeeded((*session)->run()));
   auto results = (*session)->results();
   ASSERT_TRUE(succeeded(results));
-  cli::cut_rows(plan, call, call.inputs);
-  cli::cut_rows(plan, call, *results);
+  trial::cut_rows(plan, call, call.inputs);
+  trial::cut_rows(plan, call, *results);
   const std::vector<TensorCheck> checks = check(plan, call.inputs, *results);
   for (const TensorCheck& one : checks)
     EXPECT_TRUE(one.has_passed) << one.tensor << ": " << one.verdict << ", " << one.message;
@@ -83,7 +83,7 @@ void expect_right(uint64_t seed, const std::string& json, const OperationPlan& p
 }
 
 void run_random_operations(const std::string& target, int64_t count) {
-  const auto opened = cli::open_target(target, 1, "");
+  const auto opened = trial::open_target(target, 1, "");
   if (!opened) GTEST_SKIP() << to_string(opened.error());
   const auto first = static_cast<uint64_t>(number_of("RANDOM_OPERATIONS_FROM", 1));
   const auto end = first + static_cast<uint64_t>(number_of("RANDOM_OPERATIONS", count));

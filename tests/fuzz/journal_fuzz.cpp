@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tuner's journal of any bytes: read, its races and steps decided, its records made, and what it
 // decides taken out of them again.
-#include "runtime/tune/tuned_records.h"
+#include "runtime/tune/decision/tuned_records.h"
 #include "tests/fuzz/memory_file.h"
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A case of `moejit bench --gemms` from its operands to its figures, so small that these mean
 // nothing.
-#include "cli/check/check_gemm.h"
+#include "runtime/check/check_gemm.h"
 #include "runtime/measure/gemm_session.h"
 #include "runtime/reference/column_blocks.h"
 #include "tests/gpu/test_layer.h"
@@ -58,7 +58,7 @@ class BenchGemm : public ::testing::Test {
     return std::move(*session);
   }
   static void expect_correct(GemmSession& session) {
-    const auto check = cli::check_gemm(session, kSeed);
+    const auto check = check::check_gemm(session, kSeed);
     ASSERT_TRUE(succeeded(check));
     EXPECT_TRUE(check->is_equal()) << check->message;
     EXPECT_GT(check->compared, 0);
@@ -122,12 +122,12 @@ TEST_F(BenchGemm, FindsAWrongGradientAndOneThatWasNotAddedTo) {
   using compiler::GradientOutput;
   const std::unique_ptr<GemmSession> session = launched(small_gradient(GradientOutput::kF32Add));
   ASSERT_TRUE(succeeded(session->launch()));
-  const auto added_twice = cli::check_gemm(*session, kSeed);
+  const auto added_twice = check::check_gemm(*session, kSeed);
   ASSERT_TRUE(succeeded(added_twice));
   EXPECT_FALSE(added_twice->is_equal());
 
   ASSERT_TRUE(succeeded(session->reset_result()));
-  const auto never_added = cli::check_gemm(*session, kSeed);
+  const auto never_added = check::check_gemm(*session, kSeed);
   ASSERT_TRUE(succeeded(never_added));
   EXPECT_FALSE(never_added->is_equal());
 
@@ -166,14 +166,14 @@ TEST_F(BenchGemm, FindsAWrongGroupAndAPadRowThatIsNotZero) {
   };
   const measure::GemmGroups& groups = session->groups();
   write(groups.offs[1] + groups.counts[1], 1, 0x3f80);
-  const auto pad_row = cli::check_gemm(*session, kSeed);
+  const auto pad_row = check::check_gemm(*session, kSeed);
   ASSERT_TRUE(succeeded(pad_row));
   EXPECT_FALSE(pad_row->is_equal());
 
   ASSERT_TRUE(succeeded(session->launch()));
   expect_correct(*session);
   write(groups.offs[2], groups.counts[2], 0x4000);
-  const auto group = cli::check_gemm(*session, kSeed);
+  const auto group = check::check_gemm(*session, kSeed);
   ASSERT_TRUE(succeeded(group));
   EXPECT_FALSE(group->is_equal());
 }

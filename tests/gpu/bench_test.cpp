@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `moejit bench` measures, on a layer so small that the figures mean nothing: that each kernel
 // runs on the right data as often as it is said to, and that the clock is a GPU's.
-#include "cli/execution/layer_session.h"
-#include "cli/inputs/random_layer_inputs.h"
 #include "runtime/measure/measure_layer.h"
+#include "runtime/trial/layer_session.h"
+#include "runtime/trial/random_layer_inputs.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
 
@@ -12,9 +12,9 @@
 namespace moejit::testing {
 namespace {
 
-using cli::LayerSession;
 using measure::ClockProbe;
 using measure::HotRun;
+using trial::LayerSession;
 
 constexpr int64_t kTokens = 24;
 
@@ -42,9 +42,9 @@ class BenchTest : public ::testing::Test {
     session_ = create_session(layer());
   }
   static std::unique_ptr<LayerSession> create_session(const compiler::Layer& layer) {
-    cli::TensorMap inputs = cli::random_tokens(layer, kTokens, 1);
-    inputs.merge(cli::random_weights_of(layer, layer.local_experts, 1));
-    if (has_backward(layer)) inputs.merge(cli::random_gradient(layer, kTokens, 1));
+    runtime::TensorMap inputs = trial::random_tokens(layer, kTokens, 1);
+    inputs.merge(trial::random_weights_of(layer, layer.local_experts, 1));
+    if (has_backward(layer)) inputs.merge(trial::random_gradient(layer, kTokens, 1));
     const auto plan = plan_layer(layer, test_device().device->target(), {.measure_gemms = true});
     EXPECT_TRUE(succeeded(plan));
     auto session =
@@ -52,7 +52,7 @@ class BenchTest : public ::testing::Test {
     EXPECT_TRUE(succeeded(session));
     return std::move(*session);
   }
-  static cli::HostTensor read(LayerSession& session, std::string_view name) {
+  static runtime::HostTensor read(LayerSession& session, std::string_view name) {
     auto tensor = session.read(*find_tensor(session.plan(), name));
     EXPECT_TRUE(succeeded(tensor));
     return std::move(*tensor);
@@ -96,8 +96,8 @@ TEST_F(BenchTest, HotGemmsHaveTheClockThatTheyCounted) {
         << kernel.operation;
     if (!measure::tells_clock(kernel)) continue;
     ++gemms;
-    const cli::HostTensor elapsed = read(*session_, kernel.operation + "_elapsed");
-    const auto values = cli::elements<int64_t>(elapsed);
+    const runtime::HostTensor elapsed = read(*session_, kernel.operation + "_elapsed");
+    const auto values = runtime::elements<int64_t>(elapsed);
     ASSERT_EQ(values.size(), 2u);
     EXPECT_GT(values[0], 0);
     const double nanoseconds = static_cast<double>(values[1]);

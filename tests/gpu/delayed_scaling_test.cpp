@@ -197,8 +197,8 @@ TEST_F(DelayedScalingLayer, UpdatesTheScalesOfManyExpertsAndSteps) {
         }
         const auto rows = static_cast<int64_t>(length);
         ASSERT_TRUE(succeeded(layer_->set_states(
-            {{history_of(scale), cli::make_tensor(compiler::DType::kF32, {rows, wanted.columns},
-                                                  wanted.amax_history)}})));
+            {{history_of(scale), runtime::make_tensor(compiler::DType::kF32, {rows, wanted.columns},
+                                                      wanted.amax_history)}})));
         ASSERT_TRUE(
             succeeded(layer_->update_scales(is_gradient ? Pass::kBackward : Pass::kForward)));
         reference::update_scales(wanted, {.largest = (is_gradient ? 57344.0F : 448.0F) * smaller,
@@ -227,7 +227,7 @@ class DelayedScalingSteps : public DelayedScalingLayer {
     auto layer = TestLayer::create(kShape, options);
     ASSERT_TRUE(succeeded(layer));
     layer_ = std::move(*layer);
-    cli::TensorMap first;
+    runtime::TensorMap first;
     for (const std::string_view scale : kScales) {
       const bool is_gradient = scale.find("_grad_") != std::string_view::npos;
       ScaleState& model = model_[std::string(scale)];
@@ -235,9 +235,9 @@ class DelayedScalingSteps : public DelayedScalingLayer {
       model.scale.assign(static_cast<size_t>(model.columns), 1.0F);
       model.amax_history.assign(static_cast<size_t>(model.columns * kLength), 0.0F);
       first[std::string(scale)] =
-          cli::make_tensor(compiler::DType::kF32, {model.columns}, model.scale);
+          runtime::make_tensor(compiler::DType::kF32, {model.columns}, model.scale);
       first[history_of(scale)] =
-          cli::make_tensor(compiler::DType::kF32, {kLength, model.columns}, model.amax_history);
+          runtime::make_tensor(compiler::DType::kF32, {kLength, model.columns}, model.amax_history);
     }
     ASSERT_TRUE(succeeded(layer_->set_states(first)));
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers whose experts are built otherwise, with both recipes: every tensor of both passes against
 // the CPU reference, and the whole against a layer without intermediate rounding.
-#include "cli/check/reference_activation.h"
+#include "runtime/check/reference_activation.h"
 #include "runtime/reference/gate_up_layout.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
@@ -64,7 +64,7 @@ class ExpertVariant : public ::testing::Test {
   void make(const Variant& of, Recipe recipe, EdgeCase edge, TestLayer::Options options = {}) {
     shape_ = edge.shape;
     inputs_ = std::move(edge.inputs);
-    activation_ = cli::reference_of(of.activation);
+    activation_ = check::reference_of(of.activation);
     shape_.has_gate = activation_.has_gate;
     if (!shape_.has_gate) drop_gate();
     shape_.is_interleaved = of.gate_up_layout == compiler::GateUpLayout::kInterleaved;

@@ -138,7 +138,7 @@ TEST_F(GraphTest, MovesTheStateOfDelayedScalingOnInEveryReplay) {
                                         .has_backward = true,
                                         .recipe = compiler::Recipe::kFp8Delayed,
                                         .amax_history_len = 3}));
-  const cli::TensorMap first = layer_->states();
+  const runtime::TensorMap first = layer_->states();
   const LayerInputs weights = random_inputs(kShape, kTokens, 1);
   const auto step = [this](runtime::Stream stream) -> Result<void> {
     const auto tensors = layer_->tensors();

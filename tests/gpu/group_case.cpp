@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/group_case.h"
 
-#include "cli/execution/layer_session.h"
-#include "cli/inputs/random_layer_inputs.h"
-#include "cli/inputs/split_inputs.h"
-#include "cli/tensors/routing_tensors.h"
 #include "compiler/support/file.h"
+#include "runtime/trial/layer_session.h"
+#include "runtime/trial/random_layer_inputs.h"
+#include "runtime/trial/routing_tensors.h"
+#include "runtime/trial/split_inputs.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 #include "tests/tested_target.h"
@@ -67,8 +67,8 @@ std::unique_ptr<GroupCase> GroupCase::open(const Layer& layer, std::vector<int64
   const auto plan = compiler::plan_group_layer(layer, {});
   EXPECT_TRUE(succeeded(plan));
   if (!plan) return nullptr;
-  auto devices = cli::GroupDevices::open(std::string(tested_target()), layer.expert_parallel.ranks,
-                                         plan->memory.bytes, seed);
+  auto devices = trial::GroupDevices::open(std::string(tested_target()),
+                                           layer.expert_parallel.ranks, plan->memory.bytes, seed);
   if (!devices) {
     why_not = devices.error().message;
     return nullptr;
@@ -76,19 +76,19 @@ std::unique_ptr<GroupCase> GroupCase::open(const Layer& layer, std::vector<int64
   made->devices_ = std::move(*devices);
   const Layer one = compiler::layer_of_one_rank(layer);
   const int64_t all = std::accumulate(tokens.begin(), tokens.end(), int64_t{0});
-  made->inputs_ = cli::random_tokens(one, all, seed);
-  made->inputs_.merge(cli::random_weights_of(one, one.local_experts, seed));
-  if (has_backward(layer)) made->inputs_.merge(cli::random_gradient(one, all, seed));
+  made->inputs_ = trial::random_tokens(one, all, seed);
+  made->inputs_.merge(trial::random_weights_of(one, one.local_experts, seed));
+  if (has_backward(layer)) made->inputs_.merge(trial::random_gradient(one, all, seed));
   if (set_ids) {
     std::vector<int64_t> ids(static_cast<std::size_t>(all * layer.top_k));
     set_ids(ids);
-    cli::HostTensor& tensor = made->inputs_["topk_ids"];
-    tensor = cli::make_topk_ids(tensor.dtype, tensor.shape, ids);
+    runtime::HostTensor& tensor = made->inputs_["topk_ids"];
+    tensor = trial::make_topk_ids(tensor.dtype, tensor.shape, ids);
   }
   made->tokens_ = std::move(tokens);
-  const auto of_ranks = cli::split_inputs(layer, made->inputs_, made->tokens_);
+  const auto of_ranks = trial::split_inputs(layer, made->inputs_, made->tokens_);
   auto session =
-      cli::GroupSession::create(layer, *made->devices_, test_engine(), of_ranks, timeout_ms);
+      trial::GroupSession::create(layer, *made->devices_, test_engine(), of_ranks, timeout_ms);
   EXPECT_TRUE(succeeded(session));
   if (!session) return nullptr;
   made->session_ = std::move(*session);
@@ -106,10 +106,10 @@ std::vector<uint32_t> GroupCase::run() {
   return status.value_or(std::vector<uint32_t>{});
 }
 
-std::vector<cli::TensorMap> GroupCase::results() {
-  std::vector<cli::TensorMap> results;
+std::vector<runtime::TensorMap> GroupCase::results() {
+  std::vector<runtime::TensorMap> results;
   for (int32_t rank = 0; rank < devices_->ranks(); ++rank) {
-    cli::TensorMap& own = results.emplace_back();
+    runtime::TensorMap& own = results.emplace_back();
     for (const TensorPlan& tensor : session_->plan(rank).tensors) {
       if (tensor.role != TensorRole::kOutput) continue;
       auto host = session_->read(rank, tensor.name);
@@ -121,7 +121,7 @@ std::vector<cli::TensorMap> GroupCase::results() {
 }
 
 void GroupCase::expect_files(const std::filesystem::path& folder) {
-  const std::vector<cli::TensorMap> of_ranks = results();
+  const std::vector<runtime::TensorMap> of_ranks = results();
   for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
     // y, and of layers with backward the gradients
     EXPECT_EQ(of_ranks[rank].size(),
@@ -134,7 +134,7 @@ void GroupCase::expect_files(const std::filesystem::path& folder) {
   }
 }
 
-const cli::TensorMap& GroupCase::one_rank() {
+const runtime::TensorMap& GroupCase::one_rank() {
   if (!one_rank_.empty()) return one_rank_;
   const auto open = [] {
     return tested_target() == "sim" ? runtime::open_simulator() : runtime::open_cuda_device(0);
@@ -144,7 +144,7 @@ const cli::TensorMap& GroupCase::one_rank() {
   const auto plan = compiler::plan_layer(compiler::layer_of_one_rank(layer_), (*device)->target(),
                                          {.keep_intermediates = true});
   EXPECT_TRUE(succeeded(plan));
-  auto session = cli::LayerSession::create(*plan, test_engine(), **device, inputs_);
+  auto session = trial::LayerSession::create(*plan, test_engine(), **device, inputs_);
   EXPECT_TRUE(succeeded(session));
   EXPECT_TRUE(succeeded((*session)->update_weights()));
   EXPECT_TRUE(succeeded((*session)->forward()));
@@ -161,14 +161,14 @@ const cli::TensorMap& GroupCase::one_rank() {
 }
 
 void GroupCase::expect_bits_of_one_rank() {
-  const std::vector<cli::TensorMap> of_ranks = results();
-  const cli::TensorMap& of_one = one_rank();
+  const std::vector<runtime::TensorMap> of_ranks = results();
+  const runtime::TensorMap& of_one = one_rank();
   if (::testing::Test::HasFailure()) return;  // results are missing
   const auto checks =
-      cli::check_group(layer_, {.inputs = inputs_, .results = of_one}, of_ranks, tokens_);
+      check::check_group(layer_, {.inputs = inputs_, .results = of_one}, of_ranks, tokens_);
   EXPECT_EQ(checks.size(),
             tokens_.size() * (has_backward(layer_) ? 1 + gradients_of(layer_).size() : 1));
-  for (const cli::TensorCheck& check : checks)
+  for (const check::TensorCheck& check : checks)
     EXPECT_TRUE(check.has_passed) << check.tensor << ": " << check.message;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/check/check_group.h"
-#include "cli/execution/group_session.h"
 #include "compiler/group_plan.h"
+#include "runtime/check/check_group.h"
+#include "runtime/trial/group_session.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -35,29 +35,29 @@ class GroupCase {
                                          std::string& why_not, uint64_t seed = 1,
                                          const SetIds& set_ids = {}, int64_t timeout_ms = 10000);
 
-  cli::GroupSession& session() { return *session_; }
-  cli::GroupDevices& devices() { return *devices_; }
+  trial::GroupSession& session() { return *session_; }
+  trial::GroupDevices& devices() { return *devices_; }
   // Runs forward, and backward if the layer has it, on all ranks; returns their status words.
   std::vector<uint32_t> run();
   // Expects the results of all ranks to be what one rank makes of all tokens, bit for bit.
   void expect_bits_of_one_rank();
   // Returns the results of each rank.
-  std::vector<cli::TensorMap> results();
+  std::vector<runtime::TensorMap> results();
   // Expects that the results of all ranks are what files FOLDER/RANK.TENSOR hold, which processes
   // have saved.
   void expect_files(const std::filesystem::path& folder);
   // Returns what one rank makes of all tokens, with its intermediates.
-  const cli::TensorMap& one_rank();
-  const cli::TensorMap& inputs() const { return inputs_; }
+  const runtime::TensorMap& one_rank();
+  const runtime::TensorMap& inputs() const { return inputs_; }
 
  private:
   GroupCase() = default;
 
   compiler::Layer layer_;
   std::vector<int64_t> tokens_;
-  cli::TensorMap inputs_, one_rank_;
-  std::unique_ptr<cli::GroupDevices> devices_;
-  std::unique_ptr<cli::GroupSession> session_;
+  runtime::TensorMap inputs_, one_rank_;
+  std::unique_ptr<trial::GroupDevices> devices_;
+  std::unique_ptr<trial::GroupSession> session_;
 };
 
 }  // namespace moejit::testing

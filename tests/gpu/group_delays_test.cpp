@@ -12,8 +12,8 @@
 namespace moejit::testing {
 namespace {
 
-using cli::TensorMap;
 using runtime::DeviceMemory;
+using runtime::TensorMap;
 
 bool are_equal(const TensorMap& a, const TensorMap& b) {
   return std::ranges::equal(a, b, [](const auto& one, const auto& other) {

@@ -40,7 +40,7 @@ class GroupMemories : public ::testing::Test {
     ASSERT_TRUE(succeeded(plan));
     plan_ = std::move(*plan);
     auto devices =
-        cli::GroupDevices::open(std::string(tested_target()), 2, 2 * plan_.memory.bytes, 1);
+        trial::GroupDevices::open(std::string(tested_target()), 2, 2 * plan_.memory.bytes, 1);
     if (!devices) GTEST_SKIP() << devices.error().message;
     devices_ = std::move(*devices);
     for (int32_t rank = 0; rank < 2; ++rank)
@@ -62,7 +62,7 @@ class GroupMemories : public ::testing::Test {
   }
 
   GroupPlan plan_;
-  std::unique_ptr<cli::GroupDevices> devices_;
+  std::unique_ptr<trial::GroupDevices> devices_;
   std::vector<GroupMember> members_;
 };
 
@@ -185,7 +185,7 @@ TEST(GroupOrder, HasBackwardOfTheTokensOfForward) {
   std::string why_not;
   const auto group = GroupCase::open(completed(group_layer(2)), {3, 7}, why_not);
   if (group == nullptr) GTEST_SKIP() << why_not;
-  cli::GroupSession& session = group->session();
+  trial::GroupSession& session = group->session();
   EXPECT_EQ(group->run(), (std::vector<uint32_t>{0, 0}));
   const auto* const saved = find_tensor(session.plan(1), "saved_tokens");
   ASSERT_NE(saved, nullptr);
@@ -207,7 +207,8 @@ class GroupTensors : public ::testing::Test {
     layer.passes = {compiler::Pass::kForward};
     auto plan = compiler::plan_group_layer(completed(layer), GroupTarget());
     ASSERT_TRUE(succeeded(plan));
-    auto devices = cli::GroupDevices::open(std::string(tested_target()), 1, plan->memory.bytes, 1);
+    auto devices =
+        trial::GroupDevices::open(std::string(tested_target()), 1, plan->memory.bytes, 1);
     if (!devices) GTEST_SKIP() << devices.error().message;
     devices_ = std::move(*devices);
     const GroupMember member{.base = devices_->memory(0), .bytes = plan->memory.bytes};
@@ -241,7 +242,7 @@ class GroupTensors : public ::testing::Test {
   }
   Result<void> forward() { return layer_->forward(tensors_, memory_, nullptr); }
 
-  std::unique_ptr<cli::GroupDevices> devices_;
+  std::unique_ptr<trial::GroupDevices> devices_;
   std::unique_ptr<Group> group_;
   std::unique_ptr<GroupLayer> layer_;
   runtime::DeviceMemory workspace_;
@@ -334,7 +335,7 @@ TEST(GroupSilence, EndsInTheStatusWordAndAReset) {
   std::string why_not;
   const auto group = GroupCase::open(completed(group_layer(2)), {5, 4}, why_not, 1, {}, 1000);
   if (group == nullptr) GTEST_SKIP() << why_not;
-  cli::GroupSession& session = group->session();
+  trial::GroupSession& session = group->session();
   ASSERT_TRUE(succeeded(session.forward(0)));
   const auto status = session.status();
   ASSERT_TRUE(succeeded(status));

@@ -45,7 +45,7 @@ void expect_bits_of_one_rank(const Layer& described, const std::vector<int64_t>&
   }
 }
 
-std::vector<cli::TensorMap> results_of(const Layer& layer, const std::vector<int64_t>& tokens) {
+std::vector<runtime::TensorMap> results_of(const Layer& layer, const std::vector<int64_t>& tokens) {
   std::string why_not;
   const auto group = GroupCase::open(completed(layer), tokens, why_not);
   EXPECT_NE(group, nullptr) << why_not;
@@ -153,7 +153,7 @@ TEST(TransportStatus, TellsAllRanksOfOtherTokensInBackward) {
   std::string why_not;
   const auto group = GroupCase::open(completed(layer_over_transport(2)), {3, 7}, why_not);
   ASSERT_NE(group, nullptr) << why_not;
-  cli::GroupSession& session = group->session();
+  trial::GroupSession& session = group->session();
   EXPECT_EQ(group->run(), zeros(2));
   const auto* const saved = find_tensor(session.plan(1), "saved_tokens");
   ASSERT_NE(saved, nullptr);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/layer_checks.h"
 
-#include "cli/check/check_plan.h"
-#include "cli/tensors/routing_tensors.h"
+#include "runtime/check/check_plan.h"
+#include "runtime/trial/routing_tensors.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -17,25 +17,25 @@ using compiler::Phase;
 using reference::LayerInputs;
 
 // What the layer was given, in the plan's dtypes.
-cli::TensorMap given_tensors(const TestLayer& test, const LayerInputs& inputs,
-                             const std::vector<uint16_t>& dy) {
+runtime::TensorMap given_tensors(const TestLayer& test, const LayerInputs& inputs,
+                                 const std::vector<uint16_t>& dy) {
   const compiler::LayerPlan& plan = test.plan();
   const compiler::Layer& layer = plan.layer;
   const int64_t tokens = inputs.tokens, experts = layer.local_experts, hidden = layer.hidden;
   const int64_t intermediate = layer.intermediate, columns = w1_sections(layer) * intermediate;
-  cli::TensorMap given = {
-      {"x", cli::make_tensor(DType::kBF16, {tokens, hidden}, inputs.x)},
-      {"topk_ids", cli::make_topk_ids(find_tensor(plan, "topk_ids")->dtype, {tokens, layer.top_k},
-                                      {inputs.topk_ids.begin(), inputs.topk_ids.end()})},
-      {"topk_probs", cli::make_topk_probs(find_tensor(plan, "topk_probs")->dtype,
-                                          {tokens, layer.top_k}, inputs.topk_probs)},
-      {"w1", cli::make_tensor(DType::kBF16, {experts, columns, hidden}, inputs.w1)},
-      {"w2", cli::make_tensor(DType::kBF16, {experts, hidden, intermediate}, inputs.w2)},
-      {"dy", cli::make_tensor(DType::kBF16, {tokens, hidden}, dy)}};
+  runtime::TensorMap given = {
+      {"x", runtime::make_tensor(DType::kBF16, {tokens, hidden}, inputs.x)},
+      {"topk_ids", trial::make_topk_ids(find_tensor(plan, "topk_ids")->dtype, {tokens, layer.top_k},
+                                        {inputs.topk_ids.begin(), inputs.topk_ids.end()})},
+      {"topk_probs", trial::make_topk_probs(find_tensor(plan, "topk_probs")->dtype,
+                                            {tokens, layer.top_k}, inputs.topk_probs)},
+      {"w1", runtime::make_tensor(DType::kBF16, {experts, columns, hidden}, inputs.w1)},
+      {"w2", runtime::make_tensor(DType::kBF16, {experts, hidden, intermediate}, inputs.w2)},
+      {"dy", runtime::make_tensor(DType::kBF16, {tokens, hidden}, dy)}};
   given.insert(test.states().begin(), test.states().end());
   if (!inputs.b1.empty()) {
-    given["b1"] = cli::make_tensor(DType::kBF16, {experts, columns}, inputs.b1);
-    given["b2"] = cli::make_tensor(DType::kBF16, {experts, hidden}, inputs.b2);
+    given["b1"] = runtime::make_tensor(DType::kBF16, {experts, columns}, inputs.b1);
+    given["b2"] = runtime::make_tensor(DType::kBF16, {experts, hidden}, inputs.b2);
   }
   return given;
 }
@@ -66,9 +66,9 @@ std::size_t expect_reference(TestLayer& layer, const LayerInputs& inputs,
                              const std::vector<uint16_t>& dy, const std::vector<Pass>& passes) {
   const std::vector<Phase> phases = phases_of(passes);
   const auto checks =
-      cli::check_plan(layer.plan(), phases, given_tensors(layer, inputs, dy), layer.results());
+      check::check_plan(layer.plan(), phases, given_tensors(layer, inputs, dy), layer.results());
   std::set<std::string> unseen = written_tensors(layer.plan(), phases);
-  for (const cli::TensorCheck& check : checks) {
+  for (const check::TensorCheck& check : checks) {
     EXPECT_TRUE(check.has_passed) << check.tensor << ": " << check.verdict << "; " << check.message;
     unseen.erase(check.tensor);
   }
@@ -81,18 +81,18 @@ std::vector<std::string> unseen_damage(TestLayer& layer, const LayerInputs& inpu
                                        const std::vector<uint16_t>& dy,
                                        const std::vector<Pass>& passes) {
   const std::vector<Phase> phases = phases_of(passes);
-  const cli::TensorMap given = given_tensors(layer, inputs, dy);
-  cli::TensorMap results = layer.results();
+  const runtime::TensorMap given = given_tensors(layer, inputs, dy);
+  runtime::TensorMap results = layer.results();
   std::vector<std::string> unseen;
   for (const std::string& name : written_tensors(layer.plan(), phases)) {
-    cli::HostTensor& tensor = results.at(name);
+    runtime::HostTensor& tensor = results.at(name);
     // The highest byte of the first element, which belongs to the first row of an expert.
     std::byte& byte = tensor.bytes[static_cast<std::size_t>(size_bytes(tensor.dtype)) - 1];
     const std::byte kept = byte;
     byte ^= std::byte{0x41};
     // Each kernel is compared on what it read itself: those that read the tensor say nothing of it.
-    const auto checks = cli::check_writers(layer.plan(), phases, name, given, results);
-    const bool is_seen = std::ranges::any_of(checks, [&](const cli::TensorCheck& check) {
+    const auto checks = check::check_writers(layer.plan(), phases, name, given, results);
+    const bool is_seen = std::ranges::any_of(checks, [&](const check::TensorCheck& check) {
       return check.tensor == name && !check.has_passed;
     });
     if (!is_seen) unseen.push_back(name);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/nccl_rank.h"
 
-#include "cli/inputs/layer_inputs.h"
-#include "cli/inputs/random_layer_inputs.h"
-#include "cli/inputs/split_inputs.h"
 #include "compiler/support/file.h"
 #include "runtime/nccl_transport.h"
+#include "runtime/trial/layer_inputs.h"
+#include "runtime/trial/random_layer_inputs.h"
+#include "runtime/trial/split_inputs.h"
 #include "tests/gpu/group_case.h"
 #include "tests/support/test_engine.h"
 
@@ -26,13 +26,13 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 // As GroupCase makes them.
-cli::TensorMap inputs_of(const NcclCase& of, int32_t rank, uint64_t seed) {
+runtime::TensorMap inputs_of(const NcclCase& of, int32_t rank, uint64_t seed) {
   const compiler::Layer one = compiler::layer_of_one_rank(of.layer);
   const int64_t all = std::accumulate(of.tokens.begin(), of.tokens.end(), int64_t{0});
-  cli::TensorMap inputs = cli::random_tokens(one, all, seed);
-  inputs.merge(cli::random_weights_of(one, one.local_experts, seed));
-  inputs.merge(cli::random_gradient(one, all, seed));
-  return cli::split_inputs(of.layer, inputs, of.tokens)[static_cast<std::size_t>(rank)];
+  runtime::TensorMap inputs = trial::random_tokens(one, all, seed);
+  inputs.merge(trial::random_weights_of(one, one.local_experts, seed));
+  inputs.merge(trial::random_gradient(one, all, seed));
+  return trial::split_inputs(of.layer, inputs, of.tokens)[static_cast<std::size_t>(rank)];
 }
 
 // Rank 0 makes the id, and the file is the means by which it gets to the other.
@@ -109,12 +109,12 @@ Result<void> NcclRank::open_group(const NcclCase& of, const std::string& id_path
           *device_, {.id = id, .rank = rank_, .ranks = 2, .deadline_ms = deadline_ms}));
   MOEJIT_TRY_ASSIGN(group_, runtime::Group::open(plan, *device_, std::move(transport)));
   MOEJIT_TRY_ASSIGN(layer_, runtime::GroupLayer::prepare(plan, *group_, test_engine()));
-  const cli::TensorMap inputs = inputs_of(of_, rank_, 1);
+  const runtime::TensorMap inputs = inputs_of(of_, rank_, 1);
   for (const TensorPlan& tensor : plan.tensors) {
     if (!compiler::is_callers(tensor.role) || tensor.is_optional) continue;
     std::vector<int64_t> shape;
     for (const compiler::Dim& dim : tensor.shape)
-      shape.push_back(dim.symbol == "T" ? cli::token_count(inputs) : dim.value);
+      shape.push_back(dim.symbol == "T" ? trial::token_count(inputs) : dim.value);
     const auto content = inputs.find(tensor.name);
     MOEJIT_TRY(tensors_.add(tensor.name, tensor.dtype, std::move(shape),
                             content == inputs.end() ? nullptr : &content->second));
@@ -164,7 +164,7 @@ Result<void> NcclRank::record() {
 Result<std::string> NcclRank::save() const {
   for (const TensorPlan& tensor : layer_->plan().tensors) {
     if (tensor.role != compiler::TensorRole::kOutput || !tensors_.has(tensor.name)) continue;
-    MOEJIT_TRY_ASSIGN(const cli::HostTensor host, tensors_.read(tensor.name));
+    MOEJIT_TRY_ASSIGN(const runtime::HostTensor host, tensors_.read(tensor.name));
     MOEJIT_TRY(write_file(fmt::format("{}/{}.{}", folder_, rank_, tensor.name),
                           std::span<const std::byte>(host.bytes)));
   }

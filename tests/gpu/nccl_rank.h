@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/execution/device_tensors.h"
 #include "compiler/layer.h"
 #include "runtime/driver/context.h"
 #include "runtime/group_layer.h"
+#include "runtime/trial/device_tensors.h"
 
 #include <cstdint>
 #include <memory>
@@ -66,7 +66,7 @@ class NcclRank {
   NcclCase of_;
   std::unique_ptr<runtime::Group> group_;
   std::unique_ptr<runtime::GroupLayer> layer_;
-  cli::DeviceTensors tensors_;
+  trial::DeviceTensors tensors_;
   runtime::DeviceMemory workspace_, saved_;
   runtime::CallMemory memory_;
   std::vector<runtime::TensorRef> refs_, weights_;

@@ -40,7 +40,7 @@ class OtherBatches : public ::testing::TestWithParam<Recipe> {
     EXPECT_TRUE(succeeded(made));
     if (!made) return nullptr;
     if (layer_ != nullptr) {
-      cli::TensorMap states = layer_->states();
+      runtime::TensorMap states = layer_->states();
       std::erase_if(states, [&](const auto& state) {
         return find_tensor((*made)->plan(), state.first) == nullptr;
       });

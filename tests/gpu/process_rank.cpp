@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/process_rank.h"
 
-#include "cli/inputs/layer_inputs.h"
-#include "cli/inputs/random_layer_inputs.h"
-#include "cli/inputs/split_inputs.h"
 #include "compiler/support/file.h"
+#include "runtime/trial/layer_inputs.h"
+#include "runtime/trial/random_layer_inputs.h"
+#include "runtime/trial/split_inputs.h"
 #include "tests/gpu/group_case.h"
 #include "tests/support/test_engine.h"
 
@@ -25,14 +25,14 @@ double ms_since(Clock::time_point began) {
 }
 
 // As GroupCase makes them.
-cli::TensorMap inputs_of(const ProcessLayer& of, int32_t rank) {
+runtime::TensorMap inputs_of(const ProcessLayer& of, int32_t rank) {
   constexpr uint64_t kSeed = 1;
   const compiler::Layer one = compiler::layer_of_one_rank(of.layer);
   const int64_t all = std::accumulate(of.tokens.begin(), of.tokens.end(), int64_t{0});
-  cli::TensorMap inputs = cli::random_tokens(one, all, kSeed);
-  inputs.merge(cli::random_weights_of(one, one.local_experts, kSeed));
-  if (has_backward(of.layer)) inputs.merge(cli::random_gradient(one, all, kSeed));
-  return cli::split_inputs(of.layer, inputs, of.tokens)[static_cast<std::size_t>(rank)];
+  runtime::TensorMap inputs = trial::random_tokens(one, all, kSeed);
+  inputs.merge(trial::random_weights_of(one, one.local_experts, kSeed));
+  if (has_backward(of.layer)) inputs.merge(trial::random_gradient(one, all, kSeed));
+  return trial::split_inputs(of.layer, inputs, of.tokens)[static_cast<std::size_t>(rank)];
 }
 
 }  // namespace
@@ -73,13 +73,13 @@ Result<void> ProcessRank::open_group(const ProcessLayer& of, const std::string& 
   return device_->synchronize(nullptr);
 }
 
-Result<void> ProcessRank::add_tensors(const cli::TensorMap& inputs) {
+Result<void> ProcessRank::add_tensors(const runtime::TensorMap& inputs) {
   const compiler::GroupPlan& plan = layer_->plan();
   for (const TensorPlan& tensor : plan.tensors) {
     if (!compiler::is_callers(tensor.role) || tensor.is_optional) continue;
     std::vector<int64_t> shape;
     for (const compiler::Dim& dim : tensor.shape)
-      shape.push_back(dim.symbol == "T" ? cli::token_count(inputs) : dim.value);
+      shape.push_back(dim.symbol == "T" ? trial::token_count(inputs) : dim.value);
     const auto content = inputs.find(tensor.name);
     MOEJIT_TRY(tensors_.add(tensor.name, tensor.dtype, std::move(shape),
                             content == inputs.end() ? nullptr : &content->second));
@@ -114,7 +114,7 @@ Result<std::string> ProcessRank::run() {
 Result<std::string> ProcessRank::save() const {
   for (const TensorPlan& tensor : layer_->plan().tensors) {
     if (tensor.role != compiler::TensorRole::kOutput || !tensors_.has(tensor.name)) continue;
-    MOEJIT_TRY_ASSIGN(const cli::HostTensor host, tensors_.read(tensor.name));
+    MOEJIT_TRY_ASSIGN(const runtime::HostTensor host, tensors_.read(tensor.name));
     MOEJIT_TRY(write_file(fmt::format("{}/{}.{}", folder_, group_->rank(), tensor.name),
                           std::span<const std::byte>(host.bytes)));
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/execution/device_tensors.h"
 #include "compiler/layer.h"
 #include "runtime/group_layer.h"
+#include "runtime/trial/device_tensors.h"
 
 #include <cstdint>
 #include <memory>
@@ -44,7 +44,7 @@ class ProcessRank {
  private:
   ProcessRank(std::unique_ptr<runtime::Device> device, int32_t rank)
       : device_(std::move(device)), rank_(rank), tensors_(*device_) {}
-  Result<void> add_tensors(const cli::TensorMap& inputs);
+  Result<void> add_tensors(const runtime::TensorMap& inputs);
   Result<void> launch();
   Result<std::string> run();
   Result<std::string> save() const;
@@ -55,7 +55,7 @@ class ProcessRank {
   int32_t rank_;
   std::unique_ptr<runtime::Group> group_;
   std::unique_ptr<runtime::GroupLayer> layer_;
-  cli::DeviceTensors tensors_;
+  trial::DeviceTensors tensors_;
   runtime::DeviceMemory workspace_, saved_;
   runtime::CallMemory memory_;
   std::vector<runtime::TensorRef> refs_, weights_;

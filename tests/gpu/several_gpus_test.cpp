@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One process and several GPUs: each layer runs on its own, whichever thread calls.
-#include "cli/execution/layer_session.h"
-#include "cli/inputs/random_layer_inputs.h"
+#include "runtime/trial/layer_session.h"
+#include "runtime/trial/random_layer_inputs.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 
@@ -12,7 +12,7 @@
 namespace moejit::testing {
 namespace {
 
-using cli::LayerSession;
+using trial::LayerSession;
 
 constexpr int64_t kTokensOfEachGpu = 100;
 
@@ -47,9 +47,9 @@ class SeveralGpusTest : public ::testing::Test {
       gpus_.back()->device = std::move(*device);
     }
     if (gpus_.size() < 2) GTEST_SKIP() << "wanted two GPUs or more, got " << gpus_.size();
-    cli::TensorMap inputs = cli::random_tokens(layer(), kTokensOfEachGpu, 1);
-    inputs.merge(cli::random_gradient(layer(), kTokensOfEachGpu, 1));
-    inputs.merge(cli::random_weights_of(layer(), layer().local_experts, 1));
+    runtime::TensorMap inputs = trial::random_tokens(layer(), kTokensOfEachGpu, 1);
+    inputs.merge(trial::random_gradient(layer(), kTokensOfEachGpu, 1));
+    inputs.merge(trial::random_weights_of(layer(), layer().local_experts, 1));
     for (const auto& gpu : gpus_) {
       const auto plan = plan_layer(layer(), gpu->device->target(), {});
       ASSERT_TRUE(succeeded(plan));

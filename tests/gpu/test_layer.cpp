@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/test_layer.h"
 
-#include "cli/inputs/layer_states.h"
-#include "cli/tensors/routing_tensors.h"
 #include "runtime/reference/number_formats.h"
+#include "runtime/trial/layer_states.h"
+#include "runtime/trial/routing_tensors.h"
 #include "tests/support/test_engine.h"
 #include "tests/tested_target.h"
 
@@ -142,7 +142,7 @@ Result<std::unique_ptr<TestLayer>> TestLayer::create(const LayerShape& shape,
   MOEJIT_TRY_ASSIGN(GuardedBuffer deferred,
                     GuardedBuffer::allocate(device, test->layer_->deferred_bytes()));
   test->deferred_ = std::make_unique<GuardedBuffer>(std::move(deferred));
-  MOEJIT_TRY(test->set_states(cli::random_states(plan, 41)));
+  MOEJIT_TRY(test->set_states(trial::random_states(plan, 41)));
   return test;
 }
 
@@ -169,7 +169,7 @@ Result<void> TestLayer::upload_weights(const LayerInputs& inputs) {
   return upload("b2", inputs.b2.data(), 2 * inputs.b2.size());
 }
 
-Result<void> TestLayer::set_states(const cli::TensorMap& states) {
+Result<void> TestLayer::set_states(const runtime::TensorMap& states) {
   for (const auto& [name, state] : states) {
     MOEJIT_TRY(upload(name, state.bytes.data(), state.bytes.size()));
     states_[name] = state;
@@ -197,10 +197,10 @@ Result<void> TestLayer::set_weights(const LayerInputs& inputs) {
 Result<void> TestLayer::set_inputs(const LayerInputs& inputs) {
   MOEJIT_TRY(set_tokens(inputs.tokens));
   MOEJIT_TRY(upload("x", inputs.x.data(), 2 * inputs.x.size()));
-  const cli::HostTensor ids = cli::make_topk_ids(find("topk_ids")->plan->dtype, {},
-                                                 {inputs.topk_ids.begin(), inputs.topk_ids.end()});
-  const cli::HostTensor probs =
-      cli::make_topk_probs(find("topk_probs")->plan->dtype, {}, inputs.topk_probs);
+  const runtime::HostTensor ids = trial::make_topk_ids(
+      find("topk_ids")->plan->dtype, {}, {inputs.topk_ids.begin(), inputs.topk_ids.end()});
+  const runtime::HostTensor probs =
+      trial::make_topk_probs(find("topk_probs")->plan->dtype, {}, inputs.topk_probs);
   MOEJIT_TRY(upload("topk_ids", ids.bytes.data(), ids.bytes.size()));
   return upload("topk_probs", probs.bytes.data(), probs.bytes.size());
 }
@@ -301,15 +301,15 @@ std::vector<std::byte> TestLayer::read_bytes(std::string_view name, int64_t byte
   return result;
 }
 
-cli::TensorMap TestLayer::results() {
+runtime::TensorMap TestLayer::results() {
   compiler::CallDims dims = layer_->layout().at(tokens_).dims;
   dims.rows = read<int32_t>("offs").back();
-  cli::TensorMap map;
+  runtime::TensorMap map;
   for (const TensorPlan& tensor : plan().tensors) {
     if (tensor.role == TensorRole::kInput || tensor.role == TensorRole::kWeight) continue;
     std::vector<int64_t> shape;
     for (const compiler::Dim& dim : tensor.shape) shape.push_back(size_in_call(dim, dims));
-    const int64_t bytes = cli::element_count(shape) * size_bytes(tensor.dtype);
+    const int64_t bytes = runtime::element_count(shape) * size_bytes(tensor.dtype);
     map[tensor.name] = {tensor.dtype, shape, read_bytes(tensor.name, bytes)};
   }
   return map;

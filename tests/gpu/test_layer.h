@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/tensors/host_tensor.h"
 #include "compiler/compiler.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
+#include "runtime/host_tensor.h"
 #include "runtime/prepared_layer.h"
 #include "runtime/reference/layer_shape.h"
 
@@ -89,9 +89,9 @@ class TestLayer {
   // Uploads w1 and w2 and quantizes them.
   Result<void> set_weights(const reference::LayerInputs& inputs);
   // Uploads states of delayed scaling, F32, by their names; create() has given random ones.
-  Result<void> set_states(const cli::TensorMap& states);
+  Result<void> set_states(const runtime::TensorMap& states);
   // Returns the states that were given last.
-  const cli::TensorMap& states() const { return states_; }
+  const runtime::TensorMap& states() const { return states_; }
   // Finds the scales of the next step, and waits.
   Result<void> update_scales(compiler::Pass pass);
   // Gives calls an optional tensor from now on.
@@ -124,7 +124,7 @@ class TestLayer {
   }
 
   // Every tensor but inputs and weights, with the T and, for P, the rows of the last call.
-  cli::TensorMap results();
+  runtime::TensorMap results();
 
   // Names of buffers around which or in which something was written that should not be: guards,
   // and rows of y and dx from T on (not on the simulator, where they are uninitialised).
@@ -160,7 +160,7 @@ class TestLayer {
   std::unique_ptr<runtime::PreparedLayer> layer_;
   std::vector<Tensor> tensors_;
   std::unique_ptr<GuardedBuffer> workspace_, saved_, deferred_;
-  cli::TensorMap states_;
+  runtime::TensorMap states_;
   int64_t tokens_ = 0;
 };
 

@@ -80,13 +80,24 @@ class Includes(unittest.TestCase):
     def test_refuse_a_way_up_from_what_measures(self):
         self.assertEqual(self.findings("runtime/measure/a.cpp", '#include "runtime/engine.h"'), [])
         self.assertEqual(self.findings("cli/commands/a.cpp", '#include "runtime/measure/hot_run.h"'), [])
-        self.assertEqual(len(self.findings("runtime/measure/a.cpp", '#include "cli/tensors/host_tensor.h"')), 1)
+        self.assertEqual(len(self.findings("runtime/measure/a.cpp", '#include "cli/terminal/terminal.h"')), 1)
         self.assertEqual(len(self.findings("runtime/engine.cpp", '#include "runtime/measure/hot_run.h"')), 1)
 
     def test_refuse_a_way_from_decisions_to_what_measures(self):
-        self.assertEqual(self.findings("runtime/tune/a.cpp", '#include "compiler/choices.h"'), [])
-        for header in ("runtime/engine.h", "runtime/measure/hot_run.h", "cuda.h"):
-            self.assertEqual(len(self.findings("runtime/tune/a.cpp", f'#include "{header}"')), 1)
+        self.assertEqual(self.findings("runtime/tune/decision/a.cpp", '#include "compiler/choices.h"'), [])
+        for header in ("runtime/engine.h", "runtime/measure/hot_run.h", "runtime/tune/sweep.h", "cuda.h"):
+            self.assertEqual(len(self.findings("runtime/tune/decision/a.cpp", f'#include "{header}"')), 1)
+
+    def test_refuse_a_way_up_from_what_tries_checks_and_tunes(self):
+        includes = {"checkpoint": ("checkpoint",), "trial": ("checkpoint", "trial"), "check": ("trial", "check"),
+                    "tune": ("trial", "tune")}
+        for room, allowed in includes.items():
+            name = f"runtime/{room}/a.cpp"
+            for other in includes:
+                found = self.findings(name, f'#include "runtime/{other}/a.h"')
+                self.assertEqual(len(found), 0 if other in allowed else 1, (room, other))
+            self.assertEqual(len(self.findings(name, '#include "cli/terminal/terminal.h"')), 1)
+            self.assertEqual(len(self.findings("runtime/engine.cpp", f'#include "runtime/{room}/a.h"')), 1)
 
     def test_refuse_shared_code_between_the_reference_and_what_it_judges(self):
         name = "runtime/reference/gemm.cpp"

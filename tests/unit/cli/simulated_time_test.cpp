@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/execution/simulated_time.h"
+#include "runtime/trial/simulated_time.h"
 
-#include "cli/execution/run_steps.h"
-#include "cli/inputs/random_layer_inputs.h"
+#include "cli/commands/run_steps.h"
 #include "compiler/compiler.h"
 #include "compiler/support/file.h"
+#include "runtime/trial/random_layer_inputs.h"
 #include "tests/support/matchers.h"
 
 #include <algorithm>
@@ -21,8 +21,9 @@ compiler::LayerPlan plan_of(const std::string& layer, bool is_backward = false) 
   return compiler::plan_layer(parsed, compiler::parse_target("sim").value()).value();
 }
 
-SimulatedTime estimate(const compiler::LayerPlan& plan, int64_t tokens, const SimulatedRun& run) {
-  return estimate_simulated_time(plan, random_topk_ids(plan.layer, tokens, 0), run);
+trial::SimulatedTime estimate(const compiler::LayerPlan& plan, int64_t tokens,
+                              const trial::SimulatedRun& run) {
+  return trial::estimate_simulated_time(plan, trial::random_topk_ids(plan.layer, tokens, 0), run);
 }
 
 // What the layers took that the rates were measured with, on one core of the machine that
@@ -58,7 +59,7 @@ TEST(SimulatedTime, IsWithinAFactorOfTwoOfWhatWasMeasured) {
 
 TEST(SimulatedTime, KnowsWhatIsNotDone) {
   const compiler::LayerPlan plan = plan_of("deepseek-v3-slice.json");
-  const SimulatedTime all = estimate(plan, 16, {.is_checked = true});
+  const trial::SimulatedTime all = estimate(plan, 16, {.is_checked = true});
   EXPECT_GT(all.check, 0.0);
   EXPECT_GT(all.random_data, 0.0);
   EXPECT_EQ(estimate(plan, 16, {}).check, 0.0);
@@ -69,7 +70,7 @@ TEST(SimulatedTime, KnowsWhatIsNotDone) {
 
 TEST(SimulatedTime, OfNoTokensIsThatOfTheWeights) {
   const compiler::LayerPlan plan = plan_of("tiny.json");
-  const SimulatedTime time = estimate(plan, 0, {});
+  const trial::SimulatedTime time = estimate(plan, 0, {});
   for (size_t i = 0; i < plan.kernels.size(); ++i)
     EXPECT_EQ(time.kernels[i] > 1e-4, plan.kernels[i].phase == compiler::Phase::kWeights)
         << plan.kernels[i].operation;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/tune/journal.h"
+#include "runtime/tune/decision/journal.h"
 
 #include "compiler/support/file.h"
 #include "tests/unit/tune/journal_sample.h"

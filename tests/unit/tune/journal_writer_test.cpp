@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/tune/journal_writer.h"
+#include "runtime/tune/decision/journal_writer.h"
 
 #include "compiler/support/file.h"
 #include "tests/support/full_disk.h"

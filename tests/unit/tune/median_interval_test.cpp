@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/tune/median_interval.h"
+#include "runtime/tune/decision/median_interval.h"
 
 #include "tests/unit/tune/infinity.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What races believe and what they miss at the scatter that was recorded at a GPU's power limit,
 // where two blocks of one kernel differ by 3 to 6 %. Seeds are fixed, so that counts are facts.
-#include "runtime/tune/race.h"
+#include "runtime/tune/decision/race.h"
 #include "tests/unit/tune/recorded_scatter.h"
 
 #include <algorithm>

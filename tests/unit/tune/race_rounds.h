@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/tune/race.h"
+#include "runtime/tune/decision/race.h"
 #include "tests/support/matchers.h"
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Races on drawn times. Seeds are fixed and the draws are the same with every standard library, so
 // that a count of wins is a fact and not a chance.
-#include "runtime/tune/race.h"
+#include "runtime/tune/decision/race.h"
 #include "tests/support/matchers.h"
 
 #include <cmath>

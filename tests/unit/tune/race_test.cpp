@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/tune/race.h"
+#include "runtime/tune/decision/race.h"
 
 #include "tests/unit/tune/infinity.h"
 #include "tests/unit/tune/race_rounds.h"

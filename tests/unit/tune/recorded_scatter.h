@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/tune/journal.h"
-#include "runtime/tune/race.h"
+#include "runtime/tune/decision/journal.h"
+#include "runtime/tune/decision/race.h"
 #include "tests/support/matchers.h"
 
 #include <cmath>

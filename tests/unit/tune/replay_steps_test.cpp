@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/tune/replay_steps.h"
+#include "runtime/tune/decision/replay_steps.h"
 
-#include "runtime/tune/journal_line.h"
+#include "runtime/tune/decision/journal_line.h"
 #include "tests/unit/tune/step_journal.h"
 
 #include <cmath>

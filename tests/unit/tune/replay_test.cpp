@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/tune/replay.h"
+#include "runtime/tune/decision/replay.h"
 
 #include "tests/unit/tune/journal_sample.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/tune/scatter.h"
+#include "runtime/tune/decision/scatter.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/tune/step_confirmation.h"
+#include "runtime/tune/decision/step_confirmation.h"
 
-#include "runtime/tune/race.h"
+#include "runtime/tune/decision/race.h"
 #include "tests/unit/tune/step_rounds.h"
 
 #include <algorithm>

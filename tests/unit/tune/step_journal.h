@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/tune/replay_steps.h"
+#include "runtime/tune/decision/replay_steps.h"
 #include "tests/unit/tune/journal_sample.h"
 #include "tests/unit/tune/step_rounds.h"
 

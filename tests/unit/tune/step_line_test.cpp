@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/tune/step_line.h"
+#include "runtime/tune/decision/step_line.h"
 
 #include "compiler/support/file.h"
-#include "runtime/tune/journal_line.h"
+#include "runtime/tune/decision/journal_line.h"
 #include "tests/unit/tune/journal_sample.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/tune/step_confirmation.h"
+#include "runtime/tune/decision/step_confirmation.h"
 #include "tests/support/matchers.h"
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/tune/tuned_records.h"
+#include "runtime/tune/decision/tuned_records.h"
 
 #include "tests/unit/tune/journal_gpus.h"
 #include "tests/unit/tune/journal_sample.h"

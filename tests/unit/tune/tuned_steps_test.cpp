@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What whole steps leave in a record.
-#include "runtime/tune/tuned_records.h"
+#include "runtime/tune/decision/tuned_records.h"
 #include "tests/unit/tune/journal_gpus.h"
 #include "tests/unit/tune/step_journal.h"
 

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/check/activation_values.h"
+#include "runtime/check/bounded_groups.h"
+#include "runtime/check/check_quantized.h"
+#include "runtime/check/expert_rows.h"
+#include "runtime/check/gated_rows.h"
+#include "runtime/check/kernel_checks.h"
+#include "runtime/check/reference_activation.h"
+#include "runtime/reference/activation.h"
+#include "runtime/reference/sum_error.h"
+
+#include <cmath>
+
+namespace moejit::check {
+BoundedRows activation_values(const compiler::Activation& spec, int64_t columns,
+                              bool is_interleaved, const KernelTensors& tensors) {
+  const reference::GatedActivation activation = reference_of(spec);
+  const reference::Route route = tensors.route();
+  const GatedRows h1(tensors.view<uint16_t>("input"), columns, has_gate(spec), is_interleaved);
+  const std::span<const float> probs = tensors.view<float>("probs");
+  const std::vector<uint8_t> is_real = reference::real_rows(route);
+  BoundedRows rows{.columns = columns, .value = {}, .bound = {}};
+  for (int64_t row = 0; row < route.rows(); ++row) {
+    if (is_real[static_cast<size_t>(row)] == 0) {
+      rows.value.insert(rows.value.end(), static_cast<size_t>(columns), 0.0);
+      rows.bound.insert(rows.bound.end(), static_cast<size_t>(columns), 0.0);
+      continue;
+    }
+    for (int64_t i = 0; i < columns; ++i) {
+      const auto [gate, up] = h1.at(row, i);
+      const double prob = probs[static_cast<size_t>(row)];
+      rows.value.push_back(prob == 0.0 ? 0.0 : activation.value(gate, up) * prob);
+      // The kernel may flush a factor of the activation below 2^-126 to 0; the other factors, which
+      // multiply that error, are at most these.
+      const double subnormal = 0x1p-126 * (1.0 + std::fabs(gate)) * (2.0 + std::fabs(up));
+      rows.bound.push_back(std::fabs(prob) * (activation.value_error(gate, up) + subnormal) +
+                           0x1p-24 * std::fabs(rows.value.back()) + 0x1p-126);
+    }
+  }
+  return rows;
+}
+
+namespace {
+
+// Checks an activation that is stored in bf16.
+void check_bf16(const compiler::RowChainSpec& spec, const KernelTensors& tensors, CheckList& list) {
+  BoundedRows rows = activation_values(spec.activation, spec.columns, spec.is_interleaved, tensors);
+  for (size_t i = 0; i < rows.bound.size(); ++i)
+    if (rows.bound[i] > 0.0)
+      rows.bound[i] = reference::with_bf16_rounding(rows.bound[i], rows.value[i]);
+  const std::string_view name = tensors.name("output");
+  list.add(check_within(
+      name, testing::compare_bf16_within({name, spec.columns}, tensors.view<uint16_t>("output"),
+                                         rows.value, rows.bound)));
+}
+
+}  // namespace
+
+void check_activation(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                      CheckList& list) {
+  if (!tensors.has("input")) return;
+  const auto values = [&] {
+    return activation_values(spec.activation, spec.columns, spec.is_interleaved, tensors);
+  };
+  if (spec.quantize == compiler::QuantizeStage::k1x32)
+    return check_group_codes(values(), tensors, "output", list);
+  if (spec.quantize == compiler::QuantizeStage::k1x32Values)
+    return check_group_values(values(), tensors, "output", list);
+  if (stores_bf16(spec)) return check_bf16(spec, tensors, list);
+  if (spec.quantize == compiler::QuantizeStage::k1x128Rounded || has_row_scale(spec))
+    return check_rounded_rows(values(), spec.epsilon, tensors, "output", list);
+  const reference::Route route = tensors.route();
+  const std::vector<float> activated = reference::activate(
+      gate_then_up(tensors.view<uint16_t>("input"), spec.columns, spec.is_interleaved),
+      tensors.view<float>("probs"), route.rows(), spec.columns, reference_of(spec.activation));
+  const ValueRows rows{.columns = spec.columns, .at = [&](int64_t row, int64_t, int64_t column) {
+                         return activated[static_cast<size_t>(row * spec.columns + column)];
+                       }};
+  if (spec.quantize == compiler::QuantizeStage::kAmax)
+    return check_values_amax(rows, tensors, list);
+  if (spec.quantize == compiler::QuantizeStage::kExpert)
+    return check_values_cast(rows, spec.format, spec.amax, tensors, list);
+  list.add(check_quantized(tensors.name("output"), tensors.name("output_scale_inv"), activated,
+                           route, spec.quantize == compiler::QuantizeStage::k1x128Pairs ? 2 : 1,
+                           tensors.rows("output")));
+}
+
+}  // namespace moejit::check

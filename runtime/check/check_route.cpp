@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/check/kernel_checks.h"
+#include "runtime/trial/routing_tensors.h"
+
+namespace moejit::check {
+namespace {
+
+using runtime::HostTensor;
+
+// Compares the status bits that routing sets.
+void check_status(const KernelTensors& tensors, const reference::Route& route, CheckList& list) {
+  constexpr uint32_t kOfRoute = reference::kBadExpertId | reference::kRowOverflow;
+  const uint32_t got = tensors.view<uint32_t>("status").front() & kOfRoute;
+  list.add(check_number(tensors.name("status"), got, route.status));
+}
+
+}  // namespace
+
+void check_kernel(const compiler::RouteSpec& spec, const KernelTensors& tensors, CheckList& list) {
+  const HostTensor& ids = tensors.at("topk_ids");
+  const int64_t tokens = ids.shape.front();
+  const reference::Route route = reference::route(trial::expert_ids(ids), tokens,
+                                                  {.experts = spec.local_experts,
+                                                   .top_k = spec.top_k,
+                                                   .alignment = spec.splits_alignment,
+                                                   .max_rows = tensors.bounds().max_permuted_rows,
+                                                   .ignores_foreign = spec.ignores_foreign});
+  list.integers(tensors, "counts", route.counts);
+  list.integers(tensors, "offs", route.offs);
+  list.integers(tensors, "row_map", route.row_map);
+  if (tensors.has("colwise_offs")) {
+    std::vector<int32_t> starts = {0};
+    for (const int32_t count : route.counts)
+      starts.push_back(starts.back() +
+                       static_cast<int32_t>(reference::block_count(count) * reference::kBlock));
+    list.integers(tensors, "colwise_offs", starts);
+  }
+  if (tensors.has("status")) check_status(tensors, route, list);
+  if (tensors.has("saved_tokens"))
+    list.add(check_number(tensors.name("saved_tokens"),
+                          tensors.view<int64_t>("saved_tokens").front(), tokens));
+}
+
+}  // namespace moejit::check

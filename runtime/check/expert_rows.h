@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/kernel_spec.h"
+#include "runtime/check/kernel_tensors.h"
+#include "runtime/reference/expert_scale.h"
+
+#include <functional>
+
+namespace moejit::check {
+
+// The values of permuted rows before they are rounded to bf16: `parts` parts of `columns` columns
+// each, gate before up.
+struct ValueRows {
+  int64_t parts = 1;
+  int64_t columns = 0;
+  std::function<float(int64_t row, int64_t part, int64_t column)> at;
+};
+
+// Check kernels of rows whose experts have one scale each: the largest magnitudes of tokens' rows
+// where they go, and the cast of these, bit for bit; and both of computed values, of which a kernel
+// may round some to the other neighbor in bf16. Casts are checked with the magnitudes that they
+// record.
+void check_permuted_amax(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                         CheckList& list);
+// Checks the largest magnitudes of bf16 rows in the order of experts; those of pad rows are 0.
+void check_rows_amax(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                     CheckList& list);
+void check_permuted_cast(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                         CheckList& list);
+void check_values_amax(const ValueRows& values, const KernelTensors& tensors, CheckList& list);
+void check_values_cast(const ValueRows& values, compiler::DType format,
+                       const compiler::AmaxColumns& amax, const KernelTensors& tensors,
+                       CheckList& list);
+
+}  // namespace moejit::check

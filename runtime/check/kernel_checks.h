@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/kernel_spec.h"
+#include "runtime/check/kernel_tensors.h"
+
+namespace moejit::check {
+
+// Compare what a kernel of a kind wrote with what the CPU reference makes of what it read. Tensors
+// whose contents are not known are left out.
+void check_kernel(const compiler::RouteSpec& spec, const KernelTensors& tensors, CheckList& list);
+void check_kernel(const compiler::TileChainSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::GroupedGemmSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::ContractionGroupedGemmSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::TransposeSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::ColumnCastSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::CastTransposeSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::BlockCastSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::TwoLevelCastSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::SwizzleScalesSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::GroupColumnsSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::GatedGradientSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::ColumnSumsSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::RowDotsSpec& spec, const KernelTensors& tensors, CheckList& list);
+void check_kernel(const compiler::UnpermuteDprobsSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::MultiCastTransposeSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::MatrixAmaxSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::ExpertScalesSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::TakeScalesSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::UpdateScalesSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::WeightCheckSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::ExchangeChoicesSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::DispatchRowsSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::DispatchPermuteSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::RouteDispatchPermuteSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::AwaitRowsSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::CombineRowsSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::PackChoicesSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::TakeChoicesSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::CompareTokensSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::CombineArrivedSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+
+// Parts of row chains, each in a file of its own: casts and moves of rows, sums of tokens, the
+// activation, and its gradients.
+void check_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors, CheckList& list);
+void check_unpermute(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                     CheckList& list);
+void check_activation(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                      CheckList& list);
+void check_activation_gradient(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
+                               CheckList& list);
+// Compares dprobs with the sums of the blocks of each row, behind which biases add theirs.
+void check_dprobs(const KernelTensors& tensors, CheckList& list);
+
+}  // namespace moejit::check

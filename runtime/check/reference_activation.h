@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/activation.h"
+#include "runtime/reference/gated_activation.h"
+
+namespace moejit::check {
+
+// The reference's activation of the same name. Own formulas have none: theirs evaluates the tree in
+// double, so that a check of them is about kernels, not about how a formula is read or derived.
+reference::GatedActivation reference_of(const compiler::Activation& activation);
+
+}  // namespace moejit::check

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/layer.h"
+#include "compiler/support/error.h"
+#include "runtime/checkpoint/checkpoint_options.h"
+#include "runtime/host_tensor.h"
+
+namespace moejit::checkpoint {
+
+// Loads the local experts' weights under the names of the layer's tensors, from
+//   PREFIX.experts.N.gate_proj.weight, up_proj, down_proj    (DeepSeek, Qwen, GLM, ...)
+//   PREFIX.experts.N.w1.weight, w3, w2                       (Mixtral, MiniMax)
+//   PREFIX.experts.gate_up_proj, down_proj                   (gpt-oss, Llama-4, ...)
+// BF16 gives `w1` and `w2`, and so does MXFP4 (gate_up_proj_blocks, gate_up_proj_scales), exactly.
+// F8_E4M3 with a `weight_scale_inv` (F32 or BF16) beside each gives `w1_q`, `w1_scale_inv`, `w2_q`,
+// `w2_scale_inv`: the published codes and scales as they are, never quantized again. Only if the
+// recipe is `bf16` or the layer has a backward pass it gives `w1` and `w2`, rounded to bf16. Rows
+// of `w1` and elements of `b1` have the order of the layer's `gate_up_layout`, whatever that of the
+// file; `w1_q` has all of gate first. Errors name file and tensor: kMissingTensor, kTensorMismatch,
+// kInvalidFile (a tensor in two shards), kInvalidValue (options that do not say which tensors are
+// meant), and those of opening a shard.
+Result<runtime::TensorMap> load_expert_weights(const compiler::Layer& layer,
+                                               const CheckpointOptions& options);
+
+}  // namespace moejit::checkpoint

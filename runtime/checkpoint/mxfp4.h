@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace moejit::checkpoint {
+
+inline constexpr int64_t kMxfp4Block = 32;       // elements that share a scale
+inline constexpr int64_t kMxfp4BlockBytes = 16;  // two elements a byte, the lower half first
+
+// Decodes MXFP4 to bf16 (OCP Microscaling Formats, version 1.0): E2M1 numbers in blocks of 32, each
+// times 2^(scale - 127). `codes` has 16 bytes and `values` 32 numbers for each of the `scales`.
+// Every result is exact, since bf16 has more bits and the exponents of fp32. Returns the first
+// block that is not exact: its scale is 255, which means NaN, or so large that a number of the
+// block is beyond bf16.
+std::optional<std::size_t> decode_mxfp4(std::span<const std::uint8_t> codes,
+                                        std::span<const std::uint8_t> scales,
+                                        std::span<std::uint16_t> values);
+
+}  // namespace moejit::checkpoint

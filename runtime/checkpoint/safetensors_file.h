@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/support/error.h"
+#include "compiler/support/file.h"
+#include "runtime/host_tensor.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit::checkpoint {
+
+// One tensor of a file. `dtype_name` may be any that the format knows; `dtype` is set only for
+// those that moejit computes with.
+struct SafetensorsEntry {
+  std::string name;
+  std::string dtype_name;
+  std::optional<compiler::DType> dtype;
+  std::vector<int64_t> shape;
+  int64_t offset = 0;  // in the file
+  int64_t bytes = 0;
+};
+
+// A safetensors file: an 8-byte little-endian length, that many bytes of JSON, then the data.
+// Everything that the header claims is checked when the file is opened; tensors are read when asked
+// for, so that a shard of many gigabytes costs only what is used of it. Every error names the file,
+// and the tensor if there is one.
+class SafetensorsFile {
+ public:
+  // Opens a file. Errors: kFileNotFound, kFileRead, kInvalidFile.
+  static Result<SafetensorsFile> open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const std::vector<SafetensorsEntry>& entries() const { return entries_; }  // sorted by name
+  const SafetensorsEntry* find(std::string_view name) const;
+
+  // Returns the tensor, or kMissingTensor with the nearest name that the file has.
+  Result<const SafetensorsEntry*> at(std::string_view name) const;
+
+  // Fills `destination` with the bytes of `entry` from `byte_offset` on; they lie inside of it.
+  Result<void> read_into(const SafetensorsEntry& entry, std::span<std::byte> destination,
+                         int64_t byte_offset = 0) const;
+  // Reads a tensor. Also returns kTensorMismatch for a dtype that moejit does not compute with.
+  Result<runtime::HostTensor> read(const SafetensorsEntry& entry) const;
+
+ private:
+  std::string path_;
+  FileDescriptor file_;
+  std::vector<SafetensorsEntry> entries_;
+};
+
+}  // namespace moejit::checkpoint

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/support/error.h"
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace moejit::checkpoint {
+
+// The shards of an index, and which of them holds which tensor.
+struct ShardIndex {
+  std::string path;
+  std::vector<std::string> shards;                      // paths
+  std::vector<std::pair<std::string, size_t>> tensors;  // names, and places of their shards above
+};
+
+// The files of a checkpoint: those that were named, and those of an index, which need not be opened
+// to know their tensors.
+struct ShardFiles {
+  std::vector<std::string> files;
+  std::vector<ShardIndex> indexes;
+};
+
+// Resolves the value of `--weights`: safetensors files, an index (model.safetensors.index.json), or
+// a folder that has an index or one safetensors file. Reads none of a file's data. Errors:
+// kFileNotFound, kFileRead; kInvalidFile for an index that is no map from tensors to files beside
+// it, and for a folder with no clear choice.
+Result<ShardFiles> find_shard_files(const std::vector<std::string>& paths);
+
+}  // namespace moejit::checkpoint

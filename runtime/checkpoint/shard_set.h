@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/checkpoint/safetensors_file.h"
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit::checkpoint {
+
+// A tensor and the shard that holds it.
+struct ShardEntry {
+  const SafetensorsFile* file = nullptr;
+  const SafetensorsEntry* entry = nullptr;
+};
+
+// The shards of a checkpoint as if they were one file. A shard that an index names is opened when
+// the first of its tensors is asked for.
+class ShardSet {
+ public:
+  // `paths` are files, indexes or folders. Errors: those of find_shard_files() and
+  // SafetensorsFile::open(); kInvalidFile if two shards hold a tensor of the same name.
+  static Result<ShardSet> open(const std::vector<std::string>& paths);
+
+  bool has(std::string_view name) const { return owners_.contains(name); }
+
+  // Returns the tensor, which must be one that has() knows. Errors: those of
+  // SafetensorsFile::open(), and kMissingTensor if the shard lacks what its index promises.
+  Result<ShardEntry> find(std::string_view name);
+
+  // Calls `visit` with the name of every tensor, in alphabetic order.
+  void for_each_name(const std::function<void(const std::string&)>& visit) const;
+
+  // Returns a name for messages: "a.safetensors", "a.safetensors and 2 more" or the path of the
+  // index.
+  std::string description() const;
+
+  // Returns the folder of the first file, where a model's config.json is. Empty: the current one.
+  std::string folder() const;
+
+  // Returns what the names of the shards say about a missing one: "model-00002-of-00003.safetensors
+  // is not among the files". Empty if none is missing or they are numbered in another way.
+  std::string missing_shard() const;
+
+ private:
+  struct Shard {
+    std::string path;
+    std::optional<SafetensorsFile> file;
+  };
+
+  Result<void> add(const std::string& tensor, size_t shard);
+  Result<const SafetensorsFile*> open_shard(size_t shard, std::string_view tensor);
+
+  std::string index_;  // path of the only index, if everything comes from it
+  std::vector<Shard> shards_;
+  std::map<std::string, size_t, std::less<>> owners_;  // tensor, and its place in shards_
+};
+
+}  // namespace moejit::checkpoint

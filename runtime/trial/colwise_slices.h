@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/host_tensor.h"
+
+namespace moejit::trial {
+
+// Returns the bytes [rows, C] of an operand of wgrad [C / 128, rows, 128].
+runtime::HostTensor join_column_blocks(const runtime::HostTensor& blocks);
+
+// Replaces, for files, each operand of wgrad among `tensors` by one tensor for each expert e. The
+// operands hold all tokens as columns, groups at multiples of 128. "x_colwise_q" F8_E4M3 [C/128, H,
+// 128] becomes "x_colwise_q.e" [H, counts[e]], and "x_colwise_scale_inv" F32 [ceil(H/128), C/128],
+// one scale for each 128x128 tile, or [C/128, H], becomes "x_colwise_scale_inv.e"
+// [ceil(counts[e]/128), H], one for each column of the transposed matrix and 128 of its rows. Needs
+// "counts" and "offs" or, if present, "colwise_offs". Operands of values in bf16 lie as rows and
+// stay.
+void slice_colwise(runtime::TensorMap& tensors);
+
+}  // namespace moejit::trial

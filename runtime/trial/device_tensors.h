@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/call.h"
+#include "runtime/device_memory.h"
+#include "runtime/host_tensor.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit::trial {
+
+// The caller's tensors of a run, in device memory. The device must live longer.
+class DeviceTensors {
+ public:
+  explicit DeviceTensors(runtime::Device& device) : device_(device) {}
+
+  // Allocates a tensor of this name and fills it with `content`, over and over where that is
+  // shorter. Without content its bytes are 255.
+  Result<void> add(const std::string& name, compiler::DType dtype, std::vector<int64_t> shape,
+                   const runtime::HostTensor* content);
+
+  bool has(std::string_view name) const { return tensors_.contains(name); }
+  // Returns a tensor's memory; null where there is none of this name.
+  void* address_of(std::string_view name) const;
+  // Return a tensor for calls, and its contents. It must be there.
+  runtime::TensorRef ref(std::string_view name) const;
+  Result<runtime::HostTensor> read(std::string_view name) const;
+
+ private:
+  struct Tensor {
+    compiler::DType dtype = compiler::DType::kU8;
+    std::vector<int64_t> shape;
+    runtime::DeviceMemory memory;
+  };
+
+  runtime::Device& device_;
+  std::map<std::string, Tensor, std::less<>> tensors_;
+};
+
+}  // namespace moejit::trial

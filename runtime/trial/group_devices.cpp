@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/trial/group_devices.h"
+
+#include "compiler/target.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+
+namespace moejit::trial {
+
+Result<void> GroupDevices::open_simulated(int32_t ranks, int64_t memory_bytes, uint64_t seed) {
+  // Each stack of a resident thread is two of the 65530 mappings that Linux lets a process have,
+  // and an SM may have 2048 of them.
+  const int32_t sms = std::clamp(8 / ranks, 1, 4);
+  MOEJIT_TRY_ASSIGN(group_,
+                    runtime::open_simulator_group(
+                        ranks, {.seed = seed, .heap_bytes = memory_bytes, .sm_count = sms}));
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    devices_.push_back(&group_->device(rank));
+    memory_.push_back(group_->heap(rank));
+  }
+  description_ = fmt::format("sim, {} ranks", ranks);
+  return {};
+}
+
+Result<void> GroupDevices::open_gpus(int32_t ranks, int64_t memory_bytes) {
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    auto device = runtime::open_cuda_device(rank);
+    if (!device && rank == 0) return tl::make_unexpected(std::move(device).error());
+    if (!device)
+      return fail(Stage::kCommand, ErrorCode::kNoDevice,
+                  fmt::format("got {} GPUs, wanted one for each of {} ranks", rank, ranks),
+                  "run it in the simulator: --target sim");
+    devices_.push_back(device->get());
+    gpus_.push_back(std::move(*device));
+  }
+  for (runtime::Device* from : devices_)
+    for (runtime::Device* to : devices_)
+      if (from != to) MOEJIT_TRY(from->reach(*to));
+  for (runtime::Device* device : devices_) {
+    MOEJIT_TRY_ASSIGN(runtime::DeviceMemory heap,
+                      runtime::DeviceMemory::allocate(*device, memory_bytes));
+    memory_.push_back(heap.address());
+    heaps_.push_back(std::move(heap));
+  }
+  description_ =
+      fmt::format("{} on {} GPUs, the first of them {}",
+                  compiler::to_string(devices_.front()->target()), ranks, devices_.front()->name());
+  return {};
+}
+
+Result<std::unique_ptr<GroupDevices>> GroupDevices::open(const std::string& target, int32_t ranks,
+                                                         int64_t memory_bytes, uint64_t seed) {
+  if (target == "auto") {
+    auto gpus = open("cuda:sm_90a", ranks, memory_bytes, seed);
+    return gpus ? std::move(gpus) : open("sim", ranks, memory_bytes, seed);
+  }
+  const auto parsed = compiler::parse_target(target);
+  if (!parsed)
+    return fail(Stage::kCommand, ErrorCode::kInvalidValue,
+                fmt::format("unknown target \"{}\", wanted auto, cuda:sm_90a or sim", target));
+  std::unique_ptr<GroupDevices> devices(new GroupDevices);
+  if (parsed->kind == compiler::TargetKind::kSim)
+    MOEJIT_TRY(devices->open_simulated(ranks, memory_bytes, seed));
+  else
+    MOEJIT_TRY(devices->open_gpus(ranks, memory_bytes));
+  return devices;
+}
+
+Result<std::vector<std::unique_ptr<runtime::Transport>>> GroupDevices::open_transport() {
+  if (group_ != nullptr) return group_->open_transport();
+  return fail(Stage::kCommand, ErrorCode::kUnsupported,
+              "the transport nccl between the GPUs of one process, wanted a process for each rank",
+              "run it in the simulator (--target sim), or open a group with a transport in each of "
+              "your processes");
+}
+
+Result<void> GroupDevices::synchronize() {
+  if (group_ != nullptr) return group_->synchronize();
+  for (runtime::Device* device : devices_) MOEJIT_TRY(device->synchronize(nullptr));
+  return {};
+}
+
+}  // namespace moejit::trial

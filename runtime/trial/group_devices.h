@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/device.h"
+#include "runtime/device_memory.h"
+#include "runtime/simulator_group.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace moejit::trial {
+
+// The GPUs of a group in this process, one for each rank, with memory that all of them reach:
+// simulated ones, or the first GPUs of this machine.
+class GroupDevices {
+ public:
+  // Opens devices for `target`: sim, cuda, cuda:sm_90a, or auto, which takes GPUs if there are
+  // enough. Each rank gets `memory_bytes`. Errors: those of opening devices, kNoDevice if there are
+  // fewer GPUs than ranks, kUnsupported if no link joins two of them.
+  static Result<std::unique_ptr<GroupDevices>> open(const std::string& target, int32_t ranks,
+                                                    int64_t memory_bytes, uint64_t seed);
+  GroupDevices(const GroupDevices&) = delete;
+  GroupDevices& operator=(const GroupDevices&) = delete;
+
+  int32_t ranks() const { return static_cast<int32_t>(devices_.size()); }
+  runtime::Device& device(int32_t rank) { return *devices_[static_cast<std::size_t>(rank)]; }
+  void* memory(int32_t rank) const { return memory_[static_cast<std::size_t>(rank)]; }
+  const std::string& description() const { return description_; }
+  // Returns the ends of a new transport between the ranks. Error kUnsupported: they are GPUs, and
+  // NCCL's ranks are processes of their own.
+  Result<std::vector<std::unique_ptr<runtime::Transport>>> open_transport();
+  // Waits for what all ranks have on their default streams. In the simulator nothing runs before.
+  Result<void> synchronize();
+
+ private:
+  GroupDevices() = default;
+  Result<void> open_simulated(int32_t ranks, int64_t memory_bytes, uint64_t seed);
+  Result<void> open_gpus(int32_t ranks, int64_t memory_bytes);
+
+  std::unique_ptr<runtime::SimulatorGroup> group_;
+  std::vector<std::unique_ptr<runtime::Device>> gpus_;
+  std::vector<runtime::Device*> devices_;
+  std::vector<runtime::DeviceMemory> heaps_;  // of GPUs
+  std::vector<void*> memory_;
+  std::string description_;
+};
+
+}  // namespace moejit::trial

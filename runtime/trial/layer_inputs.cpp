@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/trial/layer_inputs.h"
+
+#include "runtime/checkpoint/safetensors_file.h"
+#include "runtime/trial/layer_states.h"
+#include "runtime/trial/random_layer_inputs.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fmt/core.h>
+
+namespace moejit::trial {
+namespace {
+
+using runtime::elements;
+using runtime::HostTensor;
+using runtime::shape_text;
+using runtime::TensorMap;
+
+using compiler::LayerPlan;
+using compiler::TensorPlan;
+
+constexpr std::array<std::string_view, 3> kTokenTensors = {"x", "topk_ids", "topk_probs"};
+constexpr std::array<std::string_view, 2> kWeights = {"w1", "w2"};
+constexpr std::array<std::string_view, 2> kBiases = {"b1", "b2"};
+constexpr std::array<std::string_view, 4> kQuantizedWeights = {"w1_q", "w1_scale_inv", "w2_q",
+                                                               "w2_scale_inv"};
+
+std::string wanted_type(const TensorPlan& plan, int64_t tokens) {
+  std::string shape;
+  for (const compiler::Dim& dim : plan.shape) {
+    if (!shape.empty()) shape += ", ";
+    shape += std::to_string(dim.symbol == "T" ? tokens : dim.value);
+  }
+  return fmt::format("{} [{}]", compiler::to_string(plan.dtype), shape);
+}
+
+// Returns whether dtype and shape are as planned; T, the rows of x, is `tokens`.
+bool fits(const checkpoint::SafetensorsEntry& entry, const TensorPlan& plan, int64_t tokens) {
+  if (entry.dtype != plan.dtype || entry.shape.size() != plan.shape.size()) return false;
+  for (size_t i = 0; i < plan.shape.size(); ++i) {
+    const compiler::Dim& dim = plan.shape[i];
+    if (entry.shape[i] != (dim.symbol == "T" ? tokens : dim.value)) return false;
+  }
+  return true;
+}
+
+tl::unexpected<Error> missing(Error error, const TensorPlan& plan, int64_t tokens) {
+  error.message += fmt::format(", wanted {}", wanted_type(plan, tokens));
+  if (plan.name == "dy") error.hint = "add the gradient of y, or leave --pass backward out";
+  return tl::make_unexpected(std::move(error));
+}
+
+Result<void> read_tensor(const checkpoint::SafetensorsFile& file, const LayerPlan& plan,
+                         std::string_view name, int64_t tokens, TensorMap& inputs) {
+  const TensorPlan* wanted = compiler::find_tensor(plan, name);
+  if (wanted == nullptr)
+    return fail(Stage::kFile, ErrorCode::kInternal,
+                fmt::format("the plan has no tensor \"{}\"", name));
+  const auto found = file.at(name);
+  if (!found) return missing(found.error(), *wanted, tokens);
+  const checkpoint::SafetensorsEntry& entry = **found;
+  if (!fits(entry, *wanted, tokens))
+    return fail(
+        Stage::kFile, ErrorCode::kTensorMismatch,
+        fmt::format("{}: tensor \"{}\" is {} {}, wanted {}", file.path(), name, entry.dtype_name,
+                    shape_text(entry.shape), wanted_type(*wanted, tokens)),
+        entry.dtype && *entry.dtype != wanted->dtype ? compiler::dtype_hint(name, *entry.dtype)
+                                                     : std::string());
+  MOEJIT_TRY_ASSIGN(HostTensor tensor, file.read(entry));
+  inputs.emplace(name, std::move(tensor));
+  return {};
+}
+
+Result<int64_t> read_token_count(const checkpoint::SafetensorsFile& file,
+                                 const compiler::Layer& layer) {
+  MOEJIT_TRY_ASSIGN(const checkpoint::SafetensorsEntry* x, file.at("x"));
+  const int64_t tokens = x->shape.empty() ? 0 : x->shape.front();
+  if (tokens <= layer.max_tokens) return tokens;
+  return fail(Stage::kFile, ErrorCode::kTensorMismatch,
+              fmt::format("{}: tensor \"x\" has {} tokens, the layer's max_tokens is {}",
+                          file.path(), tokens, layer.max_tokens),
+              "raise max_tokens in the layer description");
+}
+
+Result<TensorMap> read_file_inputs(const LayerPlan& plan, const InputOptions& options,
+                                   bool with_weights) {
+  MOEJIT_TRY_ASSIGN(const checkpoint::SafetensorsFile file,
+                    checkpoint::SafetensorsFile::open(options.input_path));
+  MOEJIT_TRY_ASSIGN(const int64_t tokens, read_token_count(file, plan.layer));
+  TensorMap inputs;
+  for (const std::string_view name : kTokenTensors)
+    MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
+  if (compiler::find_tensor(plan, "dy") != nullptr)
+    MOEJIT_TRY(read_tensor(file, plan, "dy", tokens, inputs));
+  for (const TensorPlan& tensor : plan.tensors) {
+    if (tensor.role != compiler::TensorRole::kState) continue;
+    if (file.find(tensor.name) == nullptr)
+      inputs.emplace(tensor.name, first_state(tensor));
+    else
+      MOEJIT_TRY(read_tensor(file, plan, tensor.name, tokens, inputs));
+  }
+  if (!with_weights) return inputs;
+  if (plan.layer.biases)
+    for (const std::string_view name : kBiases)
+      MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
+  if (has_scales(plan.layer.recipe.weights) && file.find("w1") == nullptr &&
+      file.find("w1_q") != nullptr) {
+    for (const std::string_view name : kQuantizedWeights)
+      MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
+    return inputs;
+  }
+  for (const std::string_view name : kWeights)
+    MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
+  return inputs;
+}
+
+// Checks that weights which came quantized have equal scales in all blocks of a sharing group: the
+// layer's GEMMs read only the first block's.
+Result<void> check_shared_scales(const compiler::Layer& layer, std::string_view name,
+                                 const HostTensor& scales) {
+  const int64_t blocks = scales.shape.back();
+  const std::span<const float> values = elements<float>(scales);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int64_t block = static_cast<int64_t>(i) % blocks;
+    if (!std::isfinite(values[i]))
+      return fail(
+          Stage::kFile, ErrorCode::kInvalidFile,
+          fmt::format("tensor {}: block {} of row {} has the scale {}, wanted a finite number",
+                      name, block, static_cast<int64_t>(i) / blocks, values[i]),
+          "is the file damaged, or did a conversion divide by 0?");
+    const auto before = static_cast<size_t>(block % layer.scale_sharing_k);
+    if (values[i] == values[i - before]) continue;
+    return fail(
+        Stage::kFile, ErrorCode::kTensorMismatch,
+        fmt::format("tensor {}: block {} of row {} has the scale {:g}, wanted {:g} as the "
+                    "block before it, with which it shares its scale",
+                    name, block, static_cast<int64_t>(i) / blocks, values[i], values[i - before]),
+        "give bf16 weights, or scale_sharing_k 1 in the layer description");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<int64_t> random_token_count(const compiler::Layer& layer, std::optional<int64_t> asked) {
+  constexpr int64_t kDefaultTokens = 128;
+  if (!asked) return std::min(layer.max_tokens, kDefaultTokens);
+  if (*asked >= 0 && *asked <= layer.max_tokens) return *asked;
+  return fail(Stage::kCommand, ErrorCode::kInvalidValue,
+              fmt::format("--tokens is {}, wanted 0 to {} (max_tokens of the layer)", *asked,
+                          layer.max_tokens));
+}
+
+Result<TensorMap> load_inputs(const LayerPlan& plan, const InputOptions& options) {
+  const bool has_checkpoint = !options.checkpoint.shards.empty();
+  TensorMap inputs;
+  if (options.input_path.empty()) {
+    MOEJIT_TRY_ASSIGN(const int64_t tokens, random_token_count(plan.layer, options.tokens));
+    inputs = random_tokens(plan.layer, tokens, options.seed, options.routing);
+    if (compiler::find_tensor(plan, "dy") != nullptr)
+      inputs.merge(random_gradient(plan.layer, tokens, options.seed));
+    inputs.merge(random_states(plan, options.seed));
+    if (!has_checkpoint)
+      inputs.merge(random_weights_of(plan.layer, plan.layer.local_experts, options.seed));
+  } else {
+    MOEJIT_TRY_ASSIGN(inputs, read_file_inputs(plan, options, !has_checkpoint));
+  }
+  if (has_checkpoint) {
+    MOEJIT_TRY_ASSIGN(TensorMap weights,
+                      checkpoint::load_expert_weights(plan.layer, options.checkpoint));
+    inputs.merge(weights);
+  }
+  if (has_quantized_weights(inputs) && compiler::find_tensor(plan, "dy") != nullptr)
+    return fail(Stage::kFile, ErrorCode::kUnsupported,
+                "the weights are quantized already, wanted bf16 for a backward pass",
+                "dgrad multiplies with columns of the weights, which are quantized from w1 and w2");
+  if (has_quantized_weights(inputs))
+    for (const std::string_view name : {"w1_scale_inv", "w2_scale_inv"})
+      MOEJIT_TRY(check_shared_scales(plan.layer, name, inputs.find(name)->second));
+  return inputs;
+}
+
+bool has_quantized_weights(const TensorMap& inputs) { return inputs.contains("w1_q"); }
+
+int64_t token_count(const TensorMap& inputs) {
+  const auto x = inputs.find("x");
+  return x == inputs.end() ? 0 : x->second.shape.front();
+}
+
+}  // namespace moejit::trial

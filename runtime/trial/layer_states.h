@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/plan.h"
+#include "runtime/host_tensor.h"
+
+#include <cstdint>
+
+namespace moejit::trial {
+
+// Returns the state with which training starts: histories of zeros, scales of ones. `tensor` has
+// the role kState.
+runtime::HostTensor first_state(const compiler::TensorPlan& tensor);
+
+// Returns states as some steps of training leave them, of all tensors of the role kState: seeded
+// histories of what activations, weights and gradients have as largest magnitudes, the scales that
+// follow from them, and nothing recorded in this step. Empty if the recipe has no history.
+runtime::TensorMap random_states(const compiler::LayerPlan& plan, uint64_t seed);
+
+}  // namespace moejit::trial

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/trial/operation_inputs.h"
+
+#include "runtime/check_tensor.h"
+#include "runtime/checkpoint/safetensors_file.h"
+#include "runtime/reference/route.h"
+#include "runtime/trial/random_operation_call.h"
+#include "runtime/trial/routing_tensors.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+
+namespace moejit::trial {
+namespace {
+
+using runtime::copy_elements;
+using runtime::element_count;
+using runtime::HostTensor;
+using runtime::TensorMap;
+
+using compiler::CallDim;
+using compiler::MultiCastTransposeOperation;
+using compiler::OperationPlan;
+using compiler::TensorPlan;
+using runtime::ToldDims;
+
+constexpr int64_t kDefaultSize = 256;
+
+// Reads a tensor of the file into the call, and adds the sizes that its shape tells to `told`.
+Result<void> read_tensor(const checkpoint::SafetensorsFile& file, const TensorPlan& plan,
+                         ToldDims& told, TensorMap& inputs) {
+  auto found = file.at(plan.name);
+  if (!found) {
+    found.error().message +=
+        fmt::format(", wanted {} {}", compiler::to_string(plan.dtype), runtime::wanted_shape(plan));
+    return tl::make_unexpected(found.error());
+  }
+  MOEJIT_TRY_ASSIGN(HostTensor tensor, file.read(**found));
+  auto checked = runtime::check_type(plan, {plan.name, tensor.dtype, tensor.shape, nullptr}, told);
+  if (!checked) {
+    checked.error().message = fmt::format("{}: {}", file.path(), checked.error().message);
+    return checked;
+  }
+  inputs.emplace(plan.name, std::move(tensor));
+  return {};
+}
+
+// Reads the list of multi_cast_transpose.
+Result<void> read_list(const checkpoint::SafetensorsFile& file,
+                       const MultiCastTransposeOperation& operation, TensorMap& inputs) {
+  ToldDims none;
+  for (size_t i = 0; i < operation.sizes.size(); ++i) {
+    const auto& [rows, columns] = operation.sizes[i];
+    MOEJIT_TRY(read_tensor(file,
+                           {.name = fmt::format("input.{}", i),
+                            .dtype = operation.input_dtype,
+                            .shape = {{"rows", rows}, {"columns", columns}}},
+                           none, inputs));
+    const TensorPlan scale{
+        .name = fmt::format("scale.{}", i), .dtype = compiler::DType::kF32, .shape = {{"1", 1}}};
+    if (file.find(scale.name) != nullptr) MOEJIT_TRY(read_tensor(file, scale, none, inputs));
+  }
+  return {};
+}
+
+// Returns zeros for a tensor that the kernel adds to and the file lacks.
+HostTensor zeros(const TensorPlan& plan) {
+  HostTensor tensor{plan.dtype, {}, std::vector<std::byte>(static_cast<size_t>(plan.bytes))};
+  for (const compiler::Dim& dim : plan.shape) tensor.shape.push_back(dim.value);
+  return tensor;
+}
+
+// Returns the sizes of a call. A size that no tensor tells gets its upper bound.
+compiler::CallDims dims_of(const OperationPlan& plan, const ToldDims& told) {
+  compiler::CallDims dims =
+      compiler::call_dims(plan.bounds, told.tokens == ToldDims::kUntold ? 0 : told.tokens);
+  for (const TensorPlan& tensor : plan.tensors)
+    for (const compiler::Dim& dim : tensor.shape)
+      if (compiler::call_dim(dim) == CallDim::kColumnBlocks) dims.columns = 128 * dim.value;
+  if (told.rows != ToldDims::kUntold) dims.rows = told.rows;
+  if (told.columns != ToldDims::kUntold) dims.columns = told.columns;
+  return dims;
+}
+
+Result<OperationCall> read_call(const OperationPlan& plan, const std::string& path) {
+  MOEJIT_TRY_ASSIGN(const checkpoint::SafetensorsFile file,
+                    checkpoint::SafetensorsFile::open(path));
+  OperationCall call;
+  ToldDims told;
+  if (const auto* list = std::get_if<MultiCastTransposeOperation>(&plan.operation)) {
+    MOEJIT_TRY(read_list(file, *list, call.inputs));
+  } else {
+    for (const TensorPlan& tensor : plan.tensors) {
+      const bool is_there = file.find(tensor.name) != nullptr;
+      if (compiler::reads(plan.kernels.front(), tensor.name) &&
+          (is_there || (!tensor.is_optional && tensor.role == compiler::TensorRole::kInput)))
+        MOEJIT_TRY(read_tensor(file, tensor, told, call.inputs));
+    }
+  }
+  call.dims = dims_of(plan, told);
+  for (const TensorPlan& tensor : plan.tensors)
+    if (tensor.role == compiler::TensorRole::kOutput && !call.inputs.contains(tensor.name) &&
+        compiler::reads(plan.kernels.front(), tensor.name))
+      call.inputs.emplace(tensor.name, zeros(tensor));
+  call.rows = count_rows(plan, call);
+  return call;
+}
+
+Result<int64_t> random_size(const OperationPlan& plan, std::optional<int64_t> asked) {
+  const std::optional<compiler::Dim> size = call_size(plan);
+  const auto name = operation_name(plan.operation);
+  if (!size && asked)
+    return fail(Stage::kCommand, ErrorCode::kInvalidValue,
+                fmt::format("--tokens is {}, but all sizes of {} are those of its description",
+                            *asked, name),
+                "leave --tokens out");
+  if (!asked) return size ? std::min(size->value, kDefaultSize) : 0;
+  if (*asked >= 0 && *asked <= size->value) return *asked;
+  return fail(Stage::kCommand, ErrorCode::kInvalidValue,
+              fmt::format("--tokens is {}, wanted 0 to {} ({} of {})", *asked, size->value,
+                          size->symbol, name));
+}
+
+}  // namespace
+
+std::optional<compiler::Dim> call_size(const OperationPlan& plan) {
+  for (const CallDim wanted : {CallDim::kTokens, CallDim::kRows, CallDim::kColumns})
+    for (const TensorPlan& tensor : plan.tensors)
+      for (const compiler::Dim& dim : tensor.shape) {
+        const bool is_blocks = compiler::call_dim(dim) == CallDim::kColumnBlocks;
+        if (compiler::call_dim(dim) == wanted) return dim;
+        if (is_blocks && wanted == CallDim::kColumns) return compiler::Dim{"C", 128 * dim.value};
+      }
+  return std::nullopt;
+}
+
+std::optional<RandomRouting> routing_of(const OperationPlan& plan, const InputOptions& options) {
+  if (!options.input_path.empty()) return std::nullopt;
+  for (const char* const name : {"topk_ids", "row_map", "offs"})
+    if (compiler::find_tensor(plan, name) != nullptr) return options.routing;
+  return std::nullopt;
+}
+
+Result<OperationCall> load_operation_call(const OperationPlan& plan, const InputOptions& options) {
+  if (!options.input_path.empty()) return read_call(plan, options.input_path);
+  if (options.routing != RandomRouting::kSkewed && !routing_of(plan, options))
+    return fail(Stage::kCommand, ErrorCode::kUsage,
+                fmt::format("--routing is {}, but no rows of {} belong to experts",
+                            to_string(options.routing), operation_name(plan.operation)),
+                "leave --routing out");
+  MOEJIT_TRY_ASSIGN(const int64_t size, random_size(plan, options.tokens));
+  return random_operation_call(plan, size, options.seed, options.routing);
+}
+
+compiler::CallRows count_rows(const OperationPlan& plan, const OperationCall& call) {
+  compiler::CallRows rows{.tokens = call.dims.tokens, .routed_tokens = call.dims.tokens};
+  const auto find = [&](const char* name) -> const HostTensor* {
+    const auto found = call.inputs.find(name);
+    return found == call.inputs.end() ? nullptr : &found->second;
+  };
+  reference::Route route;
+  if (const HostTensor* ids = find("topk_ids")) {
+    route = reference::route(expert_ids(*ids), call.dims.tokens,
+                             {.experts = plan.bounds.groups,
+                              .top_k = plan.bounds.top_k,
+                              .alignment = plan.bounds.splits_alignment,
+                              .max_rows = plan.bounds.max_permuted_rows,
+                              .ignores_foreign = true});
+  } else {
+    if (const HostTensor* counts = find("counts")) route.counts = copy_elements<int32_t>(*counts);
+    if (const HostTensor* offs = find("offs")) route.offs = copy_elements<int32_t>(*offs);
+    if (const HostTensor* map = find("row_map")) route.row_map = copy_elements<int32_t>(*map);
+  }
+  rows.padded = route.rows();
+  rows.routed = route.counts.empty()
+                    ? std::ranges::count_if(route.row_map, [](int32_t row) { return row >= 0; })
+                    : route.routed_rows();
+  if (!route.counts.empty()) rows.routed_experts = route.routed_experts();
+  if (!route.row_map.empty()) rows.routed_tokens = route.routed_tokens(plan.bounds.top_k);
+  return rows;
+}
+
+void cut_rows(const OperationPlan& plan, const OperationCall& call, TensorMap& tensors) {
+  if (!call.inputs.contains("offs")) return;
+  for (const compiler::TensorPlan& tensor : plan.tensors) {
+    const auto found = tensors.find(tensor.name);
+    if (found == tensors.end() || compiler::call_dim(tensor) != CallDim::kRows) continue;
+    HostTensor& host = found->second;
+    host.shape.front() = std::min(host.shape.front(), call.rows.padded);
+    host.bytes.resize(
+        static_cast<size_t>(element_count(host.shape) * compiler::size_bytes(host.dtype)));
+  }
+}
+
+}  // namespace moejit::trial

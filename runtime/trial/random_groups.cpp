@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/trial/random_groups.h"
+
+#include "runtime/reference/random_inputs.h"
+
+#include <algorithm>
+
+namespace moejit::trial {
+namespace {
+
+using compiler::CallDim;
+using compiler::OperationPlan;
+
+constexpr double kUnroutedShare = 0.125;
+
+compiler::CallDims dims_of(const OperationPlan& plan, CallDim dim, int64_t size) {
+  if (dim == CallDim::kTokens) return compiler::call_dims(plan.bounds, size);
+  if (dim == CallDim::kRows) return {.rows = size};
+  return {.columns = size / 128 * 128};
+}
+
+void route_tokens(const OperationPlan& plan, uint64_t seed, bool is_uniform, RandomGroups& groups) {
+  const compiler::CallBounds& bounds = plan.bounds;
+  const int64_t tokens = groups.dims.tokens;
+  groups.ids =
+      reference::random_routing(tokens, bounds.groups, bounds.top_k, seed,
+                                {.unrouted_share = kUnroutedShare, .is_uniform = is_uniform});
+  groups.route = reference::route(groups.ids, tokens,
+                                  {.experts = bounds.groups,
+                                   .top_k = bounds.top_k,
+                                   .alignment = bounds.splits_alignment,
+                                   .max_rows = groups.dims.rows});
+}
+
+// Fills the groups with rows that have one expert each.
+void fill_groups(const OperationPlan& plan, uint64_t seed, bool is_uniform, RandomGroups& groups) {
+  const int64_t count = find_tensor(plan, "counts")->shape.front().value;
+  const bool has_rows = call_size(plan)->symbol == "P";
+  // Where no tensor tells P, it is the plan's.
+  const int64_t most = plan.bounds.max_permuted_rows;
+  const int64_t columns = groups.dims.columns;
+  const int64_t size = has_rows ? groups.dims.rows : most > 0 ? std::min(columns, most) : columns;
+  const int64_t alignment =
+      has_rows && size < 128 * count ? std::max(16, plan.bounds.splits_alignment) : 128;
+  const int64_t rows = std::max(size / 2, size - count * (alignment - 1));
+  groups.route = reference::route(
+      reference::random_routing(rows, count, 1, seed, {.is_uniform = is_uniform}), rows,
+      {.experts = count, .top_k = 1, .alignment = alignment, .max_rows = size});
+  if (find_tensor(plan, "output_offs") == nullptr) return;
+  groups.column_starts = {0};
+  for (const int32_t rows_of_group : groups.route.counts)
+    groups.column_starts.push_back(groups.column_starts.back() + (rows_of_group + 127) / 128 * 128);
+  groups.dims.columns = groups.column_starts.back();
+}
+
+}  // namespace
+
+RandomGroups random_groups(const OperationPlan& plan, int64_t size, uint64_t seed,
+                           RandomRouting routing) {
+  const bool is_uniform = routing == RandomRouting::kUniform;
+  RandomGroups groups;
+  if (const std::optional<compiler::Dim> dim = call_size(plan))
+    groups.dims = dims_of(plan, *compiler::call_dim(*dim), size);
+  if (find_tensor(plan, "topk_ids") != nullptr || find_tensor(plan, "row_map") != nullptr)
+    route_tokens(plan, seed, is_uniform, groups);
+  else if (find_tensor(plan, "offs") != nullptr)
+    fill_groups(plan, seed, is_uniform, groups);
+  return groups;
+}
+
+}  // namespace moejit::trial

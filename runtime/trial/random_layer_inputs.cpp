@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/trial/random_layer_inputs.h"
+
+#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/random_inputs.h"
+#include "runtime/trial/routing_tensors.h"
+
+#include <algorithm>
+
+namespace moejit::trial {
+namespace {
+
+using runtime::HostTensor;
+using runtime::make_tensor;
+using runtime::TensorMap;
+
+using compiler::DType;
+
+// Purposes of random numbers; each has its own seed, so that w1 and w2 differ.
+enum Purpose : uint64_t { kW1 = 100, kW2 = 101, kDy = 102, kB1 = 103, kB2 = 104 };
+
+double unrouted_share(const compiler::Layer& layer) {
+  const double local = static_cast<double>(layer.local_experts) / layer.experts;
+  double nothing_local = 1.0;  // probability that a token has no expert here
+  for (int32_t k = 0; k < layer.top_k; ++k) nothing_local *= 1.0 - local;
+  return std::max(1.0 - local / (1.0 - nothing_local), 1.0 / 64);
+}
+
+// Replaces every other -1 with the id of an expert on another rank, in turn; if all experts are
+// local, with E, as callers do that mark foreign experts so.
+void add_foreign_ids(const compiler::Layer& layer, std::vector<int64_t>& ids) {
+  const int64_t foreign = std::max(layer.experts - layer.local_experts, 1);
+  int64_t seen = 0;
+  for (int64_t& id : ids)
+    if (id < 0 && seen++ % 2 == 0) id = layer.local_experts + seen / 2 % foreign;
+}
+
+}  // namespace
+
+HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens, uint64_t seed,
+                           RandomRouting routing) {
+  const std::vector<int32_t> drawn = reference::random_routing(
+      tokens, layer.local_experts, layer.top_k, seed,
+      {.unrouted_share = unrouted_share(layer), .is_uniform = routing == RandomRouting::kUniform});
+  std::vector<int64_t> ids(drawn.begin(), drawn.end());
+  if (layer.foreign_experts == compiler::ForeignExperts::kIgnore) add_foreign_ids(layer, ids);
+  return make_topk_ids(
+      layer.topk_ids_dtype == compiler::TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32,
+      {tokens, layer.top_k}, ids);
+}
+
+TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t seed,
+                        RandomRouting routing) {
+  TensorMap inputs;
+  inputs["x"] = make_tensor(DType::kBF16, {tokens, layer.hidden},
+                            reference::random_activations(tokens, layer.hidden, seed));
+  inputs["topk_ids"] = random_topk_ids(layer, tokens, seed, routing);
+  inputs["topk_probs"] = make_topk_probs(
+      layer.topk_probs_dtype == compiler::TopkProbsDtype::kBf16 ? DType::kBF16 : DType::kF32,
+      {tokens, layer.top_k}, reference::random_probs(tokens, layer.top_k, seed));
+  return inputs;
+}
+
+TensorMap random_gradient(const compiler::Layer& layer, int64_t tokens, uint64_t seed) {
+  TensorMap inputs;
+  inputs["dy"] = make_tensor(DType::kBF16, {tokens, layer.hidden},
+                             reference::random_activations(
+                                 tokens, layer.hidden, reference::RandomStream(seed, kDy).bits(0)));
+  return inputs;
+}
+
+TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint64_t seed) {
+  const int64_t h = layer.hidden, i = layer.intermediate;
+  const int64_t rows = compiler::w1_sections(layer) * i;
+  TensorMap weights;
+  // Both layouts get the same numbers, in another order.
+  std::vector<uint16_t> w1 =
+      reference::random_weights(experts, rows, h, reference::RandomStream(seed, kW1).bits(0));
+  if (layer.gate_up_layout == compiler::GateUpLayout::kInterleaved)
+    w1 = reference::interleaved<uint16_t>(w1, i, h);
+  weights["w1"] = make_tensor(DType::kBF16, {experts, rows, h}, w1);
+  weights["w2"] = make_tensor(
+      DType::kBF16, {experts, h, i},
+      reference::random_weights(experts, h, i, reference::RandomStream(seed, kW2).bits(0)));
+  if (!layer.biases) return weights;
+  std::vector<uint16_t> b1 =
+      reference::random_activations(experts, rows, reference::RandomStream(seed, kB1).bits(0));
+  if (layer.gate_up_layout == compiler::GateUpLayout::kInterleaved)
+    b1 = reference::interleaved<uint16_t>(b1, i, 1);
+  weights["b1"] = make_tensor(DType::kBF16, {experts, rows}, b1);
+  weights["b2"] = make_tensor(
+      DType::kBF16, {experts, h},
+      reference::random_activations(experts, h, reference::RandomStream(seed, kB2).bits(0)));
+  return weights;
+}
+
+TensorMap slot_inputs(const compiler::Layer& layer, int64_t slots, uint64_t seed) {
+  TensorMap inputs = measuring_inputs(layer, slots, seed);
+  // A token has no more choices here than there are experts.
+  const int32_t drawn = std::min(layer.top_k, layer.local_experts);
+  const double local = static_cast<double>(layer.local_experts) * layer.top_k / layer.experts;
+  const std::vector<int32_t> ids = reference::random_routing(
+      slots, layer.local_experts, layer.top_k, seed, {.unrouted_share = 1.0 - local / drawn});
+  inputs["topk_ids"] = make_topk_ids(DType::kI32, {slots, layer.top_k},
+                                     std::vector<int64_t>(ids.begin(), ids.end()));
+  return inputs;
+}
+
+TensorMap measuring_inputs(const compiler::Layer& layer, int64_t tokens, uint64_t seed,
+                           RandomRouting routing) {
+  constexpr int64_t kDistinctExperts = 4;
+  TensorMap inputs = random_tokens(layer, tokens, seed, routing);
+  if (has_backward(layer)) inputs.merge(random_gradient(layer, tokens, seed));
+  inputs.merge(
+      random_weights_of(layer, std::min<int64_t>(layer.local_experts, kDistinctExperts), seed));
+  return inputs;
+}
+
+}  // namespace moejit::trial

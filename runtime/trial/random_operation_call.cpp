@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/trial/random_operation_call.h"
+
+#include "runtime/reference/column_blocks.h"
+#include "runtime/reference/expert_scale.h"
+#include "runtime/reference/microscaling.h"
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/quantize.h"
+#include "runtime/reference/random_inputs.h"
+#include "runtime/reference/row_scale.h"
+#include "runtime/reference/two_level.h"
+#include "runtime/trial/fp8_format.h"
+#include "runtime/trial/random_groups.h"
+#include "runtime/trial/routing_tensors.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/core.h>
+
+namespace moejit::trial {
+namespace {
+
+using runtime::element_count;
+using runtime::make_tensor;
+
+using compiler::CallDim;
+using compiler::DType;
+using compiler::GroupedGemmOperation;
+using compiler::MultiCastTransposeOperation;
+using compiler::OperationPlan;
+using compiler::TensorPlan;
+using reference::RandomStream;
+
+class RandomCall {
+ public:
+  RandomCall(const OperationPlan& plan, int64_t size, uint64_t seed, RandomRouting routing)
+      : plan_(plan), seed_(seed), groups_(random_groups(plan, size, seed, routing)) {
+    call_.dims = groups_.dims;
+  }
+
+  OperationCall make() && {
+    if (const auto* list = std::get_if<MultiCastTransposeOperation>(&plan_.operation)) {
+      add_list(*list);
+    } else {
+      for (const TensorPlan& tensor : plan_.tensors)
+        if (compiler::reads(plan_.kernels.front(), tensor.name) && !tensor.name.ends_with("_inv") &&
+            !is_left_out(tensor))
+          add(tensor);
+    }
+    call_.rows = count_rows(plan_, call_);
+    return std::move(call_);
+  }
+
+ private:
+  static bool is_left_out(const TensorPlan& tensor) {
+    return tensor.is_optional && tensor.role == compiler::TensorRole::kInput;
+  }
+
+  std::vector<int64_t> shape_of(const TensorPlan& tensor) const {
+    std::vector<int64_t> shape;
+    for (const compiler::Dim& dim : tensor.shape)
+      shape.push_back(compiler::size_in_call(dim, call_.dims));
+    return shape;
+  }
+
+  // Returns a seed that depends on the tensor's name, so that tensors differ.
+  uint64_t seed_of(std::string_view name) const {
+    uint64_t purpose = 200;
+    for (const char letter : name) purpose = 31 * purpose + static_cast<uint8_t>(letter);
+    return RandomStream(seed_, purpose).bits(0);
+  }
+
+  template <typename T>
+  void put(const TensorPlan& tensor, const std::vector<T>& values) {
+    call_.inputs[tensor.name] = make_tensor(tensor.dtype, shape_of(tensor), values);
+  }
+
+  void add(const TensorPlan& tensor) {
+    const std::string& name = tensor.name;
+    if (name == "topk_ids") {
+      call_.inputs[name] =
+          make_topk_ids(tensor.dtype, shape_of(tensor), {groups_.ids.begin(), groups_.ids.end()});
+    } else if (name == "row_map") {
+      put(tensor, groups_.route.row_map);
+    } else if (name == "counts") {
+      put(tensor, groups_.route.counts);
+    } else if (name == "offs") {
+      put(tensor, groups_.route.offs);
+    } else if (name == "output_offs") {
+      put(tensor, groups_.column_starts);
+    } else if (name == "probs") {
+      call_.inputs[name] = make_topk_probs(tensor.dtype, shape_of(tensor), probs_of(tensor));
+    } else if (name == "expert_scales" || name == "amax") {
+      put(tensor, positive_floats(tensor));
+    } else if (name == "status" || name == "flushed") {
+      put(tensor, std::vector<std::byte>(static_cast<size_t>(tensor.bytes)));
+    } else {
+      add_numbers(tensor);
+    }
+  }
+
+  std::vector<float> probs_of(const TensorPlan& tensor) const {
+    if (tensor.shape.size() == 2)
+      return reference::random_probs(call_.dims.tokens, plan_.bounds.top_k, seed_);
+    std::vector<float> probs(static_cast<size_t>(call_.dims.rows));
+    const std::vector<uint8_t> is_real = reference::real_rows(groups_.route);
+    const RandomStream random(seed_of(tensor.name), 0);
+    for (size_t row = 0; row < is_real.size(); ++row)
+      if (is_real[row] != 0) probs[row] = static_cast<float>(random.uniform(row));
+    return probs;
+  }
+
+  void add_numbers(const TensorPlan& tensor) {
+    if (tensor.dtype == DType::kF32) return put(tensor, normal_floats(tensor));
+    if (tensor.dtype == DType::kF8E8M0) return put(tensor, random_bytes(tensor));
+    if (tensor.layout == compiler::Layout::kScalesGroups)
+      return put(tensor, positive_codes(tensor));
+    const TensorPlan* const scales =
+        compiler::find_tensor(plan_, fmt::format("{}_scale_inv", tensor.name));
+    if (tensor.dtype == DType::kBF16) return add_bf16(tensor, scales);
+    if (compiler::call_dim(tensor) == CallDim::kColumnBlocks) return add_columns(tensor, *scales);
+    if (tensor.dtype == DType::kF8E4M3 && scales->layout != compiler::Layout::kRowMajor)
+      return add_quantized(tensor, *scales);
+    if (tensor.dtype == DType::kF4E2M1x2) return add_two_levels(tensor, *scales);
+    put(tensor, random_codes(tensor));
+    put(*scales, random_scales(*scales));
+  }
+
+  std::vector<float> normal_floats(const TensorPlan& tensor) const {
+    const RandomStream random(seed_of(tensor.name), 0);
+    std::vector<float> values(static_cast<size_t>(element_count(shape_of(tensor))));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(random.normal(i));
+    return values;
+  }
+
+  // Returns scales that cast normal numbers, and magnitudes.
+  std::vector<float> positive_floats(const TensorPlan& tensor) const {
+    std::vector<float> values = normal_floats(tensor);
+    for (float& value : values) value = 512.0f * std::fabs(value) + 0x1p-20f;
+    return values;
+  }
+
+  // Returns any scales of E4M3 that are not negative, and no NaN.
+  std::vector<uint8_t> positive_codes(const TensorPlan& tensor) const {
+    std::vector<uint8_t> codes = random_bytes(tensor);
+    for (uint8_t& code : codes) code %= 0x7f;
+    return codes;
+  }
+
+  // Returns any scales of E8M0 but 255, which is none.
+  std::vector<uint8_t> random_bytes(const TensorPlan& tensor) const {
+    const RandomStream random(seed_of(tensor.name), 0);
+    std::vector<uint8_t> bytes(static_cast<size_t>(element_count(shape_of(tensor))));
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(random.below(i, 255));
+    return bytes;
+  }
+
+  std::vector<uint16_t> bf16_numbers(const TensorPlan& tensor) const {
+    const std::vector<int64_t> shape = shape_of(tensor);
+    if (shape.size() == 3)
+      return reference::random_weights(shape[0], shape[1], shape[2], seed_of(tensor.name));
+    std::vector<uint16_t> values =
+        reference::random_activations(shape[0], shape[1], seed_of(tensor.name));
+    if (compiler::call_dim(tensor) == CallDim::kColumns) clear_other_columns(values, shape[1]);
+    return values;
+  }
+
+  // Adds bf16 numbers, and if there are scales that they are cast with, those of the columns of the
+  // experts' rows.
+  void add_bf16(const TensorPlan& tensor, const TensorPlan* scales) {
+    const std::vector<uint16_t> values = bf16_numbers(tensor);
+    put(tensor, values);
+    if (scales == nullptr) return;
+    const reference::TransposeGroups groups{
+        .counts = groups_.route.counts, .offs = groups_.route.offs, .output_offs = {}};
+    put(*scales, reference::group_column_scales(values, tensor.shape.back().value, groups));
+  }
+
+  // Clears columns that belong to no token, in values of shape [C, width].
+  void clear_other_columns(std::vector<uint16_t>& values, int64_t width) const {
+    std::vector<uint8_t> is_real = reference::real_rows(groups_.route);
+    is_real.resize(values.size() / static_cast<size_t>(width));
+    for (size_t column = 0; column < is_real.size(); ++column)
+      if (is_real[column] == 0)
+        std::fill_n(values.begin() + static_cast<int64_t>(column) * width, width, uint16_t{0});
+  }
+
+  // Adds an operand whose tokens lie as columns, [C/128, rows, 128], with a scale for each tile,
+  // for each row and 128 of its columns, or for each expert or its rows.
+  void add_columns(const TensorPlan& tensor, const TensorPlan& scales) {
+    const int64_t rows = tensor.shape[1].value, columns = call_.dims.columns;
+    std::vector<uint16_t> of_tokens =
+        reference::random_activations(columns, rows, seed_of(tensor.name));
+    clear_other_columns(of_tokens, rows);
+    std::vector<uint16_t> values(of_tokens.size());
+    for (int64_t i = 0; i < columns; ++i)
+      for (int64_t row = 0; row < rows; ++row)
+        values[static_cast<size_t>(row * columns + i)] =
+            of_tokens[static_cast<size_t>(i * rows + row)];
+    std::vector<uint8_t> codes;
+    if (scales.layout == compiler::Layout::kRowMajor) {
+      codes = reference::cast_bf16(values, 8.0f, fp8_format(tensor.dtype));
+      put(scales, random_scales(scales));
+    } else if (scales.layout == compiler::Layout::kScalesTiles) {
+      reference::QuantizedWeights tiles = reference::quantize_128x128(values, 1, rows, columns, 1);
+      put(scales, tiles.scale_inv);
+      codes = std::move(tiles.q);
+    } else {
+      reference::QuantizedRows of_rows = reference::quantize_1x128(values, rows, columns);
+      const int64_t blocks = reference::block_count(columns);
+      std::vector<float> of_blocks(of_rows.scale_inv.size());
+      for (int64_t row = 0; row < rows; ++row)
+        for (int64_t block = 0; block < blocks; ++block)
+          of_blocks[static_cast<size_t>(block * rows + row)] =
+              of_rows.scale_inv[static_cast<size_t>(row * blocks + block)];
+      put(scales, of_blocks);
+      codes = std::move(of_rows.q);
+    }
+    put(tensor, columns == 0 ? codes : reference::to_column_blocks(codes, columns));
+  }
+
+  void add_quantized(const TensorPlan& tensor, const TensorPlan& scales) {
+    const auto* const gemm = std::get_if<GroupedGemmOperation>(&plan_.operation);
+    const int64_t sharing = gemm == nullptr ? 1 : gemm->scale_sharing_k;
+    const std::vector<int64_t> shape = shape_of(tensor);
+    const uint64_t seed = seed_of(tensor.name);
+    if (shape.size() == 3) {
+      const auto weights = reference::quantize_128x128(
+          reference::random_weights(shape[0], shape[1], shape[2], seed), shape[0], shape[1],
+          shape[2], gemm == nullptr ? 1 : gemm->sections, sharing);
+      put(tensor, weights.q);
+      return put(scales, weights.scale_inv);
+    }
+    if (scales.dtype == DType::kF8E8M0) {
+      const auto groups = reference::quantize_mx_rows(
+          reference::random_activations(shape[0], shape[1], seed), shape[0], shape[1]);
+      put(tensor, groups.q);
+      return put(scales, groups.scale);
+    }
+    const auto rows =
+        reference::quantize_1x128(reference::random_activations(shape[0], shape[1], seed), shape[0],
+                                  shape[1], reference::kActivationEps, sharing);
+    put(tensor, rows.q);
+    put(scales, rows.scale_inv);
+  }
+
+  // Adds rows of E2M1 and the scales of their blocks, below one of all rows.
+  void add_two_levels(const TensorPlan& tensor, const TensorPlan& scales) {
+    const int64_t rows = shape_of(tensor)[0], columns = 2 * shape_of(tensor)[1];
+    const auto values = reference::random_activations(rows, columns, seed_of(tensor.name));
+    const float scale = reference::two_level_expert_scale(reference::amax_of_bf16(values)).scale;
+    const auto matrix = reference::quantize_two_levels(values, rows, columns, scale,
+                                                       reference::TwoLevelBlocks::kRows);
+    put(tensor, reference::packed_row_codes(matrix));
+    put(scales, reference::row_scales(matrix));
+  }
+
+  // Returns codes of normal numbers that use most of the format's range.
+  std::vector<uint8_t> random_codes(const TensorPlan& tensor) const {
+    const bool is_e5m2 = tensor.dtype == DType::kF8E5M2;
+    const RandomStream random(seed_of(tensor.name), 0);
+    std::vector<uint8_t> codes(static_cast<size_t>(element_count(shape_of(tensor))));
+    for (size_t i = 0; i < codes.size(); ++i) {
+      const auto value = static_cast<float>(random.normal(i) * (is_e5m2 ? 4096.0 : 64.0));
+      codes[i] = is_e5m2 ? reference::encode_e5m2(value) : reference::encode_e4m3(value);
+    }
+    return codes;
+  }
+
+  // Returns powers of two if each row has a scale for 128 columns, else any positive numbers.
+  std::vector<float> random_scales(const TensorPlan& tensor) const {
+    const RandomStream random(seed_of(tensor.name), 0);
+    std::vector<float> scales(static_cast<size_t>(element_count(shape_of(tensor))));
+    for (size_t i = 0; i < scales.size(); ++i)
+      scales[i] = tensor.layout == compiler::Layout::kScalesCompact
+                      ? std::ldexp(1.0f, static_cast<int>(random.below(i, 9)) - 12)
+                      : static_cast<float>((1.0 + random.uniform(i)) * 0x1p-8);
+    return scales;
+  }
+
+  void add_list(const MultiCastTransposeOperation& operation) {
+    for (size_t i = 0; i < operation.sizes.size(); ++i) {
+      const auto& [rows, columns] = operation.sizes[i];
+      const std::string name = fmt::format("input.{}", i);
+      const auto values = reference::random_activations(rows, columns, seed_of(name));
+      if (operation.input_dtype == DType::kBF16) {
+        call_.inputs[name] = make_tensor(DType::kBF16, {rows, columns}, values);
+      } else {
+        std::vector<float> wide;
+        for (const uint16_t value : values) wide.push_back(reference::float_from_bf16(value));
+        call_.inputs[name] = make_tensor(DType::kF32, {rows, columns}, wide);
+      }
+      call_.inputs[fmt::format("scale.{}", i)] =
+          make_tensor(DType::kF32, {1}, std::vector<float>{1.5f});
+    }
+  }
+
+  const OperationPlan& plan_;
+  uint64_t seed_;
+  RandomGroups groups_;
+  OperationCall call_;
+};
+
+}  // namespace
+
+OperationCall random_operation_call(const OperationPlan& plan, int64_t size, uint64_t seed,
+                                    RandomRouting routing) {
+  return RandomCall(plan, size, seed, routing).make();
+}
+
+}  // namespace moejit::trial

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/host_tensor.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace moejit::trial {
+
+// Returns topk_ids, I32 or I64, as 64-bit numbers.
+std::vector<int64_t> expert_ids(const runtime::HostTensor& topk_ids);
+
+// Returns topk_probs, F32 or BF16, as floats, which have all values of both.
+std::vector<float> probabilities(const runtime::HostTensor& topk_probs);
+
+// Make tensors of these types from numbers. Probabilities are rounded to nearest even.
+runtime::HostTensor make_topk_ids(compiler::DType dtype, std::vector<int64_t> shape,
+                                  const std::vector<int64_t>& ids);
+runtime::HostTensor make_topk_probs(compiler::DType dtype, std::vector<int64_t> shape,
+                                    const std::vector<float>& probs);
+
+}  // namespace moejit::trial

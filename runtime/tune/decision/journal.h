@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The journal of a tuner has everything that it measured, one JSON object a line:
+//
+//   {"journal":"moejit-tuning-journal-1","session":"7f3a","gpu":{"arch":"sm_90a"},"context":{}}
+//   {"session":"7f3a","problem":"fc1","candidates":[{"stages":4},{"stages":5}],
+//    "estimated_share":0.25}
+//   {"session":"7f3a","problem":"fc1","round":1,"place":"default_first","choices":{"stages":4},
+//    "microseconds":812.5,"megahertz":1402,"watts":690}
+//   {"session":"7f3a","problem":"fc1","choices":{"stages":5},"fault":"spills","detail":"..."}
+//   {"session":"7f3a","problem":"step layer=a tokens=4096 passes=forward","step_choices":
+//    [{"problem":"fc1","choices":{"stages":6},"text_digest":"3dfb...","certainty":0.04}]}
+//   {"session":"7f3a","problem":"step layer=a tokens=4096 passes=forward","step_round":1,
+//    "set":"9c01...","default_microseconds":[912.5,913],"tuned_microseconds":[901,902.25]}
+//
+// (each is one line in a file). A session is one run of a tuner. A file may hold several, also
+// interleaved, and journals may be joined with cat. Candidates are told apart by their choices and
+// never by their place in a list, so that a list may change between sessions.
+#pragma once
+
+#include "compiler/choices.h"
+#include "compiler/support/error.h"
+#include "runtime/tune/decision/fault.h"
+#include "runtime/tune/decision/step_choice.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace moejit::tune {
+
+constexpr std::string_view kJournalFormat = "moejit-tuning-journal-1";
+constexpr int64_t kMostJournalBytes = int64_t{256} << 20;
+constexpr std::size_t kMostLineBytes = 64 << 10;   // with its newline
+constexpr std::size_t kMostDetailBytes = 8 << 10;  // of a fault; the rest of a detail is cut off
+
+// One run of a tuner. `gpu` and `context` are JSON objects as text.
+struct Session {
+  std::string id;              // unique among all sessions whose journals may be joined
+  std::string gpu = "{}";      // what times depend on: only times of equal texts are compared
+  std::string context = "{}";  // for people: version of the tool, driver, date
+
+  bool operator==(const Session&) const = default;
+};
+
+// The candidates of a problem from cheap to dear, the default first. No two are equal.
+struct CandidateList {
+  std::vector<compiler::Choices> candidates;
+  std::vector<std::string> text_digests = {};  // compiler::text_digest() of each; or none at all
+  // For people: the problem's share of the time that all problems of its sweep take by estimate, 0
+  // to 1.
+  std::optional<double> estimated_share = {};
+
+  bool operator==(const CandidateList&) const = default;
+};
+
+// Where in its round a block was timed.
+enum class Place { kDefaultFirst, kCandidate, kDefaultLast };
+std::string_view to_string(Place place);
+
+// A block of launches of one candidate.
+struct Block {
+  int32_t round = 1;  // within its session and problem, from 1
+  Place place = Place::kCandidate;
+  compiler::Choices choices;
+  double microseconds = 0.0;        // a launch; see is_time_us()
+  std::optional<double> megahertz;  // mean clock of the SMs
+  std::optional<double> watts;      // mean power
+
+  bool operator==(const Block&) const = default;
+};
+
+// What rules a candidate out, found at this place of the journal.
+struct FoundFault {
+  compiler::Choices choices;
+  Fault fault = Fault::kDoesNotCompile;
+  std::string detail;  // such as the compiler's log
+
+  bool operator==(const FoundFault&) const = default;
+};
+
+// The choices that races propose for all problems of a step, the usual ones among them; no two of
+// one problem. It stands before the step's rounds, in each session that measures the step. The
+// entry's problem is the name of the step. It has the plan's digest, the tokens and the passes, so
+// steps that take other times have other names.
+struct StepList {
+  std::vector<StepChoice> choices;
+
+  bool operator==(const StepList&) const = default;
+};
+
+// A round of a step. A line has all of it, so that a kill leaves the whole round or none.
+struct StepRound {
+  int32_t round = 1;  // within its session and step, from 1, whichever set was measured
+  std::string set;    // StepConfirmation::set_digest()
+  StepTimes times;
+  std::optional<double> megahertz;  // mean clock of the SMs
+  std::optional<double> watts;      // mean power
+
+  bool operator==(const StepRound&) const = default;
+};
+
+using Event = std::variant<CandidateList, Block, FoundFault, StepList, StepRound>;
+
+struct Entry {
+  std::size_t session = 0;  // index into the journal's sessions
+  std::string problem;      // any text that identifies a problem
+  Event event;
+
+  bool operator==(const Entry&) const = default;
+};
+
+struct Journal {
+  std::vector<Session> sessions;  // in the order in which they begin
+  std::vector<Entry> entries;     // in the order of the file
+  // Lines in the making when a tuner was killed, which are ignored. Only the last line of a tuner
+  // can be one, so it ends the file or stands before the first line of a session.
+  int32_t torn_lines = 0;
+};
+
+// Reads a journal. Unknown fields are ignored, blank lines too; a line of an unknown kind is not,
+// since it may decide something. A last line that lacks nothing but its newline counts as whole.
+// Errors name file and line: kFileNotFound, kFileRead, kInvalidJson, kMissingKey, kWrongType;
+// kUnsupported for another format. kInvalidValue for a longer file or line than the limits above, a
+// value out of range, or a line before its session.
+Result<Journal> read_journal(const std::string& path);
+
+}  // namespace moejit::tune

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/tune/device_measurer.h"
+
+#include "compiler/compiler.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/core.h>
+
+namespace moejit::tune {
+
+using measure::Launch;
+using measure::LaunchBlock;
+
+struct DeviceMeasurer::OpenProblem {
+  std::size_t index = 0;
+  OpenedKernel kernel;
+  std::optional<measure::VersionComparison> comparison;
+  std::vector<Launch> launches;  // by candidate; empty: not made
+};
+
+struct DeviceMeasurer::OpenStep {
+  TunedLayer layer;
+  std::shared_ptr<trial::LayerSession> session;
+  Launch usual;
+  // The version that was made last.
+  std::vector<StepChoice> choices;
+  std::unique_ptr<runtime::PreparedLayer> prepared;
+};
+
+DeviceMeasurer::DeviceMeasurer(trial::OpenedTarget target, std::unique_ptr<runtime::Engine> engine,
+                               const TuneSubjects& subjects)
+    : target_(std::move(target)),
+      engine_(std::move(engine)),
+      layers_(subjects.layers),
+      opened_layer_(std::make_shared<OpenedLayer>()),
+      monitor_(measure::GpuMonitor::open(target_.device->gpu_facts().pci_bus_id)) {}
+
+DeviceMeasurer::~DeviceMeasurer() = default;
+
+Result<std::unique_ptr<DeviceMeasurer>> DeviceMeasurer::create(
+    trial::OpenedTarget target, std::unique_ptr<runtime::Engine> engine,
+    const TuneSubjects& subjects) {
+  std::unique_ptr<DeviceMeasurer> measurer(
+      new DeviceMeasurer(std::move(target), std::move(engine), subjects));
+  MOEJIT_TRY_ASSIGN(
+      measurer->problems_,
+      collect_problems(subjects, measurer->target_.device->target(), measurer->opened_layer_));
+  return measurer;
+}
+
+MeasuredDevice DeviceMeasurer::device() const {
+  return {.target = target_.device->target(),
+          .gpu = gpu_json(*target_.device),
+          .description = trial::target_text(target_),
+          .cuda_version = target_.device->gpu_facts().cuda_version};
+}
+
+Result<void> DeviceMeasurer::prefetch() {
+  MOEJIT_TRY_ASSIGN(const std::vector<compiler::KernelSource> all,
+                    sources_of(problems_, target_.device->target()));
+  engine_->prefetch(all);
+  return {};
+}
+
+Result<void> DeviceMeasurer::compile(std::size_t problem) {
+  MOEJIT_TRY_ASSIGN(const std::vector<compiler::KernelSource> sources,
+                    sources_of(problems_[problem], target_.device->target()));
+  for (const compiler::KernelSource& source : sources) static_cast<void>(engine_->binary(source));
+  return {};
+}
+
+Result<void> DeviceMeasurer::open(std::size_t problem) {
+  if (problem_ != nullptr && problem_->index == problem) return {};
+  step_.reset();
+  problem_.reset();
+  Result<void> opened = open_new_problem(problem);
+  if (!opened) return failed(std::move(opened.error()));
+  return {};
+}
+
+Result<void> DeviceMeasurer::open_new_problem(std::size_t problem) {
+  auto opened = std::make_unique<OpenProblem>();
+  opened->index = problem;
+  MOEJIT_TRY_ASSIGN(opened->kernel, problems_[problem].open(*engine_, *target_.device));
+  MOEJIT_TRY_ASSIGN(opened->comparison, measure::VersionComparison::create(
+                                            opened->kernel.kernel, *engine_, *target_.device));
+  opened->launches.resize(problems_[problem].candidates.size());
+  opened->launches.front() = opened->comparison->usual();
+  problem_ = std::move(opened);
+  return {};
+}
+
+Result<int64_t> DeviceMeasurer::make(int32_t candidate) {
+  const auto index = static_cast<std::size_t>(candidate);
+  Result<measure::MadeVersion> made =
+      problem_->comparison->make(problems_[problem_->index].candidates[index]);
+  if (!made) return failed(std::move(made.error()));
+  problem_->launches[index] = std::move(made->launch);
+  return made->differing_words;
+}
+
+Result<double> DeviceMeasurer::heat(double seconds, double most_seconds) {
+  const Launch& usual = step_ != nullptr ? step_->usual : problem_->launches.front();
+  Result<double> us = measure::heat(usual, *target_.device, seconds, most_seconds);
+  if (!us) return failed(std::move(us.error()));
+  return us;
+}
+
+Result<TimedBlocks> DeviceMeasurer::time(std::span<const int32_t> candidates, int64_t launches) {
+  std::vector<LaunchBlock> blocks;
+  for (const int32_t candidate : candidates)
+    blocks.push_back(
+        {.launch = &problem_->launches[static_cast<std::size_t>(candidate)], .launches = launches});
+  return time_blocks(blocks);
+}
+
+Result<TimedBlocks> DeviceMeasurer::time_blocks(std::span<const LaunchBlock> blocks) {
+  if (monitor_ != nullptr) monitor_->start();
+  Result<std::vector<double>> times = measure::time_blocks(blocks, *target_.device);
+  const measure::GpuSamples gpu = monitor_ == nullptr ? measure::GpuSamples{} : monitor_->stop();
+  if (!times) return failed(std::move(times.error()));
+  return TimedBlocks{
+      .microseconds = std::move(*times), .megahertz = gpu.mean_megahertz, .watts = gpu.mean_watts};
+}
+
+Result<void> DeviceMeasurer::open_step(std::size_t layer) {
+  problem_.reset();
+  step_.reset();
+  auto session = open_layer(layers_[layer], *opened_layer_, *engine_, *target_.device);
+  if (!session) return failed(std::move(session.error()));
+  // What was measured before may have left anything in its tensors.
+  if (auto run = measure::run_step((*session)->call()); !run) return failed(std::move(run.error()));
+  step_ = std::make_unique<OpenStep>();
+  step_->layer = layers_[layer];
+  step_->session = *session;
+  step_->usual = [session = step_->session] { return measure::run_step(session->call()); };
+  return {};
+}
+
+Result<TimedBlocks> DeviceMeasurer::time_step(std::span<const StepChoice> tuned, int64_t launches) {
+  if (step_->prepared == nullptr || !std::ranges::equal(step_->choices, tuned)) {
+    step_->prepared.reset();
+    const compiler::Tuning tuning = tuning_of(tuned);
+    MOEJIT_TRY_ASSIGN(
+        const compiler::LayerPlan plan,
+        plan_layer(step_->layer.measured_layer(), target_.device->target(), {.tuning = &tuning}));
+    auto prepared = runtime::PreparedLayer::prepare(plan, *engine_, *target_.device);
+    if (!prepared) return failed(std::move(prepared.error()));
+    step_->prepared = std::move(*prepared);
+    step_->choices.assign(tuned.begin(), tuned.end());
+  }
+  const measure::LayerCall usual = step_->session->call();
+  const measure::LayerCall call{.layer = *step_->prepared,
+                                .device = usual.device,
+                                .memory = usual.memory,
+                                .tensors = usual.tensors};
+  const Launch version = [&call] { return measure::run_step(call); };
+  const LaunchBlock before{.launch = &step_->usual, .launches = launches};
+  const LaunchBlock after{.launch = &version, .launches = launches};
+  return time_blocks(std::array{before, after, after, before});
+}
+
+tl::unexpected<Error> DeviceMeasurer::failed(Error error) {
+  if (!target_.device->synchronize(nullptr)) loss_ = Fault::kCrashes;
+  return tl::make_unexpected(std::move(error));
+}
+
+std::string gpu_json(const runtime::Device& device) {
+  compiler::GpuIdentity gpu{.name = device.name(), .arch = device.target().arch};
+  if (const auto identity = measure::gpu_identity(device)) gpu = *identity;
+  return compiler::gpu_to_json(gpu);
+}
+
+}  // namespace moejit::tune

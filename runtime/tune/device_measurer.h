@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/measure/gpu_monitor.h"
+#include "runtime/trial/open_target.h"
+#include "runtime/tune/measurer.h"
+#include "runtime/tune/tune_subjects.h"
+
+#include <memory>
+#include <vector>
+
+namespace moejit::tune {
+
+// Measures on a device of this process. A version that ends the device's context ends what this
+// measurer can do: it then is no longer usable.
+class DeviceMeasurer final : public Measurer {
+ public:
+  // Errors: those of collect_problems().
+  static Result<std::unique_ptr<DeviceMeasurer>> create(trial::OpenedTarget target,
+                                                        std::unique_ptr<runtime::Engine> engine,
+                                                        const TuneSubjects& subjects);
+  ~DeviceMeasurer() override;
+
+  MeasuredDevice device() const;
+
+  Result<void> prefetch() override;
+  Result<void> compile(std::size_t problem) override;
+  Result<void> open(std::size_t problem) override;
+  Result<int64_t> make(int32_t candidate) override;
+  Result<double> heat(double seconds, double most_seconds) override;
+  Result<TimedBlocks> time(std::span<const int32_t> candidates, int64_t launches) override;
+  Result<void> open_step(std::size_t layer) override;
+  Result<TimedBlocks> time_step(std::span<const StepChoice> tuned, int64_t launches) override;
+  std::optional<Fault> loss() const override { return loss_; }
+  bool is_usable() const override { return !loss_; }
+
+ private:
+  struct OpenProblem;
+  struct OpenStep;
+
+  DeviceMeasurer(trial::OpenedTarget target, std::unique_ptr<runtime::Engine> engine,
+                 const TuneSubjects& subjects);
+  Result<void> open_new_problem(std::size_t problem);
+  Result<TimedBlocks> time_blocks(std::span<const measure::LaunchBlock> blocks);
+  // Returns an error as it is, and keeps in mind whether the device still works.
+  tl::unexpected<Error> failed(Error error);
+
+  trial::OpenedTarget target_;
+  std::unique_ptr<runtime::Engine> engine_;
+  std::vector<TunedLayer> layers_;
+  std::shared_ptr<OpenedLayer> opened_layer_;
+  std::vector<TuneProblem> problems_;
+  std::unique_ptr<measure::GpuMonitor> monitor_;  // may be null
+  std::unique_ptr<OpenProblem> problem_;          // that is open, or null
+  std::unique_ptr<OpenStep> step_;                // "
+  std::optional<Fault> loss_;
+};
+
+// Returns the GPU's identity as JSON, as journals have it.
+std::string gpu_json(const runtime::Device& device);
+
+}  // namespace moejit::tune

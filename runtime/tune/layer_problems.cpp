@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compiler.h"
+#include "compiler/group_plan.h"
+#include "runtime/tune/tune_problem.h"
+
+#include <algorithm>
+#include <fmt/core.h>
+
+namespace moejit::tune {
+namespace {
+
+using compiler::Choices;
+using compiler::KernelPlan;
+using compiler::Layer;
+using compiler::LayerPlan;
+using compiler::PlanOptions;
+using measure::Launch;
+
+Result<std::shared_ptr<const compiler::Plan>> plan_shared(const Layer& layer,
+                                                          const compiler::Target& target,
+                                                          const PlanOptions& options) {
+  MOEJIT_TRY_ASSIGN(LayerPlan plan, plan_layer(layer, target, options));
+  return std::make_shared<const LayerPlan>(std::move(plan));
+}
+
+std::span<const runtime::TensorRef> tensors_of(const measure::LayerCall& call,
+                                               const KernelPlan& kernel) {
+  return call.tensors[static_cast<std::size_t>(kernel.phase)];
+}
+
+// Launches the kernels before this one in the order of the plan, so that it finds what it reads.
+Result<void> launch_before(trial::LayerSession& session, std::size_t index) {
+  const measure::LayerCall call = session.call();
+  const std::vector<KernelPlan>& kernels = session.plan().kernels;
+  for (std::size_t i = 0; i < index; ++i)
+    MOEJIT_TRY(call.layer.launch_kernel(i, tensors_of(call, kernels[i]), call.memory, nullptr));
+  return {};
+}
+
+Result<std::vector<measure::VersionedKernel::Written>> written_by(
+    const trial::LayerSession& session, const KernelPlan& kernel) {
+  std::vector<measure::VersionedKernel::Written> written;
+  for (const compiler::TensorPlan& tensor : session.plan().tensors) {
+    if (!writes(kernel, tensor.name)) continue;
+    MOEJIT_TRY_ASSIGN(const runtime::MemoryRegion memory, session.memory_of(tensor));
+    written.push_back({.address = const_cast<void*>(memory.address),
+                       .bytes = memory.bytes / 4 * 4,
+                       .is_added_to = reads(kernel, tensor.name)});
+  }
+  return written;
+}
+
+// Prepares the layer with these choices, and returns what launches its kernel on the session's
+// tensors.
+Result<Launch> make_version(const std::shared_ptr<trial::LayerSession>& session, const Layer& layer,
+                            std::size_t index, const Choices& choices, runtime::Engine& engine,
+                            runtime::Device& device) {
+  const KernelPlan& kernel = session->plan().kernels[index];
+  const compiler::Tuning tuning = tuning_of(kernel.problem, choices);
+  MOEJIT_TRY_ASSIGN(const LayerPlan plan, plan_layer(layer, device.target(), {.tuning = &tuning}));
+  MOEJIT_TRY_ASSIGN(std::shared_ptr<runtime::PreparedLayer> prepared,
+                    runtime::PreparedLayer::prepare(plan, engine, device));
+  return Launch([prepared, session, index] {
+    const measure::LayerCall call = session->call();
+    return prepared->launch_kernel(index, tensors_of(call, prepared->plan().kernels[index]),
+                                   call.memory, nullptr);
+  });
+}
+
+Result<OpenedKernel> open_kernel(const TunedLayer& tuned, OpenedLayer& last, std::size_t index,
+                                 const std::vector<Choices>& candidates, runtime::Engine& engine,
+                                 runtime::Device& device) {
+  MOEJIT_TRY_ASSIGN(const std::shared_ptr<trial::LayerSession> session,
+                    open_layer(tuned, last, engine, device));
+  MOEJIT_TRY(launch_before(*session, index));
+  const KernelPlan& kernel = session->plan().kernels[index];
+  OpenedKernel opened;
+  opened.kernel.problem = kernel.problem;
+  opened.kernel.candidates = candidates;
+  MOEJIT_TRY_ASSIGN(opened.kernel.written, written_by(*session, kernel));
+  opened.kernel.make = [session, layer = tuned.measured_layer(), index, &engine,
+                        &device](const Choices& choices) {
+    return make_version(session, layer, index, choices, engine, device);
+  };
+  opened.owner = session;
+  return opened;
+}
+
+bool has_problem(const LayerPlan& plan, const std::string& problem) {
+  return std::ranges::count(plan.kernels, problem, &KernelPlan::problem) > 0;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> unmeasured_kernels(const TunedLayer& tuned,
+                                                    const compiler::Target& target) {
+  std::vector<std::string> kernels;
+  if (!is_of_group(tuned.layer)) return kernels;
+  MOEJIT_TRY_ASSIGN(const LayerPlan plan, plan_layer(tuned.measured_layer(), target));
+  MOEJIT_TRY_ASSIGN(const LayerPlan described, plan_layer(tuned.layer, target));
+  for (const KernelPlan& kernel : described.kernels)
+    if (!kernel.problem.empty() && !has_problem(plan, kernel.problem))
+      kernels.push_back(fmt::format("{} {}", tuned.layer.name, kernel.operation));
+  return kernels;
+}
+
+Result<std::vector<TuneProblem>> problems_of(const TunedLayer& tuned,
+                                             const compiler::Target& target,
+                                             const std::shared_ptr<OpenedLayer>& opened) {
+  const Layer layer = tuned.measured_layer();
+  MOEJIT_TRY_ASSIGN(const LayerPlan plan, plan_layer(layer, target, {.list_candidates = true}));
+  MOEJIT_TRY_ASSIGN(const LayerPlan described, plan_layer(tuned.layer, target));
+  std::vector<TuneProblem> problems;
+  for (std::size_t i = 0; i < plan.kernels.size(); ++i) {
+    const KernelPlan& kernel = plan.kernels[i];
+    // A rank of a group has other kernels where tokens come and go.
+    if (kernel.problem.empty() || !has_problem(described, kernel.problem)) continue;
+    TuneProblem problem{.name = kernel.problem,
+                        .subject = fmt::format("{} {}", layer.name, kernel.operation),
+                        .worth = worth_of(kernel, tuned.measured_tokens()),
+                        .candidates = kernel.candidates,
+                        .index = i};
+    problem.plan = [layer, target](const PlanOptions& options) {
+      return plan_shared(layer, target, options);
+    };
+    problem.open = [tuned, opened, i, candidates = kernel.candidates](runtime::Engine& engine,
+                                                                      runtime::Device& device) {
+      return open_kernel(tuned, *opened, i, candidates, engine, device);
+    };
+    problems.push_back(std::move(problem));
+  }
+  return problems;
+}
+
+}  // namespace moejit::tune

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/trial/call_rows.h"
+
+#include <gtest/gtest.h>
+
+namespace moejit::trial {
+namespace {
+
+using runtime::make_tensor;
+using runtime::TensorMap;
+
+TEST(CallRows, AreCountedFromTheRouting) {
+  const compiler::Layer layer{.experts = 3,
+                              .local_experts = 3,
+                              .top_k = 2,
+                              .hidden = 16,
+                              .intermediate = 16,
+                              .splits_alignment = 16,
+                              .max_tokens = 4,
+                              .max_permuted_rows = 64};
+  // Three rows of expert 0, one of expert 1, none of expert 2; the second token has none.
+  const TensorMap inputs = {{"topk_ids", make_tensor<int32_t>(compiler::DType::kI32, {4, 2},
+                                                              {0, -1, -1, -1, 1, 0, -1, 0})}};
+  const compiler::CallRows rows = count_call_rows(layer, inputs);
+  EXPECT_EQ(rows.tokens, 4);
+  EXPECT_EQ(rows.routed, 4);
+  EXPECT_EQ(rows.padded, 32);
+  EXPECT_EQ(rows.routed_tokens, 3);
+  EXPECT_EQ(rows.routed_experts, 2);
+}
+
+}  // namespace
+}  // namespace moejit::trial
