@@ -16,6 +16,8 @@ MANYLINUX ?= manylinux_2_34_x86_64
 MOEJIT_CUDA_TOOLKIT ?= ON
 export MOEJIT_CUDA_TOOLKIT
 configure = cmake --preset $(1) -DMOEJIT_CUDA_TOOLKIT=$(MOEJIT_CUDA_TOOLKIT) --log-level=WARNING
+# Prints the CPU seconds of what it runs, and of each test.
+cpu_table = $(PYTHON) tests/cpu_table.py build/ci
 sources = git ls-files '*.h' '*.hpp' '*.c' '*.cpp' '*.cuh' ':!tests/golden'
 
 demo:
@@ -27,13 +29,13 @@ demo:
 test:
 	.ci/setup tests
 	$(call configure,ci)
-	cmake --build --preset ci --parallel $(JOBS) $(if $(LABEL),--target tests_$(LABEL))
-	ctest --preset ci --parallel $(JOBS) $(if $(LABEL),--label-regex '^$(LABEL)$$')
+	$(cpu_table) build cmake --build --preset ci --parallel $(JOBS) $(if $(LABEL),--target tests_$(LABEL))
+	$(cpu_table) tests ctest --preset ci --parallel $(JOBS) $(if $(LABEL),--label-regex '^$(LABEL)$$')
 
 test-torch:
 	.ci/setup tests
 	$(call configure,ci)
-	cmake --build --preset ci --parallel $(JOBS) --target moejit moejit_torch moejit_torch_floor
+	$(cpu_table) build cmake --build --preset ci --parallel $(JOBS) --target moejit moejit_torch moejit_torch_floor
 	torch=$$(.ci/setup-torch $(TORCH)) && /usr/bin/python3 tests/torch/run.py build/ci $(JOBS) "$$torch"
 
 wheel:

@@ -159,6 +159,17 @@ struct CompileOptions {
 Result<CompiledKernel> compile_kernel_and_time(const KernelSource& source,
                                                const CompileOptions& options = {});
 
+// Parts sources into units for compile_unit_and_time(), given by indices of `sources`: kernels that
+// take less time together. A kernel of CUDA is a unit of its own. Units are small enough that
+// `jobs` callers have work. The result depends on nothing but the arguments.
+std::vector<std::vector<std::size_t>> compile_units(std::span<const KernelSource> sources,
+                                                    int32_t jobs);
+// Compiles the kernels of a unit. Returns for each what compile_kernel_and_time() would. But bytes
+// depend on the other kernels of the unit too, and each kernel has an equal share of the unit's
+// time.
+std::vector<Result<CompiledKernel>> compile_unit_and_time(std::span<const KernelSource> sources,
+                                                          const CompileOptions& options = {});
+
 // Compiles one kernel, for authors of kernels: a kernel with a loss is the error kCompileFailed.
 Result<KernelBinary> compile_kernel(const KernelSource& source);
 

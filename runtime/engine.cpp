@@ -116,9 +116,9 @@ Result<ObtainedKernel> Engine::obtain(const compiler::KernelSource& source,
 Result<std::vector<ObtainedKernel>> Engine::obtain_all(
     std::span<const compiler::KernelSource> sources, const ObtainOptions& options,
     const std::function<void(std::size_t)>& progress) {
-  std::vector<Flights::Seat> seats;
-  for (const compiler::KernelSource& source : sources)
-    seats.push_back(impl_->flights.board(source, memory_key(source)));
+  std::vector<compiler::KernelKey> keys;
+  for (const compiler::KernelSource& source : sources) keys.push_back(memory_key(source));
+  std::vector<Flights::Seat> seats = impl_->flights.board_all(sources, keys);
   std::vector<ObtainedKernel> kernels;
   if (progress) progress(0);
   for (Flights::Seat& seat : seats) {

@@ -1,126 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/host/host_compiler.h"
 
+#include "compiler/host/find_compiler.h"
+#include "compiler/host/kernel_unit.h"
 #include "compiler/host/process.h"
-#include "compiler/support/checksum.h"
-#include "compiler/support/digest.h"
-#include "compiler/support/dynamic_library.h"
-#include "compiler/support/env.h"
 #include "compiler/support/file.h"
-#include "compiler/support/fork.h"
 #include "compiler/support/numbered_lines.h"
 #include "templates/embedded_templates.h"
 
-#include <array>
+#include <algorithm>
 #include <fmt/core.h>
-#include <map>
-#include <mutex>
+#include <iterator>
 
 namespace moejit::compiler {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct HostCompiler {
-  std::string path;
-  std::string version;   // first line of --version
-  std::string identity;  // the same with a digest of what tells compilers of this line apart
-};
-
-// Returns what tells one program from another: its build id, else a checksum of the file, as of the
-// script of a wrapper.
-Result<std::string> program_identity(const std::string& path) {
-  if (std::string id = build_id_of_file(path); !id.empty()) return id;
-  MOEJIT_TRY_ASSIGN(const std::vector<std::byte> bytes, read_file(path));
-  const Checksum checksum = xxh3_128(bytes);
-  return std::string(reinterpret_cast<const char*>(checksum.bytes.data()), checksum.bytes.size());
-}
-
-// Asks a compiler who it is.
-Result<HostCompiler> identify(const std::string& path) {
-  constexpr std::chrono::seconds kLongestAnswer{60};
-  MOEJIT_TRY_ASSIGN(const ProcessResult result,
-                    run_process({path, "--version"}, "/", kLongestAnswer));
-  const std::string line = result.output.substr(0, result.output.find('\n'));
-  if (result.exit_code != 0 || line.empty()) {
-    return fail(Stage::kCompile, ErrorCode::kCompilerMissing,
-                fmt::format("{} --version failed with exit code {}", path, result.exit_code),
-                "set MOEJIT_CXX to a C++ compiler", result.output);
-  }
-  MOEJIT_TRY_ASSIGN(const std::string program, program_identity(path));
-  constexpr std::size_t kDigits = 16;
-  return HostCompiler{
-      path, line,
-      fmt::format("{} [{}]", line, sha256(result.output + program).hex().substr(0, kDigits))};
-}
-
-// Finds the compiler. The PATH is searched once per process; $MOEJIT_CXX is read each time.
-Result<HostCompiler> find_compiler() {
-  const std::optional<std::string> wanted = environment(Variable::kCxx);
-  std::optional<fs::path> path;
-  if (wanted) {
-    path = find_program(*wanted);
-    if (!path) {
-      return fail(Stage::kCompile, ErrorCode::kCompilerMissing,
-                  fmt::format("MOEJIT_CXX names {}, which is not a program", *wanted));
-    }
-  }
-  for (const std::string_view name : {"c++", "g++", "clang++"}) {
-    if (!path) path = find_program(name);
-  }
-  if (!path) {
-    return fail(Stage::kCompile, ErrorCode::kCompilerMissing,
-                "the target sim needs a C++ compiler, but there is no c++, g++ or clang++ on the "
-                "PATH",
-                "install g++ or clang, or set MOEJIT_CXX to a compiler");
-  }
-  static ForkMutex mutex;
-  static std::map<std::string, HostCompiler> compilers;
-  const std::lock_guard lock(mutex);
-  auto known = compilers.find(path->string());
-  if (known == compilers.end()) {
-    MOEJIT_TRY_ASSIGN(HostCompiler compiler, identify(path->string()));
-    known = compilers.emplace(path->string(), std::move(compiler)).first;
-  }
-  return known->second;
-}
-
-// Leave out passes of g++ that take a seventh of a kernel's compile time and make kernels no
-// faster: most of a launch passes in the simulator's library. clang refuses these options.
-constexpr std::array kWithoutSomePasses{
-    "-fno-tree-pta",      "-fno-tree-dominator-opts", "-fno-guess-branch-probability",
-    "-fno-if-conversion", "-fno-if-conversion2",      "-fno-tree-slsr",
-    "-fno-tree-sink",
-};
-
-// Returns the options for a compiler whose version is this line. They forbid contraction, so that
-// fp32 arithmetic rounds where the source says so, and everything that needs the standard library:
-// exceptions, run-time types, its shared object. They have -O1, since -O2 takes a third longer to
-// compile and makes kernels no faster.
-std::vector<std::string> compile_options(std::string_view version) {
-  std::vector<std::string> options{"-std=c++20",
-                                   "-O1",
-                                   "-fPIC",
-                                   "-shared",
-                                   "-w",
-                                   "-fvisibility=hidden",
-                                   "-ffp-contract=off",
-                                   "-fno-math-errno",
-                                   "-fno-strict-aliasing",
-                                   "-fno-exceptions",
-                                   "-fno-rtti",
-                                   "-fno-stack-protector",
-                                   "-fno-asynchronous-unwind-tables",
-                                   "-nodefaultlibs"};
-  if (version.find("clang") == std::string_view::npos)
-    options.insert(options.end(), kWithoutSomePasses.begin(), kWithoutSomePasses.end());
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    options.insert(options.end(), {"-mavx2", "-mfma"});
-  }
-#endif
-  return options;
-}
 
 // Returns whether the compiler blames a line ("kernel.cu:7:2: error: ..."). A compiler that was
 // killed or whose disk is full names no line.
@@ -146,36 +41,100 @@ Result<std::vector<std::byte>> read_binary(const fs::path& path) {
               fmt::format("the compiler's output {} is empty", path.string()));
 }
 
+// A temporary folder with a text as kernel.cu and the headers that it includes.
+Result<TemporaryFolder> folder_with(std::string_view text) {
+  MOEJIT_TRY_ASSIGN(const auto closure, templates::include_closure(text, templates::Flavor::kSim));
+  MOEJIT_TRY_ASSIGN(TemporaryFolder folder, TemporaryFolder::create());
+  MOEJIT_TRY(write_temporary_file(folder.path() / "kernel.cu", text));
+  for (const templates::IncludedFile& included : closure) {
+    MOEJIT_TRY(write_temporary_file(folder.path() / included.include_name, included.file->text));
+  }
+  return folder;
+}
+
+// Runs the compiler in a folder. All names are relative, so that neither reports nor bytes depend
+// on the folder.
+Result<ProcessResult> run_compiler(const HostCompiler& compiler, const TemporaryFolder& folder,
+                                   std::span<const std::string> options) {
+  std::vector<std::string> arguments{compiler.path};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  return run_process(arguments, folder.path());
+}
+
+tl::unexpected<Error> compile_error(const HostCompiler& compiler, const ProcessResult& result,
+                                    const KernelSource& source) {
+  return fail(Stage::kCompile,
+              blames_source(result) ? ErrorCode::kCompileFailed : ErrorCode::kCompilerFault,
+              fmt::format("kernel {} does not compile for sim: {} ended with exit code {}",
+                          source.entry, compiler.version, result.exit_code),
+              "a bug in moejit, or a compiler that it was not tested with; --verbose shows the log",
+              result.output + "\n" + numbered_lines(source.text));
+}
+
+// Links the shared object of one kernel from the object of its unit: what the kernel does not use
+// is left out.
+Result<KernelBinary> link_kernel(const HostCompiler& compiler, const TemporaryFolder& folder,
+                                 const KernelSource& source) {
+  MOEJIT_TRY(write_temporary_file(
+      folder.path() / "entry.map",
+      fmt::format("{{ global: {0}; {0}_description; local: *; }};\n", source.entry)));
+  const std::vector<std::string> options{"-shared",
+                                         "-nodefaultlibs",
+                                         "-s",
+                                         "-Wl,--gc-sections",
+                                         "-Wl,--version-script=entry.map",
+                                         "unit.o",
+                                         "-o",
+                                         "kernel.so",
+                                         "-lm",
+                                         "-lc"};
+  MOEJIT_TRY_ASSIGN(const ProcessResult result, run_compiler(compiler, folder, options));
+  if (result.exit_code != 0) return compile_error(compiler, result, source);
+  MOEJIT_TRY_ASSIGN(std::vector<std::byte> bytes, read_binary(folder.path() / "kernel.so"));
+  return KernelBinary{source.entry, source.target, std::move(bytes), std::nullopt};
+}
+
+// Compiles all texts at once. The error blames the first source, whoever is to blame.
+Result<std::vector<Result<KernelBinary>>> compile_whole_unit(
+    std::span<const KernelSource> sources) {
+  MOEJIT_TRY_ASSIGN(const HostCompiler compiler, find_compiler());
+  MOEJIT_TRY_ASSIGN(const TemporaryFolder folder, folder_with(text_of_unit(sources)));
+  std::vector<std::string> options = compile_options(compiler.version);
+  std::erase(options, "-shared");
+  options.insert(options.end(), {"-ffunction-sections", "-fdata-sections", "-I.", "-x", "c++", "-c",
+                                 "kernel.cu", "-o", "unit.o"});
+  MOEJIT_TRY_ASSIGN(const ProcessResult result, run_compiler(compiler, folder, options));
+  if (result.exit_code != 0) return compile_error(compiler, result, sources.front());
+  std::vector<Result<KernelBinary>> binaries;
+  for (const KernelSource& source : sources) {
+    MOEJIT_TRY_ASSIGN(KernelBinary binary, link_kernel(compiler, folder, source));
+    binaries.emplace_back(std::move(binary));
+  }
+  return binaries;
+}
+
 }  // namespace
 
 Result<KernelBinary> compile_for_simulator(const KernelSource& source) {
   MOEJIT_TRY_ASSIGN(const HostCompiler compiler, find_compiler());
-  MOEJIT_TRY_ASSIGN(const auto closure,
-                    templates::include_closure(source.text, templates::Flavor::kSim));
-  MOEJIT_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
-  // All names are relative, so that neither reports nor bytes depend on the folder.
-  MOEJIT_TRY(write_temporary_file(folder.path() / "kernel.cu", source.text));
-  for (const templates::IncludedFile& included : closure) {
-    MOEJIT_TRY(write_temporary_file(folder.path() / included.include_name, included.file->text));
-  }
-  std::vector<std::string> arguments{compiler.path};
-  for (std::string& option : compile_options(compiler.version))
-    arguments.push_back(std::move(option));
-  for (const char* argument : {"-I.", "-x", "c++", "kernel.cu", "-o", "kernel.so", "-lm", "-lc"}) {
-    arguments.emplace_back(argument);
-  }
-  MOEJIT_TRY_ASSIGN(const ProcessResult result, run_process(arguments, folder.path()));
-  if (result.exit_code != 0) {
-    return fail(
-        Stage::kCompile,
-        blames_source(result) ? ErrorCode::kCompileFailed : ErrorCode::kCompilerFault,
-        fmt::format("kernel {} does not compile for sim: {} ended with exit code {}", source.entry,
-                    compiler.version, result.exit_code),
-        "a bug in moejit, or a compiler that it was not tested with; --verbose shows the log",
-        result.output + "\n" + numbered_lines(source.text));
-  }
+  MOEJIT_TRY_ASSIGN(const TemporaryFolder folder, folder_with(source.text));
+  std::vector<std::string> options = compile_options(compiler.version);
+  options.insert(options.end(), {"-I.", "-x", "c++", "kernel.cu", "-o", "kernel.so", "-lm", "-lc"});
+  MOEJIT_TRY_ASSIGN(const ProcessResult result, run_compiler(compiler, folder, options));
+  if (result.exit_code != 0) return compile_error(compiler, result, source);
   MOEJIT_TRY_ASSIGN(std::vector<std::byte> bytes, read_binary(folder.path() / "kernel.so"));
   return KernelBinary{source.entry, source.target, std::move(bytes), std::nullopt};
+}
+
+std::vector<Result<KernelBinary>> compile_unit_for_simulator(
+    std::span<const KernelSource> sources) {
+  if (sources.empty()) return {};
+  if (sources.size() == 1) return {compile_for_simulator(sources.front())};
+  if (auto whole = compile_whole_unit(sources)) return std::move(*whole);
+  auto binaries = compile_unit_for_simulator(sources.first(sources.size() / 2));
+  std::ranges::move(compile_unit_for_simulator(sources.subspan(sources.size() / 2)),
+                    std::back_inserter(binaries));
+  return binaries;
 }
 
 Result<std::string> host_compiler_description() {

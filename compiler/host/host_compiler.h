@@ -19,6 +19,12 @@ namespace moejit::compiler {
 // kCompileFailed with the compiler's log and the numbered source in `detail`.
 Result<KernelBinary> compile_for_simulator(const KernelSource& source);
 
+// Does the same for the kernels of one unit (kernel_unit.h), which takes a third of the time for
+// many kernels of a kind. Each kernel gets a shared object of its own, whose bytes depend on the
+// other kernels of the unit too; it computes the same. A unit that fails is halved until the kernel
+// to blame is alone, so errors are those of that kernel. Returns a result for each source.
+std::vector<Result<KernelBinary>> compile_unit_for_simulator(std::span<const KernelSource> sources);
+
 // Returns what decides the bytes besides the source, as "name=value": the compiler's version (not
 // its path), the options with the processor level, the digests of the included headers.
 Result<std::vector<std::string>> host_toolchain_identity(const KernelSource& source);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/obtain/flights.h"
 
+#include "compiler/compiler.h"
 #include "compiler/support/exhausted.h"
 
 #include <condition_variable>
@@ -30,6 +31,14 @@ ObtainedResult guarded(const compiler::KernelSource& source, const Function& fun
 
 }  // namespace
 
+// What the service does for a flight, or for several whose kernels are compiled together.
+struct Flights::Job {
+  std::stop_source stop;  // stopped when nobody wants any of the kernels any more
+  // The mutex of Flights guards these.
+  std::size_t wanted = 1;  // flights
+  std::optional<CompileService::Ticket> ticket;
+};
+
 // The making of one kernel, shared by all threads that wait for it.
 struct Flights::Flight {
   // Returns none if the deadline or a request to stop came first.
@@ -46,12 +55,11 @@ struct Flights::Flight {
   compiler::KernelSource source;
   compiler::KernelKey key;
   std::optional<OwnKey> own;  // from the caller that began it, for the maker
-  std::stop_source stop;      // stopped when nobody wants the kernel any more
 
   // The mutex of Flights guards these.
+  std::shared_ptr<Job> job = std::make_shared<Job>();
   int waiters = 0;
   bool is_prefetch = false;  // wanted even if nobody waits
-  std::optional<CompileService::Ticket> ticket;
 
   std::mutex result_mutex;
   std::condition_variable_any has_result;
@@ -67,12 +75,19 @@ Flights::~Flights() {
   unregister_for_fork();
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [key, flight] : in_flight_) flight->stop.request_stop();
+    for (const auto& [key, flight] : in_flight_) flight->job->stop.request_stop();
   }
   service_.reset();
 }
 
-Flights::Seat Flights::board(const compiler::KernelSource& source, const compiler::KernelKey& key) {
+// A seat, and the flight if the caller has to begin it.
+struct Flights::Boarded {
+  Seat seat;
+  SharedFlight first;
+};
+
+Flights::Boarded Flights::enter(const compiler::KernelSource& source,
+                                const compiler::KernelKey& key) {
   SharedFlight flight;
   std::optional<CompileService::Ticket> ticket;
   bool is_first = false;
@@ -80,22 +95,56 @@ Flights::Seat Flights::board(const compiler::KernelSource& source, const compile
     const std::lock_guard lock(mutex_);
     // Kernels enter the memory before their flight is over.
     if (const auto* kernel = memory_.find(key.digest))
-      return Seat(ObtainedKernel{*kernel, KernelOrigin::kMemory, std::nullopt});
+      return {Seat(ObtainedKernel{*kernel, KernelOrigin::kMemory, std::nullopt}), nullptr};
     if (const auto failure = failures_.find(key.digest); failure != failures_.end()) {
       ++remembered_failures_;
-      return Seat(tl::make_unexpected(failure->second));
+      return {Seat(tl::make_unexpected(failure->second)), nullptr};
     }
     const auto found = in_flight_.find(key.digest);
     is_first = found == in_flight_.end();
     flight = is_first ? std::make_shared<Flight>(source, key) : found->second;
     if (is_first) in_flight_.emplace(key.digest, flight);
     if (!is_first) ++boarded_;
-    ticket = flight->ticket;
+    ticket = flight->job->ticket;
     ++flight->waiters;
   }
-  if (is_first) begin(flight, Priority::kWaiting);
   if (ticket) service_->raise(*ticket);
-  return Seat(*this, std::move(flight), is_first);
+  return {Seat(*this, flight, is_first), is_first ? flight : nullptr};
+}
+
+Flights::Seat Flights::board(const compiler::KernelSource& source, const compiler::KernelKey& key) {
+  Boarded boarded = enter(source, key);
+  if (boarded.first) begin(boarded.first, Priority::kWaiting);
+  return std::move(boarded.seat);
+}
+
+std::vector<Flights::Seat> Flights::board_all(std::span<const compiler::KernelSource> sources,
+                                              std::span<const compiler::KernelKey> keys) {
+  std::vector<Seat> seats;
+  std::vector<SharedFlight> first;
+  seats.reserve(sources.size());
+  first.reserve(sources.size());
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    Boarded boarded = enter(sources[i], keys[i]);
+    if (boarded.first) first.push_back(std::move(boarded.first));
+    seats.push_back(std::move(boarded.seat));
+  }
+  for (std::vector<SharedFlight>& unit : units_of(first)) begin_unit(std::move(unit));
+  return seats;
+}
+
+// Parts flights only by the sources, not by what a cache has. Thus processes which start with the
+// same kernels make the same units, and wait for each other.
+std::vector<std::vector<Flights::SharedFlight>> Flights::units_of(
+    std::span<const SharedFlight> flights) const {
+  std::vector<compiler::KernelSource> sources;
+  for (const SharedFlight& flight : flights) sources.push_back(flight->source);
+  std::vector<std::vector<SharedFlight>> units;
+  for (const std::vector<std::size_t>& unit : compiler::compile_units(sources, compile_jobs())) {
+    units.emplace_back();
+    for (const std::size_t i : unit) units.back().push_back(flights[i]);
+  }
+  return units;
 }
 
 void Flights::prefetch(const compiler::KernelSource& source, const compiler::KernelKey& key) {
@@ -111,9 +160,9 @@ void Flights::prefetch(const compiler::KernelSource& source, const compiler::Ker
   begin(flight, Priority::kPrefetch);
 }
 
-// Looks for the kernel before it submits a compile: kernels on disk need no turn among the
-// compiles.
-void Flights::begin(const SharedFlight& flight, Priority priority) {
+// Looks for the kernel where it need not be made. Returns whether the flight is over: kernels on
+// disk need no turn among the compiles.
+bool Flights::find_nearby(const SharedFlight& flight) {
   std::optional<ObtainedResult> nearby;
   const auto looked = guarded(flight->source, [&]() -> ObtainedResult {
     auto looked_up = maker_.look_up(flight->source);
@@ -122,7 +171,12 @@ void Flights::begin(const SharedFlight& flight, Priority priority) {
     return ObtainedKernel{};
   });
   if (!looked) nearby = looked;
-  if (nearby) return finish(flight, std::move(*nearby));
+  if (nearby) finish(flight, std::move(*nearby));
+  return nearby.has_value();
+}
+
+void Flights::begin(const SharedFlight& flight, Priority priority) {
+  if (find_nearby(flight)) return;
   auto submitted = guarded(flight->source, [&]() -> ObtainedResult {
     submit(flight, priority);
     return ObtainedKernel{};
@@ -130,17 +184,71 @@ void Flights::begin(const SharedFlight& flight, Priority priority) {
   if (!submitted) finish(flight, std::move(submitted));
 }
 
+void Flights::begin_unit(std::vector<SharedFlight> flights) {
+  if (flights.size() == 1) return begin(flights.front(), Priority::kWaiting);
+  FieldHasher unit;
+  for (const SharedFlight& flight : flights) unit.add("kernel", flight->key.digest.hex());
+  std::erase_if(flights, [this](const SharedFlight& flight) { return find_nearby(flight); });
+  if (flights.empty()) return;
+  const auto submitted = guarded(flights.front()->source, [&]() -> ObtainedResult {
+    submit_unit(flights, unit.digest());
+    return ObtainedKernel{};
+  });
+  if (!submitted)
+    for (const SharedFlight& flight : flights) finish(flight, submitted);
+}
+
+void Flights::submit_unit(std::span<const SharedFlight> flights, const Digest& unit) {
+  const auto job = std::make_shared<Job>();
+  {
+    const std::lock_guard lock(mutex_);
+    job->wanted = flights.size();
+    for (const SharedFlight& flight : flights) flight->job = job;
+  }
+  std::vector<SharedFlight> all(flights.begin(), flights.end());
+  const auto ticket = service_->submit(
+      Priority::kWaiting, [this, all, unit, job] { make_unit(all, unit, job->stop.get_token()); });
+  const std::lock_guard lock(mutex_);
+  job->ticket = ticket;
+}
+
+void Flights::make_unit(std::span<const SharedFlight> flights, const Digest& unit,
+                        const std::stop_token& stop) {
+  std::vector<SharedFlight> wanted;
+  std::vector<ObtainedResult> results;
+  const auto made = guarded(flights.front()->source, [&]() -> ObtainedResult {
+    std::vector<KernelMaker::Wanted> kernels;
+    for (const SharedFlight& flight : flights) {
+      if (!is_wanted(flight)) continue;
+      wanted.push_back(flight);
+      kernels.push_back({flight->source, std::move(flight->own)});
+    }
+    results = maker_.make_unit(std::move(kernels), unit, stop);
+    return ObtainedKernel{};
+  });
+  if (!made)
+    for (const SharedFlight& flight : flights) finish(flight, made);
+  else
+    for (std::size_t i = 0; i < wanted.size(); ++i) finish(wanted[i], std::move(results[i]));
+}
+
+bool Flights::is_wanted(const SharedFlight& flight) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = in_flight_.find(flight->key.digest);
+  return found != in_flight_.end() && found->second == flight;
+}
+
 void Flights::submit(const SharedFlight& flight, Priority priority) {
   const auto ticket = service_->submit(priority, [this, flight] {
     finish(flight, guarded(flight->source, [&] {
              return maker_.make(flight->source, flight->key, std::move(flight->own),
-                                flight->stop.get_token());
+                                flight->job->stop.get_token());
            }));
   });
   bool is_waited_for = false;
   {
     const std::lock_guard lock(mutex_);
-    flight->ticket = ticket;
+    flight->job->ticket = ticket;
     is_waited_for = flight->waiters > 0;
   }
   if (priority == Priority::kPrefetch && is_waited_for) service_->raise(ticket);
@@ -175,6 +283,7 @@ void Flights::finish(const SharedFlight& flight, ObtainedResult result) {
 }
 
 void Flights::leave(const SharedFlight& flight) {
+  std::shared_ptr<Job> unwanted;
   std::optional<CompileService::Ticket> ticket;
   {
     const std::lock_guard lock(mutex_);
@@ -182,9 +291,11 @@ void Flights::leave(const SharedFlight& flight) {
     const auto found = in_flight_.find(flight->key.digest);
     if (found == in_flight_.end() || found->second != flight) return;  // the flight is over
     in_flight_.erase(found);
-    ticket = flight->ticket;
+    if (--flight->job->wanted > 0) return;
+    unwanted = flight->job;
+    ticket = unwanted->ticket;
   }
-  flight->stop.request_stop();
+  unwanted->stop.request_stop();
   if (ticket) service_->drop(*ticket);
 }
 

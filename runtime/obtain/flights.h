@@ -11,7 +11,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
+#include <stop_token>
 #include <unordered_map>
+#include <vector>
 
 namespace moejit::runtime {
 
@@ -31,6 +34,9 @@ class Flights final : private ForkHandler {
   // Begins to make the kernel, unless it is there or on its way. Each seat needs a call of wait();
   // a seat that is destroyed without it gives up.
   Seat board(const compiler::KernelSource& source, const compiler::KernelKey& key);
+  // Boards a flight for each kernel. Kernels that take less time together are compiled together.
+  std::vector<Seat> board_all(std::span<const compiler::KernelSource> sources,
+                              std::span<const compiler::KernelKey> keys);
   void prefetch(const compiler::KernelSource& source, const compiler::KernelKey& key);
 
   KernelMemory& memory() { return memory_; }
@@ -39,9 +45,19 @@ class Flights final : private ForkHandler {
 
  private:
   struct Flight;
+  struct Job;
   using SharedFlight = std::shared_ptr<Flight>;
+  struct Boarded;
 
+  Boarded enter(const compiler::KernelSource& source, const compiler::KernelKey& key);
+  bool find_nearby(const SharedFlight& flight);
   void begin(const SharedFlight& flight, Priority priority);
+  std::vector<std::vector<SharedFlight>> units_of(std::span<const SharedFlight> flights) const;
+  void begin_unit(std::vector<SharedFlight> flights);
+  void submit_unit(std::span<const SharedFlight> flights, const Digest& unit);
+  void make_unit(std::span<const SharedFlight> flights, const Digest& unit,
+                 const std::stop_token& stop);
+  bool is_wanted(const SharedFlight& flight) const;
   void submit(const SharedFlight& flight, Priority priority);
   void remember(const Digest& key, const ObtainedResult& result);
   void finish(const SharedFlight& flight, ObtainedResult result);

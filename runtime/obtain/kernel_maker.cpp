@@ -109,11 +109,10 @@ cache::StripeLocks* KernelMaker::stripe_locks() {
 }
 
 // Without a writable folder nothing is published, so no lock is needed.
-std::optional<cache::StripeLock> KernelMaker::lock(const compiler::KernelKey& key,
-                                                   const std::stop_token& stop) {
+std::optional<cache::StripeLock> KernelMaker::lock(const Digest& key, const std::stop_token& stop) {
   if (store_->folder() == nullptr || !store_->folder()->is_writable()) return std::nullopt;
   cache::StripeLocks* const all = stripe_locks();
-  auto held = all != nullptr ? all->lock(key.digest, *options_.lock_patience, stop) : std::nullopt;
+  auto held = all != nullptr ? all->lock(key, *options_.lock_patience, stop) : std::nullopt;
   if (!held) count(&EngineCounters::without_lock);
   return held;
 }
@@ -127,19 +126,47 @@ ObtainedResult KernelMaker::make(const compiler::KernelSource& source,
   if (stop.stop_requested())
     return fail(Stage::kCompile, ErrorCode::kInterrupted,
                 fmt::format("kernel {} is not wanted any more", source.entry));
-  const auto held = lock(key, stop);
+  const auto held = lock(key.digest, stop);
   // The previous holder of the lock may have published the kernel since we looked.
   LookedUp nearby = look_up(source, std::move(own));
   if (nearby.result) return std::move(*nearby.result);
   store_->count_miss();
-  return compile(source, std::move(nearby.own), stop);
+  return keep(source, std::move(nearby.own),
+              compiler::compile_kernel_and_time(source, compile_options(stop)));
 }
 
-ObtainedResult KernelMaker::compile(const compiler::KernelSource& source, std::optional<OwnKey> own,
-                                    const std::stop_token& stop) {
-  auto compiled = compiler::compile_kernel_and_time(
-      source,
-      {.stop = stop, .worker = options_.compile_worker, .reproducer_dir = options_.reproducer_dir});
+std::vector<ObtainedResult> KernelMaker::make_unit(std::vector<Wanted> kernels, const Digest& unit,
+                                                   const std::stop_token& stop) {
+  const auto held = lock(unit, stop);
+  std::vector<ObtainedResult> results(kernels.size());
+  std::vector<compiler::KernelSource> missing;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    LookedUp nearby = look_up(kernels[i].source, std::move(kernels[i].own));
+    kernels[i].own = std::move(nearby.own);
+    if (nearby.result) {
+      results[i] = std::move(*nearby.result);
+      continue;
+    }
+    store_->count_miss();
+    missing.push_back(std::move(kernels[i].source));
+    places.push_back(i);
+  }
+  auto compiled = compiler::compile_unit_and_time(missing, compile_options(stop));
+  for (std::size_t i = 0; i < missing.size(); ++i)
+    results[places[i]] =
+        keep(missing[i], std::move(kernels[places[i]].own), std::move(compiled[i]));
+  return results;
+}
+
+compiler::CompileOptions KernelMaker::compile_options(const std::stop_token& stop) const {
+  return {
+      .stop = stop, .worker = options_.compile_worker, .reproducer_dir = options_.reproducer_dir};
+}
+
+// Publishes a kernel that a compiler made, or says why there is none.
+ObtainedResult KernelMaker::keep(const compiler::KernelSource& source, std::optional<OwnKey> own,
+                                 Result<compiler::CompiledKernel> compiled) {
   if (!compiled && compiled.error().code == ErrorCode::kCompilerMissing)
     return without_compiler(source, std::move(compiled).error());
   if (!compiled) return tl::make_unexpected(std::move(compiled).error());
@@ -155,13 +182,15 @@ ObtainedResult KernelMaker::compile(const compiler::KernelSource& source, std::o
   return ObtainedKernel{binary, KernelOrigin::kCompiler, compiled->time};
 }
 
-// Publishes the kernel and returns whether the folder has it. Compilers give equal bytes for equal
-// keys; if another process has published other bytes meanwhile, those stay.
+// Publishes the kernel and returns whether the folder has it. NVRTC gives equal bytes for equal
+// keys. Kernels of the simulator depend on their unit too. If another process has published other
+// bytes meanwhile, its bytes stay.
 bool KernelMaker::publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key) {
   if (store_->folder() == nullptr) return false;
   const auto there = store_->folder()->find(key.digest);
   if (!there) return store_->publish(binary, key);
-  if (there->payload == binary.bytes) return true;
+  if (there->payload == binary.bytes || binary.target.kind == compiler::TargetKind::kSim)
+    return true;
   count(&EngineCounters::nondeterministic);
   store_->folder()->count_nondeterministic();
   if (options_.warn)

@@ -41,14 +41,25 @@ class KernelMaker final {
   ObtainedResult make(const compiler::KernelSource& source, const compiler::KernelKey& key,
                       std::optional<OwnKey> own, const std::stop_token& stop);
 
+  // A kernel of a unit, and what look_up() returned for it.
+  struct Wanted {
+    compiler::KernelSource source;
+    std::optional<OwnKey> own;
+  };
+  // Makes kernels that are compiled together, as make() makes one. Processes that make the same unit wait
+  // for each other; `unit` names it. Returns a result for each kernel.
+  std::vector<ObtainedResult> make_unit(std::vector<Wanted> kernels, const Digest& unit,
+                                        const std::stop_token& stop);
+
   EngineCounters counters() const;
   std::string cache_description() const { return store_->folder_description(); }
   std::string write_problem() const { return store_->write_problem(); }
   std::vector<std::string> pack_paths() const { return store_->pack_paths(); }
 
  private:
-  ObtainedResult compile(const compiler::KernelSource& source, std::optional<OwnKey> own,
-                         const std::stop_token& stop);
+  compiler::CompileOptions compile_options(const std::stop_token& stop) const;
+  ObtainedResult keep(const compiler::KernelSource& source, std::optional<OwnKey> own,
+                      Result<compiler::CompiledKernel> compiled);
   std::string places_text(const compiler::Target& target) const;
   std::string by_whom() const;
   std::string build_hint(const compiler::Target& target, std::string_view where) const;
@@ -56,8 +67,7 @@ class KernelMaker final {
                                      std::optional<OwnKey> own) const;
   tl::unexpected<Error> without_compiler(const compiler::KernelSource& source, Error error) const;
   bool publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key);
-  std::optional<cache::StripeLock> lock(const compiler::KernelKey& key,
-                                        const std::stop_token& stop);
+  std::optional<cache::StripeLock> lock(const Digest& key, const std::stop_token& stop);
   cache::StripeLocks* stripe_locks();
   void count(int64_t EngineCounters::*counter);
 

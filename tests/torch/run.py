@@ -30,12 +30,14 @@ def environment(build, torch_folder, scratch):
 
 
 def run(path, variables):
-    """(the test's name, whether it passed, its output, its seconds)."""
-    begin = time.monotonic()
-    done = subprocess.run([sys.executable, "-W", "ignore::UserWarning", "-m", "unittest", path.stem],
-                          cwd=path.parent, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          check=False)
-    return path.name, done.returncode == 0, done.stdout, time.monotonic() - begin
+    """(the test's name, whether it passed, its output, its CPU seconds)."""
+    with subprocess.Popen([sys.executable, "-W", "ignore::UserWarning", "-m", "unittest", path.stem],
+                          cwd=path.parent, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True) as process:
+        output = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return path.name, process.returncode == 0, output, usage.ru_utime + usage.ru_stime
 
 
 def last_line(output):
@@ -54,17 +56,21 @@ def count(output, is_passed):
 
 def main(build, jobs, torch_folder):
     tests = sorted(pathlib.Path(__file__).parent.glob("*_test.py"), key=lambda path: (path.name not in FIRST, path.name))
-    passed, counts, begin = True, [], time.monotonic()
+    passed, counts, cpu, begin = True, [], {}, time.monotonic()
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(int(jobs)) as pool:
         variables = environment(pathlib.Path(build).resolve(), torch_folder, scratch)
         for future in concurrent.futures.as_completed([pool.submit(run, path, variables) for path in tests]):
             name, is_passed, output, seconds = future.result()
             passed = passed and is_passed
             counts.append(count(output, is_passed))
-            print(f"{name}: {'passed' if is_passed else 'FAILED'}, {last_line(output)}, {seconds:.0f} s",
+            cpu[name] = seconds
+            print(f"{name}: {'passed' if is_passed else 'FAILED'}, {last_line(output)}, {seconds:.0f} CPU s",
                   flush=True)
             if not is_passed:
                 print(output, flush=True)
+    print(f"CPU seconds: {sum(cpu.values()):.1f}")
+    for name in sorted(cpu, key=cpu.get, reverse=True)[:10]:
+        print(f"{cpu[name]:9.1f}  {name}")
     print(f"tests of moejit.torch took {time.monotonic() - begin:.0f} s")
     print("{} passed, {} failed, {} skipped".format(*map(sum, zip(*counts))))
     sys.exit(0 if passed else 1)

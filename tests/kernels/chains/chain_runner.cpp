@@ -3,7 +3,7 @@
 
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
-#include "tests/support/test_engine.h"
+#include "tests/support/kernels_ahead.h"
 #include "tests/tested_target.h"
 
 namespace moejit::testing {
@@ -15,7 +15,7 @@ Result<std::shared_ptr<const compiler::KernelBinary>> compile(const compiler::Ke
                                                               const compiler::Target& target) {
   const compiler::KernelPlan plan{.operation = "chain", .spec = spec};
   MOEJIT_TRY_ASSIGN(const compiler::KernelSource source, emit_kernel(plan, target));
-  return test_engine().binary(source);
+  return obtain_test_kernel(source);
 }
 
 }  // namespace

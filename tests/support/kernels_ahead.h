@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/kernel_binary.h"
+#include "compiler/kernel_source.h"
+#include "compiler/support/error.h"
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+// Suites whose cases compile a kernel here and there run twice: first in a child process in which
+// every kernel is noted and fails, then, with the kernels compiled together, in earnest. Nothing
+// that happens in the child is a result. A kernel that the child did not ask for is compiled alone.
+namespace moejit::testing {
+
+// Obtains a kernel from test_engine(). In the child it notes the source and fails.
+Result<std::shared_ptr<const compiler::KernelBinary>> obtain_test_kernel(
+    const compiler::KernelSource& source);
+
+// Calls `run_tests` in a child without output, and has test_engine() obtain the kernels that it
+// asked for. Does nothing if this program did so before with the same filter of cases and the same
+// folder of kernels. Must be called before this process has threads.
+void obtain_kernels_ahead(std::string_view filter, const std::function<int()>& run_tests);
+
+}  // namespace moejit::testing
