@@ -12,7 +12,8 @@ namespace moejit::compiler {
 // These pure functions tell how kernels are launched. The planner asks for the layer's largest
 // call, the runtime for each call; neither knows the routing.
 
-// Returns threads, shared memory and CTAs per SM of a kernel; max_ctas is left at 1.
+// Returns threads, shared memory and CTAs per SM of a kernel, and whether CTAs walk; max_ctas is
+// left at 1.
 LaunchShape launch_shape(const KernelSpec& spec);
 
 // Returns the numbers of a kernel's parameter record.

@@ -156,6 +156,9 @@ struct LaunchShape {
   int32_t ctas_per_sm = 0;   // limit for persistent kernels; 0: not persistent
   int32_t shared_bytes = 0;  // dynamic shared memory of a CTA
   int32_t cluster_ctas = 1;  // CTAs of a cluster; only whole clusters are launched
+  // Threads of an SM to which a launch may be limited, since CTAs walk: each takes the next tile
+  // when it has done its own. 0: each CTA has work of its own.
+  int32_t walking_threads_per_sm = 0;
   bool operator==(const LaunchShape&) const = default;
 };
 

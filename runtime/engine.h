@@ -106,10 +106,9 @@ class Engine {
   // another thread to make the kernel finds it in memory.
   Result<ObtainedKernel> obtain(const compiler::KernelSource& source,
                                 const ObtainOptions& options = {});
-  // Obtains all kernels, several at once. Kernels for the simulator are compiled together where that
-  // takes less time. `progress` is called on this thread with how many are
-  // done, from 0 to all, in order of the sources. Of several errors it returns the error of the
-  // earliest source.
+  // Obtains all kernels, several at once. Kernels for the simulator are compiled together where
+  // that takes less time. `progress` is called on this thread with how many are done, from 0 to
+  // all, in order of the sources. Of several errors it returns the error of the earliest source.
   Result<std::vector<ObtainedKernel>> obtain_all(
       std::span<const compiler::KernelSource> sources, const ObtainOptions& options = {},
       const std::function<void(std::size_t)>& progress = {});

@@ -67,7 +67,9 @@ int64_t bytes_of_32(CastResult result) { return result == CastResult::kCodes ? 3
 
 template <>
 LaunchShape KernelKind<BlockCastSpec>::shape(const BlockCastSpec& spec) {
-  return {.threads = spec.threads};
+  const int32_t threads_per_sm = spec.casts_rows && spec.casts_columns ? 384 : 512;
+  return {.threads = spec.threads,
+          .walking_threads_per_sm = spec.matrix_rows > 0 ? threads_per_sm : 0};
 }
 
 template <>

@@ -46,7 +46,8 @@ template <>
 LaunchShape KernelKind<GroupColumnsSpec>::shape(const GroupColumnsSpec& spec) {
   constexpr int32_t kSlotBytes = 2 * kStripColumns;  // a bf16 magnitude of each column
   return {.threads = spec.threads,
-          .shared_bytes = spec.pass == ColumnPass::kScales ? kSlotBytes * (spec.threads / 32) : 0};
+          .shared_bytes = spec.pass == ColumnPass::kScales ? kSlotBytes * (spec.threads / 32) : 0,
+          .walking_threads_per_sm = has_matrices(spec) ? threads_per_sm(spec) : 0};
 }
 
 template <>

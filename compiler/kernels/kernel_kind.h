@@ -15,7 +15,7 @@ namespace moejit::compiler {
 // its device skeleton, defines all functions for its spec; a missing function is a link error.
 template <typename Spec>
 struct KernelKind {
-  // Returns threads, shared memory and CTAs per SM.
+  // Returns threads, shared memory and CTAs per SM, and whether CTAs walk.
   static LaunchShape shape(const Spec& spec);
   // Returns how many CTAs have work in a call over T tokens, whatever their routing.
   static int64_t busy(const Spec& spec, const CallBounds& bounds, int64_t tokens);

@@ -48,7 +48,9 @@ static_assert(is_complete(kMatrixAmaxRecord));
 
 template <>
 LaunchShape KernelKind<MatrixAmaxSpec>::shape(const MatrixAmaxSpec& spec) {
-  return {.threads = spec.threads, .shared_bytes = 2 * 4 * (spec.threads / 32)};
+  return {.threads = spec.threads,
+          .shared_bytes = 2 * 4 * (spec.threads / 32),
+          .walking_threads_per_sm = 1024};
 }
 
 template <>

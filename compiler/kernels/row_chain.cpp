@@ -229,9 +229,12 @@ LaunchShape KernelKind<RowChainSpec>::shape(const RowChainSpec& spec) {
   // Two slots for each warp's largest magnitude.
   const bool exchanges = has_row_scale(spec) && row_warps(spec) > 1;
   // A slot for each expert's largest magnitude.
-  if (is_recorded(spec.amax))
-    return {.threads = spec.threads, .shared_bytes = 4 * spec.local_experts};
-  return {.threads = spec.threads, .shared_bytes = exchanges ? 8 * (spec.threads / 32) : 0};
+  const int32_t amax_bytes = is_recorded(spec.amax) ? 4 * spec.local_experts : 0;
+  return {.threads = spec.threads,
+          .shared_bytes = amax_bytes > 0 ? amax_bytes
+                          : exchanges    ? 8 * (spec.threads / 32)
+                                         : 0,
+          .walking_threads_per_sm = threads_per_sm(spec)};
 }
 
 template <>

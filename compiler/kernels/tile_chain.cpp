@@ -51,9 +51,11 @@ static_assert(is_complete(kTileChainRecord));
 template <>
 LaunchShape KernelKind<TileChainSpec>::shape(const TileChainSpec& spec) {
   const int32_t warps = spec.threads / 32;
-  if (!spec.writes_colwise) return {.threads = spec.threads, .shared_bytes = 8 * warps};
   constexpr int32_t kTileBytes = 128 * 128;  // bytes of a tile on its way from rows to columns
-  return {.threads = spec.threads, .shared_bytes = spec.tiles_per_scale * kTileBytes + 4 * warps};
+  return {.threads = spec.threads,
+          .shared_bytes =
+              spec.writes_colwise ? spec.tiles_per_scale * kTileBytes + 4 * warps : 8 * warps,
+          .walking_threads_per_sm = spec.writes_colwise ? 1024 : 768};
 }
 
 template <>

@@ -73,7 +73,12 @@ int64_t bytes_of_16(CastResult result) { return result == CastResult::kCodes ? 9
 
 template <>
 LaunchShape KernelKind<TwoLevelCastSpec>::shape(const TwoLevelCastSpec& spec) {
-  return {.threads = spec.threads};
+  const int32_t threads_per_sm = !spec.casts_columns ? 1024
+                                 : !spec.casts_rows  ? 512
+                                 : spec.has_tiles    ? 256
+                                                     : 384;
+  return {.threads = spec.threads,
+          .walking_threads_per_sm = spec.matrix_rows > 0 ? threads_per_sm : 0};
 }
 
 template <>

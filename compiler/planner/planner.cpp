@@ -104,11 +104,9 @@ void fix_tokens(KernelPlan& kernel) {
 // Gives the casts of checked weights no more CTAs than an SM surely holds at once. Most launches
 // end at once, and tens of thousands of CTAs would take 30 us to do nothing.
 void limit_ctas(KernelPlan& kernel) {
-  const bool walks = std::holds_alternative<TileChainSpec>(kernel.spec) ||
-                     std::holds_alternative<RowChainSpec>(kernel.spec) ||
-                     std::holds_alternative<MatrixAmaxSpec>(kernel.spec);
-  constexpr int32_t kThreadsPerSm = 768;
-  if (walks) kernel.launch.ctas_per_sm = std::max(kThreadsPerSm / kernel.launch.threads, 1);
+  LaunchShape& launch = kernel.launch;
+  if (launch.walking_threads_per_sm > 0)
+    launch.ctas_per_sm = std::max(launch.walking_threads_per_sm / launch.threads, 1);
 }
 
 // Adds a complete kernel for each operation, and the steps between them.

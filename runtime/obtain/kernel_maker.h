@@ -46,8 +46,8 @@ class KernelMaker final {
     compiler::KernelSource source;
     std::optional<OwnKey> own;
   };
-  // Makes kernels that are compiled together, as make() makes one. Processes that make the same unit wait
-  // for each other; `unit` names it. Returns a result for each kernel.
+  // Makes kernels that are compiled together, as make() makes one. Processes that make the same
+  // unit wait for each other; `unit` names it. Returns a result for each kernel.
   std::vector<ObtainedResult> make_unit(std::vector<Wanted> kernels, const Digest& unit,
                                         const std::stop_token& stop);
 

@@ -55,6 +55,9 @@ KernelSource with_launch_asserted(KernelSource source, const compiler::LaunchSha
   source.text += fmt::format(
       "static_assert(Kernel::kThreads == {});\nstatic_assert(Kernel::kSharedBytes == {});\n",
       launch.threads, launch.shared_bytes);
+  if (launch.walking_threads_per_sm > 0)
+    source.text += fmt::format("static_assert(Kernel::kCtasPerSm == {});\n",
+                               std::max(launch.walking_threads_per_sm / launch.threads, 1));
   return source;
 }
 

@@ -30,8 +30,8 @@
 //   }
 
 #include "moejit_device/cast/block_exponents.cuh"
-#include "moejit_device/map/call_tokens.cuh"
-#include "moejit_device/transpose/tile_place.cuh"
+#include "moejit_device/cast/row_block_cast.cuh"
+#include "moejit_device/params/block_cast_params.h"
 
 namespace moejit::device {
 
@@ -61,9 +61,12 @@ struct StoreValues {
   }
 };
 
-template <int32_t kGroups, int32_t kColumns, typename Source, typename Store, bool kCastsRows,
+template <int32_t kGroups, int32_t kColumns_, typename Source_, typename Store, bool kCastsRows,
           bool kCastsColumns, int32_t kThreads_>
 struct BlockCast {
+  static constexpr int32_t kRows = kBlockRows, kColumns = kColumns_;
+  static constexpr bool kWalks = kGroups == 0;
+  using Source = Source_;
   static_assert(kColumns > 0 && kColumns % 16 == 0, "rows begin at multiples of 16 bytes");
   static_assert(kThreads_ % 32 == 0, "whole warps");
   static_assert(kCastsRows || kCastsColumns, "there is something to store");
@@ -76,33 +79,27 @@ struct BlockCast {
   static constexpr int32_t kThreadsPerSm = kCastsRows && kCastsColumns ? 384 : 512;
   static constexpr int32_t kCtasPerSm = larger(kThreadsPerSm / kThreads, int32_t{1});
 
-  // The grid has at least one warp for every block that the call may fill.
-  MOEJIT_DEVICE static void run(const BlockCastParams& params) {
-    if (has_other_tokens(params.call)) return;
-    const auto skip = ptx::global(params.skip);
-    if (skip && ptx::load(skip) != 0) return;
-    const Place place =
-        Place::of(static_cast<uint32_t>(ptx::cta_index() * kWarps + ptx::warp_index()),
-                  static_cast<uint32_t>(ptx::cta_count() * kWarps),
-                  static_cast<uint32_t>(ceil_div(params.rows, int64_t{kBlockRows})));
-    if (!place.exists()) return;
-    const int64_t first = place.row * kBlockRows;
-    const BlockOfGroup rows = find_block_rows<kGroups>(params, first);
-    if (rows.stored == 0) return;
-    const int32_t column = place.column * kBlockColumns + kBlockLaneColumns * ptx::lane_index();
-    const bool has_column = kColumns % kBlockColumns == 0 || column < kColumns;
-    const ValueBlock32 block = Source::fetch(params, first, column, has_column ? rows.real : 0);
-    const int64_t offset = first * kColumns + column;
+  static constexpr int32_t kWords = ceil_div(kColumns, kRowBlockColumns);  // of scales of a row
+  using Place = TilePlace<kWords, Source::kBandTiles>;
+
+  MOEJIT_DEVICE static void run(const BlockCastParams& params) { cast_blocks<BlockCast>(params); }
+
+  MOEJIT_DEVICE static BlockOfGroup find_rows(const BlockCastParams& params, int64_t first) {
+    return find_block<kGroups, kRows, 0>(params, first);
+  }
+  MOEJIT_DEVICE static void cast(const BlockCastParams& params, const ValueBlock32& block,
+                                 const BlockOfGroup& rows, const Place& place, int32_t column,
+                                 bool has_column) {
+    const int64_t offset = place.row * kRows * kColumns + column;
     if constexpr (kCastsColumns) {
-      if (has_column) cast_columns(params, block, place.row, offset, rows.stored);
+      // With a branch the compiler does not keep what both casts need at once, where warps walk.
+      if (kWalks ? column < kColumns : has_column)
+        cast_columns(params, block, place.row, offset, rows.stored);
     }
     if constexpr (kCastsRows) cast_rows(params, block, place, offset, has_column ? rows.stored : 0);
   }
 
  private:
-  static constexpr int32_t kWords = ceil_div(kColumns, kBlockColumns);  // of scales of a row
-  using Place = TilePlace<kWords, Source::kBandTiles>;
-
   MOEJIT_DEVICE static void cast_columns(const BlockCastParams& params, const ValueBlock32& block,
                                          int64_t block_row, int64_t offset, int32_t stored) {
     const uint32_t exponents = column_exponents(block);
@@ -114,13 +111,13 @@ struct BlockCast {
       scale_inv[i] = both.scale_inv;
     }
     if constexpr (Store::kHasScales) {
-      const int64_t column = offset - block_row * kBlockRows * kColumns;
+      const int64_t column = offset - block_row * kRows * kColumns;
       ptx::store(ptx::as<uint32_t>(ptx::global(params.output_colwise_scale_inv) +
                                    (block_row * kColumns + column)),
                  exponents);
     }
 #pragma unroll
-    for (int32_t i = 0; i < kBlockRows; ++i) {
+    for (int32_t i = 0; i < kRows; ++i) {
       const uint32_t codes = quantize_block_row(block.row[i], scale);
       if (i < stored) Store::store(params.output_colwise, offset + i * kColumns, codes, scale_inv);
     }
@@ -134,12 +131,12 @@ struct BlockCast {
       const uint32_t word = exponents.word();
       const int32_t row = RowExponents::word_row();
       if (row < ptx::shuffle(stored, 0)) {
-        const int64_t at = (place.row * kBlockRows + row) * kWords + place.column;
+        const int64_t at = (place.row * kRows + row) * kWords + place.column;
         ptx::store(ptx::as<uint32_t>(ptx::global(params.output_scale_inv)) + at, word);
       }
     }
 #pragma unroll
-    for (int32_t i = 0; i < kBlockRows; ++i) {
+    for (int32_t i = 0; i < kRows; ++i) {
       const uint32_t four = exponents.of_rows(i / 4);
       const BlockScale both = scale_of_e8m0((four >> (i % 4 * 8)) & 0xffu);
       const float scale[4] = {both.scale, both.scale, both.scale, both.scale};

@@ -1,24 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The E8M0 exponents of a warp's block: 32 rows of 128 columns, 4 to a lane, so that a lane holds 4
-// groups of columns whole and 8 lanes hold the groups of rows.
+// The blocks of E8M0 casts, 32 rows of 128 columns a warp, and their exponents. A lane has 4
+// columns, so that it holds 4 groups of columns whole and 8 lanes hold the groups of rows.
 
-#include "moejit_device/cast/block_source.cuh"
+#include "moejit_device/cast/row_block.cuh"
 #include "moejit_device/core/e8m0.cuh"
-#include "moejit_device/ptx/bytes.cuh"
 
 namespace moejit::device {
 
+inline constexpr int32_t kBlockRows = 32;
+
+using ValueBlock32 = RowBlock<kBlockRows>;
+
+template <int32_t kColumns>
+using BlocksInOrder = RowBlocksInOrder<kColumns, kBlockRows>;
+template <int32_t kColumns>
+using GatheredBlocks = GatheredRowBlocks<kColumns, kBlockRows, true>;
+template <int32_t kColumns>
+using GatheredBlocksOfAll = GatheredRowBlocks<kColumns, kBlockRows, false>;
+
+// Returns the exponents of four magnitudes, a byte for each.
+MOEJIT_DEVICE uint32_t e8m0_quad(const Bytes8& amax) {
+  return e8m0_pair(amax.word[0]) | (e8m0_pair(amax.word[1]) << 16);
+}
+
 // Returns the exponents of this lane's columns, a byte for each.
 MOEJIT_DEVICE uint32_t column_exponents(const ValueBlock32& block) {
-  uint32_t amax[2] = {0u, 0u};
-#pragma unroll
-  for (int32_t i = 0; i < kBlockRows; ++i) {
-    amax[0] = ptx::larger_bf16_magnitudes(amax[0], block.row[i].word[0]);
-    amax[1] = ptx::larger_bf16_magnitudes(amax[1], block.row[i].word[1]);
-  }
-  return e8m0_pair(amax[0]) | (e8m0_pair(amax[1]) << 16);
+  return e8m0_quad(amax_of_columns(block));
 }
 
 // Exponents of the rows, for each of the four groups of columns.
@@ -45,38 +54,10 @@ struct RowExponents {
   }
 };
 
-namespace detail {
-
-// Halves a list of pairs of rows: the lane and its neighbor at kMask keep one half each, of both.
-template <int32_t kMask, int32_t kCount>
-MOEJIT_DEVICE void halve(uint32_t (&amax)[16]) {
-  const bool is_upper = (ptx::lane_index() & kMask) != 0;
-#pragma unroll
-  for (int32_t i = 0; i < kCount / 2; ++i) {
-    const uint32_t kept = is_upper ? amax[i + kCount / 2] : amax[i];
-    const uint32_t given = is_upper ? amax[i] : amax[i + kCount / 2];
-    amax[i] = ptx::larger_bf16_magnitudes(kept, ptx::shuffle_xor(given, kMask));
-  }
-}
-
-}  // namespace detail
-
 // Each of the eight lanes of a group ends with the maxima of four rows: 14 exchanges for all 32
 // rows.
 MOEJIT_DEVICE RowExponents row_exponents(const ValueBlock32& block) {
-  uint32_t amax[16];  // of two rows each, the first in the low half
-#pragma unroll
-  for (int32_t i = 0; i < kBlockRows / 2; ++i) {
-    const Bytes8 &even = block.row[2 * i], &odd = block.row[2 * i + 1];
-    const uint32_t first = ptx::larger_bf16_magnitudes(even.word[0], even.word[1]);
-    const uint32_t second = ptx::larger_bf16_magnitudes(odd.word[0], odd.word[1]);
-    amax[i] = ptx::larger_bf16_magnitudes(ptx::permute_bytes<0x5410>(first, second),
-                                          ptx::permute_bytes<0x7632>(first, second));
-  }
-  detail::halve<4, 16>(amax);
-  detail::halve<2, 8>(amax);
-  detail::halve<1, 4>(amax);
-  return {.own = e8m0_pair(amax[0]) | (e8m0_pair(amax[1]) << 16)};
+  return {.own = e8m0_quad(amax_of_rows(block))};
 }
 
 }  // namespace moejit::device

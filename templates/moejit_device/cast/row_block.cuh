@@ -2,7 +2,8 @@
 #pragma once
 
 // Blocks of rows that a warp holds in registers, 4 columns of bf16 a lane: where their rows come
-// from, and which of them are real. Rows are those of groups, at whose first row blocks begin anew.
+// from, which of them are real, and their largest magnitudes. Rows are those of groups, at whose
+// first row blocks begin anew, or of matrices that follow each other.
 //
 //   RowBlocksInOrder    rows lie side by side
 //   GatheredRowBlocks   each is the row of its token, which row_tokens names; rows that were
@@ -13,6 +14,8 @@
 // and rows.
 
 #include "moejit_device/core/integer.cuh"
+#include "moejit_device/ptx/bytes.cuh"
+#include "moejit_device/ptx/convert.cuh"
 #include "moejit_device/ptx/memory.cuh"
 #include "moejit_device/ptx/warp.cuh"
 
@@ -23,16 +26,15 @@ inline constexpr int32_t kRowBlockColumns = 32 * kRowBlockLaneColumns;  // that 
 
 // kRows rows from a multiple of kRows on.
 struct BlockOfGroup {
-  int32_t group;   // 0 where nothing is stored: the rows are behind all groups
+  int32_t group;   // or matrix; 0 where nothing is stored: the rows are behind all groups
   int32_t real;    // that have values
   int32_t stored;  // that are written; the others belong to nobody
 };
 
-// Returns the rows of the block that begins at row `first` < P. All lanes of a warp: each looks at
-// one group of 32.
-template <int32_t kGroups, int32_t kRows, typename Params>
-MOEJIT_DEVICE BlockOfGroup find_block(const Params& params, int64_t first) {
-  const auto left = static_cast<int32_t>(smaller(params.rows - first, int64_t{kRows}));
+// Returns the rows of the block that begins at row `first`, of which `left` are below P. All lanes
+// of a warp: each looks at one group of 32.
+template <int32_t kGroups, typename Params>
+MOEJIT_DEVICE BlockOfGroup find_block_of_groups(const Params& params, int64_t first, int32_t left) {
   const auto ends = ptx::global(params.offs) + 1;
   int32_t group = 0;  // those that end at or before the block
 #pragma unroll
@@ -48,11 +50,72 @@ MOEJIT_DEVICE BlockOfGroup find_block(const Params& params, int64_t first) {
   return {.group = group, .real = static_cast<int32_t>(real), .stored = left};
 }
 
+// Returns the rows of the block of kRows that begins at row `first` < P. All lanes of a warp.
+// kGroups 0: rows that all are real, those of matrices of kMatrixRows, or of one.
+template <int32_t kGroups, int32_t kRows, int32_t kMatrixRows, typename Params>
+MOEJIT_DEVICE BlockOfGroup find_block(const Params& params, int64_t first) {
+  const auto left = static_cast<int32_t>(smaller(params.rows - first, int64_t{kRows}));
+  if constexpr (kGroups > 0) {
+    return find_block_of_groups<kGroups>(params, first, left);
+  } else {
+    const int64_t matrix = kMatrixRows == 0 ? 0 : first / larger(kMatrixRows, int32_t{1});
+    return {.group = static_cast<int32_t>(matrix), .real = left, .stored = left};
+  }
+}
+
 // kRows rows of 4 columns in the registers of a lane.
 template <int32_t kRows>
 struct RowBlock {
   Bytes8 row[kRows];
 };
+
+// Returns the largest magnitudes of a lane's columns over all rows, two in a word.
+template <int32_t kRows>
+MOEJIT_DEVICE Bytes8 amax_of_columns(const RowBlock<kRows>& block) {
+  Bytes8 amax = {};
+#pragma unroll
+  for (int32_t i = 0; i < kRows; ++i) {
+    amax.word[0] = ptx::larger_bf16_magnitudes(amax.word[0], block.row[i].word[0]);
+    amax.word[1] = ptx::larger_bf16_magnitudes(amax.word[1], block.row[i].word[1]);
+  }
+  return amax;
+}
+
+namespace detail {
+
+// Halves a list of pairs of rows: the lane and its neighbor at kMask keep one half each, of both.
+template <int32_t kMask, int32_t kCount, int32_t kPairs>
+MOEJIT_DEVICE void halve(uint32_t (&amax)[kPairs]) {
+  const bool is_upper = (ptx::lane_index() & kMask) != 0;
+#pragma unroll
+  for (int32_t i = 0; i < kCount / 2; ++i) {
+    const uint32_t kept = is_upper ? amax[i + kCount / 2] : amax[i];
+    const uint32_t given = is_upper ? amax[i] : amax[i + kCount / 2];
+    amax[i] = ptx::larger_bf16_magnitudes(kept, ptx::shuffle_xor(given, kMask));
+  }
+}
+
+}  // namespace detail
+
+// Returns the largest magnitudes of rows 4j to 4j + 3 over kRows columns, two in a word, where this
+// lane is the lane j of the kRows / 4 that hold these columns.
+template <int32_t kRows>
+MOEJIT_DEVICE Bytes8 amax_of_rows(const RowBlock<kRows>& block) {
+  static_assert(kRows == 32 || kRows == 16, "lanes that hold kRows columns end with 4 rows each");
+  uint32_t amax[kRows / 2];  // of two rows each, the first in the low half
+#pragma unroll
+  for (int32_t i = 0; i < kRows / 2; ++i) {
+    const Bytes8 &even = block.row[2 * i], &odd = block.row[2 * i + 1];
+    const uint32_t first = ptx::larger_bf16_magnitudes(even.word[0], even.word[1]);
+    const uint32_t second = ptx::larger_bf16_magnitudes(odd.word[0], odd.word[1]);
+    amax[i] = ptx::larger_bf16_magnitudes(ptx::permute_bytes<0x5410>(first, second),
+                                          ptx::permute_bytes<0x7632>(first, second));
+  }
+  if constexpr (kRows == 32) detail::halve<4, 16>(amax);
+  detail::halve<2, 8>(amax);
+  detail::halve<1, 4>(amax);
+  return {{amax[0], amax[1]}};
+}
 
 template <int32_t kColumns, int32_t kRows>
 struct RowBlocksInOrder {

@@ -32,9 +32,9 @@
 //     Kernel::run(params);
 //   }
 
+#include "moejit_device/cast/row_block_cast.cuh"
 #include "moejit_device/cast/stripe_scales.cuh"
-#include "moejit_device/map/call_tokens.cuh"
-#include "moejit_device/transpose/tile_place.cuh"
+#include "moejit_device/params/two_level_cast_params.h"
 
 namespace moejit::device {
 
@@ -116,9 +116,12 @@ struct StoreTwoLevelValues {
   }
 };
 
-template <int32_t kGroups, int32_t kMatrixRows, int32_t kColumns, typename Source, typename Scales,
-          typename Store, bool kCastsRows, bool kCastsColumns, int32_t kThreads_>
+template <int32_t kGroups, int32_t kMatrixRows, int32_t kColumns_, typename Source_,
+          typename Scales, typename Store, bool kCastsRows, bool kCastsColumns, int32_t kThreads_>
 struct TwoLevelCast {
+  static constexpr int32_t kRows = kStripeRows, kColumns = kColumns_;
+  static constexpr bool kWalks = kMatrixRows > 0;
+  using Source = Source_;
   static_assert(kColumns > 0 && kColumns % 16 == 0, "no group of columns lies in two rows");
   static_assert(kMatrixRows % kStripeRows == 0, "no group of rows lies in two matrices");
   static_assert(kThreads_ % 32 == 0, "whole warps");
@@ -135,23 +138,21 @@ struct TwoLevelCast {
                                                                 : 384;
   static constexpr int32_t kCtasPerSm = larger(kThreadsPerSm / kThreads, int32_t{1});
 
-  // The grid has at least one warp for every stripe that the call may fill.
+  static constexpr int32_t kTiles = ceil_div(kColumns, kRowBlockColumns);  // of 8 scales of a row
+  using Place = TilePlace<kTiles, Source::kBandTiles>;
+
   MOEJIT_DEVICE static void run(const TwoLevelCastParams& params) {
-    if (has_other_tokens(params.call)) return;
-    const auto skip = ptx::global(params.skip);
-    if (skip && ptx::load(skip) != 0) return;
-    const Place place =
-        Place::of(static_cast<uint32_t>(ptx::cta_index() * kWarps + ptx::warp_index()),
-                  static_cast<uint32_t>(ptx::cta_count() * kWarps),
-                  static_cast<uint32_t>(ceil_div(params.rows, int64_t{kStripeRows})));
-    if (!place.exists()) return;
-    const int64_t first = place.row * kStripeRows;
-    const StripeRows rows = find_stripe_rows<kGroups, kMatrixRows>(params, first);
-    if (rows.stored == 0) return;
-    const int32_t column = place.column * kStripeColumns + kStripeLaneColumns * ptx::lane_index();
-    const bool has_column = kColumns % kStripeColumns == 0 || column < kColumns;
-    const ValueStripe stripe = Source::fetch(params, first, column, has_column ? rows.real : 0);
-    const float expert_scale = ptx::load(ptx::global(params.expert_scales) + rows.expert);
+    cast_blocks<TwoLevelCast>(params);
+  }
+
+  MOEJIT_DEVICE static BlockOfGroup find_rows(const TwoLevelCastParams& params, int64_t first) {
+    return find_block<kGroups, kRows, kMatrixRows>(params, first);
+  }
+  MOEJIT_DEVICE static void cast(const TwoLevelCastParams& params, const ValueStripe& stripe,
+                                 const BlockOfGroup& rows, const Place& place, int32_t column,
+                                 bool has_column) {
+    const int64_t first = place.row * kRows;
+    const float expert_scale = ptx::load(ptx::global(params.expert_scales) + rows.group);
     const int32_t stored = has_column ? rows.stored : 0;
     const ColumnPlace columns = place_of(params, rows, first, column);
     if constexpr (kCastsRows && kCastsColumns && Scales::kAreSquare) {
@@ -165,17 +166,16 @@ struct TwoLevelCast {
   }
 
  private:
-  static constexpr int32_t kTiles = ceil_div(kColumns, kStripeColumns);  // of 8 scales of a row
-  static constexpr int32_t kTileScales = kStripeColumns / 16;
-  using Place = TilePlace<kTiles, Source::kBandTiles>;
+  static constexpr int32_t kTileScales = kRowBlockColumns / 16;
 
   MOEJIT_DEVICE static ColumnPlace place_of(const TwoLevelCastParams& params,
-                                            const StripeRows& rows, int64_t first, int32_t column) {
+                                            const BlockOfGroup& rows, int64_t first,
+                                            int32_t column) {
     if constexpr (kMatrixRows == 0) {
       return {.column = column, .row = first, .pitch = params.pitch};
     } else {
-      return {.column = int64_t{rows.expert} * kColumns + column,
-              .row = first - int64_t{rows.expert} * kMatrixRows,
+      return {.column = int64_t{rows.group} * kColumns + column,
+              .row = first - int64_t{rows.group} * kMatrixRows,
               .pitch = kMatrixRows};
     }
   }

@@ -7,8 +7,9 @@
 // nor experts fall between probes. With a window of one probe every byte is looked at.
 //
 // Each thread has the same pieces of 16 bytes in each launch, and keeps a word that depends on all
-// their bits and on their order. Every step of that word is a bijection of it: a change of one word
-// of 32 bits is always seen, any other one but for a chance of 2^-32 a thread.
+// their bits and on their order. It misses a change with a chance of 2^-32. Every step of that word
+// is a bijection of it, so that one changed word of 32 bits is missed only where the thread's word
+// goes from 0 to 1 or back: 0 is stored as 1.
 //
 // The CTA that arrives last says what all have found, so casts that read one word need no launch
 // that clears it before. CTAs and findings are counted in one word: nobody has to wait for a fence.

@@ -12,40 +12,44 @@
 
 namespace moejit::device {
 
-// bf16 rows. Uses input [rows, C].
-template <int32_t kColumns_>
-struct LoadRows {
+// What these stages have in common: what a lane fetches is what the next stage gets.
+template <int32_t kColumns_, typename Segment>
+struct LoadSegments {
   static constexpr int32_t kColumns = kColumns_;
-  static constexpr int32_t kRowBytes = kColumns * 2;
   static constexpr int32_t kSegmentsInFlight = 2;
   static constexpr int32_t kThreadsPerSm = 1024;
-  using Fetched = Bf16Segment;
+  using Fetched = Segment;
 
-  MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
-                                     const SegmentPosition<kColumns>& at) {
+  MOEJIT_DEVICE static Segment unpack(const Segment& fetched) { return fetched; }
+};
+
+// Loads bf16 rows that are moved unchanged: not a bit of a NaN changes. Uses input [rows, C].
+template <int32_t kColumns>
+struct LoadUnchangedRows : LoadSegments<kColumns, Bf16Segment> {
+  static constexpr int32_t kRowBytes = kColumns * 2;
+
+  MOEJIT_DEVICE static Bf16Segment fetch(const RowChainParams& params,
+                                         const SegmentPosition<kColumns>& at) {
     const auto input = ptx::global(static_cast<const Bf16*>(params.input));
     return fetch_runs(input, at, at.row, at.is_real());
   }
-  MOEJIT_DEVICE static ValueSegment unpack(const Fetched& fetched) { return unpack_bf16(fetched); }
 };
 
-// Loads rows that are moved unchanged: not a bit of a NaN changes.
-template <int32_t kColumns_>
-struct LoadUnchangedRows : LoadRows<kColumns_> {
-  MOEJIT_DEVICE static Bf16Segment unpack(const Bf16Segment& fetched) { return fetched; }
+// bf16 rows. Uses input [rows, C].
+template <int32_t kColumns>
+struct LoadRows : LoadUnchangedRows<kColumns> {
+  MOEJIT_DEVICE static ValueSegment unpack(const Bf16Segment& fetched) {
+    return unpack_bf16(fetched);
+  }
 };
 
 // e4m3 rows and their scales. Uses input [rows, C], input_scale_inv [rows, ceil(C / 128)].
-template <int32_t kColumns_>
-struct LoadQuantizedRows {
-  static constexpr int32_t kColumns = kColumns_;
+template <int32_t kColumns>
+struct LoadQuantizedRows : LoadSegments<kColumns, QuantizedSegment> {
   static constexpr int32_t kRowBytes = kColumns;
-  static constexpr int32_t kSegmentsInFlight = 2;
-  static constexpr int32_t kThreadsPerSm = 1024;
-  using Fetched = QuantizedSegment;
 
-  MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
-                                     const SegmentPosition<kColumns>& at) {
+  MOEJIT_DEVICE static QuantizedSegment fetch(const RowChainParams& params,
+                                              const SegmentPosition<kColumns>& at) {
     const auto input = ptx::global(static_cast<const E4m3*>(params.input));
     const auto scales = ptx::global(params.input_scale_inv);
     QuantizedSegment segment = {};
@@ -57,21 +61,16 @@ struct LoadQuantizedRows {
     }
     return segment;
   }
-  MOEJIT_DEVICE static QuantizedSegment unpack(const Fetched& fetched) { return fetched; }
 };
 
 // Rows of two codes of E2M1 to a byte, and their scales of E4M3. Uses input [rows, C / 2] and
 // input_scale_inv, bytes [rows, 8 ceil(C / 128)].
-template <int32_t kColumns_>
-struct LoadTwoLevelRows {
-  static constexpr int32_t kColumns = kColumns_;
+template <int32_t kColumns>
+struct LoadTwoLevelRows : LoadSegments<kColumns, TwoLevelSegment> {
   static constexpr int32_t kRowBytes = kColumns / 2;
-  static constexpr int32_t kSegmentsInFlight = 2;
-  static constexpr int32_t kThreadsPerSm = 1024;
-  using Fetched = TwoLevelSegment;
 
-  MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
-                                     const SegmentPosition<kColumns>& at) {
+  MOEJIT_DEVICE static TwoLevelSegment fetch(const RowChainParams& params,
+                                             const SegmentPosition<kColumns>& at) {
     const auto codes = ptx::global(static_cast<const E2m1x2*>(params.input));
     const auto scales = ptx::as<const Bytes8>(ptx::global(params.input_scale_inv));
     TwoLevelSegment segment = {};
@@ -83,7 +82,6 @@ struct LoadTwoLevelRows {
     }
     return segment;
   }
-  MOEJIT_DEVICE static TwoLevelSegment unpack(const Fetched& fetched) { return fetched; }
 };
 
 // Returns the factors of permuted rows.
@@ -101,19 +99,14 @@ struct GatedSegment {
 
 // bf16 rows of 2C columns, gate in the first half, or with kInterleaved gate and up in turn. Uses
 // input [P, 2C], probs [P].
-template <int32_t kColumns_, bool kInterleaved = false>
-struct LoadGatedRows {
-  static constexpr int32_t kColumns = kColumns_;
-  static constexpr int32_t kSegmentsInFlight = 2;
-  static constexpr int32_t kThreadsPerSm = 1024;
-  using Fetched = GatedSegment;
-
-  MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
-                                     const SegmentPosition<kColumns>& at) {
+template <int32_t kColumns, bool kInterleaved = false>
+struct LoadGatedRows : LoadSegments<kColumns, GatedSegment> {
+  MOEJIT_DEVICE static GatedSegment fetch(const RowChainParams& params,
+                                          const SegmentPosition<kColumns>& at) {
     // Row r is the rows 2r (gate) and 2r + 1 (up) of a matrix of C columns.
     const auto input = ptx::global(static_cast<const Bf16*>(params.input));
     const int64_t gate_row = 2 * at.row;
-    Fetched fetched = {};
+    GatedSegment fetched = {};
     fetched.exists = at.existing_runs();
     if constexpr (kInterleaved) {
       fetch_pairs(input, at, fetched.gate, fetched.up);
@@ -124,7 +117,6 @@ struct LoadGatedRows {
     if (at.is_real()) fetched.prob = ptx::load(row_probs(params) + at.row);
     return fetched;
   }
-  MOEJIT_DEVICE static GatedSegment unpack(const Fetched& fetched) { return fetched; }
 };
 
 // A row without a gate, and its factor.
@@ -135,69 +127,46 @@ struct UpSegment {
 };
 
 // bf16 rows. Uses input [P, C], probs [P].
-template <int32_t kColumns_>
-struct LoadUpRows {
-  static constexpr int32_t kColumns = kColumns_;
-  static constexpr int32_t kSegmentsInFlight = 2;
-  static constexpr int32_t kThreadsPerSm = 1024;
-  using Fetched = UpSegment;
-
-  MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
-                                     const SegmentPosition<kColumns>& at) {
+template <int32_t kColumns>
+struct LoadUpRows : LoadSegments<kColumns, UpSegment> {
+  MOEJIT_DEVICE static UpSegment fetch(const RowChainParams& params,
+                                       const SegmentPosition<kColumns>& at) {
     const auto input = ptx::global(static_cast<const Bf16*>(params.input));
-    Fetched fetched = {};
+    UpSegment fetched = {};
     fetched.exists = at.existing_runs();
     fetched.up = fetch_runs(input, at, at.row, at.is_real());
     if (at.is_real()) fetched.prob = ptx::load(row_probs(params) + at.row);
     return fetched;
   }
-  MOEJIT_DEVICE static UpSegment unpack(const Fetched& fetched) { return fetched; }
 };
 
-// A gated row and the gradient of its activation.
-struct GatedGradientSegment {
-  GatedSegment forward;
+// A row, gated or not, and the gradient of its activation.
+template <typename Segment>
+struct GradientSegment {
+  Segment forward;
   Bf16Segment gradient;
 };
+using GatedGradientSegment = GradientSegment<GatedSegment>;
+using UpGradientSegment = GradientSegment<UpSegment>;
 
-// Loads what LoadGatedRows loads, and rows of the gradient. Uses gradient [P, C] too.
-template <int32_t kColumns_, bool kInterleaved = false>
-struct LoadGatedGradientRows {
-  static constexpr int32_t kColumns = kColumns_;
-  static constexpr int32_t kSegmentsInFlight = 1;  // 96 bytes of each lane
-  static constexpr int32_t kThreadsPerSm = 768;
-  using Fetched = GatedGradientSegment;
+// Loads what Forward loads, and rows of the gradient. Uses gradient [P, C] too.
+template <typename Forward, int32_t kThreads>
+struct LoadGradientRows
+    : LoadSegments<Forward::kColumns, GradientSegment<typename Forward::Fetched>> {
+  static constexpr int32_t kSegmentsInFlight = 1;  // of gated rows 96 bytes of each lane
+  static constexpr int32_t kThreadsPerSm = kThreads;
 
-  MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
-                                     const SegmentPosition<kColumns>& at) {
+  MOEJIT_DEVICE static GradientSegment<typename Forward::Fetched> fetch(
+      const RowChainParams& params, const SegmentPosition<Forward::kColumns>& at) {
     const auto gradient = ptx::global(static_cast<const Bf16*>(params.gradient));
-    return {.forward = LoadGatedRows<kColumns, kInterleaved>::fetch(params, at),
+    return {.forward = Forward::fetch(params, at),
             .gradient = fetch_runs(gradient, at, at.row, at.is_real())};
   }
-  MOEJIT_DEVICE static GatedGradientSegment unpack(const Fetched& fetched) { return fetched; }
 };
 
-// A row without a gate and the gradient of its activation.
-struct UpGradientSegment {
-  UpSegment forward;
-  Bf16Segment gradient;
-};
-
-// Loads what LoadUpRows loads, and rows of the gradient. Uses gradient [P, C] too.
-template <int32_t kColumns_>
-struct LoadUpGradientRows {
-  static constexpr int32_t kColumns = kColumns_;
-  static constexpr int32_t kSegmentsInFlight = 1;
-  static constexpr int32_t kThreadsPerSm = 1024;
-  using Fetched = UpGradientSegment;
-
-  MOEJIT_DEVICE static Fetched fetch(const RowChainParams& params,
-                                     const SegmentPosition<kColumns>& at) {
-    const auto gradient = ptx::global(static_cast<const Bf16*>(params.gradient));
-    return {.forward = LoadUpRows<kColumns>::fetch(params, at),
-            .gradient = fetch_runs(gradient, at, at.row, at.is_real())};
-  }
-  MOEJIT_DEVICE static UpGradientSegment unpack(const Fetched& fetched) { return fetched; }
-};
+template <int32_t kColumns, bool kInterleaved = false>
+using LoadGatedGradientRows = LoadGradientRows<LoadGatedRows<kColumns, kInterleaved>, 768>;
+template <int32_t kColumns>
+using LoadUpGradientRows = LoadGradientRows<LoadUpRows<kColumns>, 1024>;
 
 }  // namespace moejit::device

@@ -2,7 +2,8 @@
 #pragma once
 
 // Which rows have scales of columns in common: those of an expert, or of a matrix. Tiles of 128 of
-// them become columns together.
+// them become columns together. kWalks: whether CTAs take tile after tile, so that any number of
+// them does all.
 
 #include "moejit_device/map/call_tokens.cuh"
 #include "moejit_device/map/splits.cuh"
@@ -22,6 +23,7 @@ struct RowRange {
 template <int32_t kGroups_>
 struct ExpertRows {
   static constexpr int32_t kGroups = kGroups_;
+  static constexpr bool kWalks = false;
   static constexpr int32_t kPitch = 128;  // from a column of a block to the next
 
   MOEJIT_DEVICE static bool are_skipped(const TransposeParams& params) {
@@ -52,6 +54,7 @@ struct ExpertRows {
 template <int32_t kGroups_>
 struct ExpertTiles {
   static constexpr int32_t kGroups = kGroups_;
+  static constexpr bool kWalks = false;
 
   MOEJIT_DEVICE static bool are_skipped(const TransposeParams& params) {
     return has_other_tokens(params.call);
@@ -68,6 +71,7 @@ struct ExpertTiles {
 template <int32_t kGroups_, int32_t kSections, int32_t kSectionRows>
 struct MatrixRows {
   static constexpr int32_t kGroups = kGroups_;
+  static constexpr bool kWalks = true;
   static constexpr int32_t kRows = kSections * kSectionRows;
   static_assert(kRows % 16 == 0, "16 bytes of a column are all inside a matrix or outside");
   static constexpr int32_t kPitch = kRows;

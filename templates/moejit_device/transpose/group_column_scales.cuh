@@ -47,15 +47,20 @@ struct GroupColumnScales {
   // For the launch bounds: leaves a thread the registers that its block and its work need.
   static constexpr int32_t kCtasPerSm = larger(512 / kThreads, int32_t{1});
 
-  // A CTA for each 64 columns of each group.
+  // A CTA for each 64 columns of each group, or CTAs walk.
   MOEJIT_DEVICE static void run(const TransposeParams& params) {
     if (Groups::are_skipped(params)) return;
-    const int32_t strip = ptx::cta_index() / Groups::kGroups;
-    const int32_t group = ptx::cta_index() - strip * Groups::kGroups;
-    if (strip >= ceil_div(kColumns, kPairColumns)) return;
-    const int32_t column = strip * kPairColumns + value_column();
-    const bool has_column = kColumns % kPairColumns == 0 || column < kColumns;
-    store(params, group, column, has_column, magnitudes(params, group, column, has_column));
+    for (int32_t own = ptx::cta_index();; own += ptx::cta_count()) {
+      const int32_t strip = own / Groups::kGroups;
+      const int32_t group = own - strip * Groups::kGroups;
+      if (strip >= ceil_div(kColumns, kPairColumns)) return;
+      const int32_t column = strip * kPairColumns + value_column();
+      const bool has_column = kColumns % kPairColumns == 0 || column < kColumns;
+      store(params, group, column, has_column, magnitudes(params, group, column, has_column));
+      if constexpr (!Groups::kWalks) return;
+      // Orders the reads of the slots before the writes of the next columns.
+      ptx::sync_cta();
+    }
   }
 
  private:

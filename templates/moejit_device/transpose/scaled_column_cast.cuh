@@ -41,16 +41,19 @@ struct ScaledColumnCast {
   // For the launch bounds: leaves a thread the registers that its block and its work need.
   static constexpr int32_t kCtasPerSm = larger(512 / kThreads, int32_t{1});
 
-  // The grid has at least one CTA for every kPairs halves of the tiles that the call may fill.
+  // The grid has at least one CTA for every kPairs halves of the tiles that the call may fill, or
+  // CTAs walk.
   MOEJIT_DEVICE static void run(const TransposeParams& params) {
     if (Groups::are_skipped(params)) return;
-    const Place place =
-        Place::of(static_cast<uint32_t>(ptx::cta_index()) * kPairs + static_cast<uint32_t>(pair()),
-                  static_cast<uint32_t>(ptx::cta_count()) * kPairs, Groups::tiles(params));
-    if (!place.exists()) return;
-    const RowTile rows = Groups::tile(params, place.row);
-    if (rows.count <= 0) return;
-    cast(params, rows, place);
+    const auto ctas = static_cast<uint32_t>(ptx::cta_count());
+    for (auto cta = static_cast<uint32_t>(ptx::cta_index());; cta += ctas) {
+      const Place place = Place::of(cta * kPairs + static_cast<uint32_t>(pair()), ctas * kPairs,
+                                    Groups::tiles(params));
+      if (!place.exists()) return;
+      const RowTile rows = Groups::tile(params, place.row);
+      if (rows.count > 0) cast(params, rows, place);
+      if constexpr (!Groups::kWalks) return;
+    }
   }
 
  private:

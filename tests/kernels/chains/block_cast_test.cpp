@@ -156,6 +156,18 @@ TEST_F(BlockCastKernel, CastsMatricesByRowsAlone) {
                    {.result = result, .casts_rows = true, .casts_columns = false});
 }
 
+// 72 blocks on 20 warps and on 4; 6 blocks on 4.
+TEST_F(BlockCastKernel, CastsMatricesWithAnyNumberOfCtas) {
+  for (const int64_t ctas : {5, 1})
+    for (const CastResult result : kCastResults) {
+      most_ctas_ = ctas;
+      expect_equal({.permuted = rows_at_edges_of_mx(128, 2304)}, 2304,
+                   {.result = result, .casts_rows = true});
+      expect_equal({.permuted = random_bf16_rows(96, 144, 12, 3)}, 144,
+                   {.result = result, .casts_rows = true, .casts_columns = false});
+    }
+}
+
 TEST_F(BlockCastKernel, GathersTheRowsOfTokens) {
   const TransposeGroups groups = groups_of(kCastCounts, 64);
   for (const RowSource source : {RowSource::kGathered, RowSource::kGatheredAll})

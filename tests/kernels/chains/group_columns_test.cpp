@@ -246,6 +246,14 @@ TEST_F(MatrixColumnsKernel, EqualTheReferenceForMatricesOfAnySize) {
     }
 }
 
+// 9 strips of scales; 27 halves of tiles, two of them a CTA's.
+TEST_F(MatrixColumnsKernel, EqualTheReferenceWithAnyNumberOfCtas) {
+  for (const int64_t ctas : {4, 1}) {
+    most_ctas_ = ctas;
+    expect_equal(reference::random_weights(3, 272, 144, 1), 3, 1, 272, 144, false);
+  }
+}
+
 TEST_F(MatrixColumnsKernel, SortRowsOfSectionsThatAlternate) {
   const auto weights = reference::random_weights(2, 2 * 80, 80, 2);
   for (const bool is_interleaved : {false, true})

@@ -285,6 +285,20 @@ TEST_F(TwoLevelCastKernel, CastsMatricesInTilesThatBothOrientationsShare) {
     }
 }
 
+// 48 stripes on 20 warps and on 4.
+TEST_F(TwoLevelCastKernel, CastsMatricesWithAnyNumberOfCtas) {
+  for (const int64_t ctas : {5, 1})
+    for (const CastResult result : kCastResults)
+      for (const bool casts_columns : {true, false}) {
+        most_ctas_ = ctas;
+        expect_equal({.permuted = random_bf16_rows(3 * 128, 144, 12, 3), .matrix_rows = 128}, 144,
+                     {.result = result,
+                      .has_tiles = true,
+                      .casts_rows = true,
+                      .casts_columns = casts_columns});
+      }
+}
+
 TEST_F(TwoLevelCastKernel, CastsRowsOfTokensBelowOneScale) {
   for (const int64_t rows : {1, 15, 16, 17, 127, 128, 129})
     expect_equal({.permuted = random_bf16_rows(rows, 160, 12, 4)}, 160,

@@ -235,6 +235,36 @@ TEST(Planner, LaunchesEnoughCtasForThePadRowsOfFewTokens) {
   EXPECT_EQ(find_kernel(plan, "quantize_permute_pad")->launch.max_ctas, 128 * 127 / 8 * 56 / 16);
 }
 
+// Most launches of such layers end at once: tens of thousands of CTAs take 30 us to do nothing.
+TEST(Planner, GivesCheckedWeightsFewCtas) {
+  for (const Recipe& recipe : kRecipes)
+    for (const std::vector<Pass>& passes :
+         {std::vector{Pass::kForward}, std::vector{Pass::kForward, Pass::kBackward}}) {
+      Layer layer = dsv3_like_layer();
+      layer.recipe = recipe;
+      layer.passes = passes;
+      layer.weight_checks = true;
+      int32_t casts = 0;
+      for (const KernelPlan& kernel : plan_of(layer).kernels) {
+        if (kernel.phase != Phase::kWeights) continue;
+        const LaunchShape& launch = kernel.launch;
+        const int64_t limit =
+            launch.ctas_per_sm > 0 ? int64_t{launch.ctas_per_sm} * 132 : launch.max_ctas;
+        EXPECT_LE(limit, 8 * 132) << recipe.name << " " << kernel.operation;
+        EXPECT_LE(launch.ctas_per_sm * launch.threads, 1024)
+            << recipe.name << " " << kernel.operation;
+        if (launch.max_ctas > 1) ++casts;
+      }
+      EXPECT_GE(casts, recipe == Recipe::kBf16 ? 0 : 2) << recipe.name;
+    }
+}
+
+TEST(Planner, KeepsEveryCtaOfTheCastsOfOtherWeights) {
+  Layer layer = dsv3_like_layer();
+  layer.recipe = Recipe::kNvfp4;
+  EXPECT_EQ(find_kernel(plan_of(layer), "quantize_w1")->launch.ctas_per_sm, 0);
+}
+
 TEST(Planner, LetsEveryKernelKnowThatScaleBlocksShareTheirScales) {
   Layer layer = dsv3_like_layer();
   layer.dispatch = Dispatch::kFp8;
