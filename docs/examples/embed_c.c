@@ -47,15 +47,15 @@ typedef struct caller_tensors {
   int64_t shapes[kMostTensors][kMostDims];
 } caller_tensors;
 
-static void allocate(moejit_device* device, const moejit_layer* layer, caller_tensors* tensors) {
+static void allocate(moejit_device* device, const moejit_plan* layer, caller_tensors* tensors) {
   moejit_device_info place = {.struct_size = sizeof(place)};
-  moejit_layer_info info = {.struct_size = sizeof(info)};
+  moejit_plan_info info = {.struct_size = sizeof(info)};
   check(moejit_device_get_info(device, &place));
-  check(moejit_layer_get_info(layer, &info));
+  check(moejit_plan_get_info(layer, &info));
   tensors->count = 0;
   for (size_t i = 0; i < info.tensor_count; ++i) {
     moejit_tensor_info tensor = {.struct_size = sizeof(tensor)};
-    check(moejit_layer_get_tensor(layer, i, &tensor));
+    check(moejit_plan_get_tensor(layer, i, &tensor));
     if (tensor.role == MOEJIT_ROLE_SAVED || tensor.role == MOEJIT_ROLE_WORKSPACE) continue;
     if (tensors->count == kMostTensors || tensor.ndim > kMostDims) exit(EXIT_FAILURE);
     const size_t slot = tensors->count++;
@@ -133,20 +133,20 @@ int main(int argc, char** argv) {
   const int is_cuda = argc > 1 && strcmp(argv[1], "cuda") == 0;
   moejit_device* device = NULL;
   moejit_engine* engine = NULL;
-  moejit_layer* layer = NULL;
+  moejit_plan* layer = NULL;
   check(is_cuda ? moejit_device_open_cuda(MOEJIT_CURRENT_GPU, &device)
                 : moejit_device_open_simulator(NULL, &device));
   check(moejit_engine_create(NULL, &engine));
   moejit_device_info place = {.struct_size = sizeof(place)};
   check(moejit_device_get_info(device, &place));
-  check(moejit_layer_create(kDescription, sizeof(kDescription) - 1, place.target, NULL, &layer));
-  check(moejit_layer_prepare(layer, engine, device));
+  check(moejit_plan_create(kDescription, sizeof(kDescription) - 1, place.target, NULL, &layer));
+  check(moejit_plan_prepare(layer, engine, device));
 
   // From here on nothing is compiled, loaded or allocated by moejit.
   static caller_tensors tensors;
-  moejit_layer_info info = {.struct_size = sizeof(info)};
+  moejit_plan_info info = {.struct_size = sizeof(info)};
   moejit_call call = {.struct_size = sizeof(call)};
-  check(moejit_layer_get_info(layer, &info));
+  check(moejit_plan_get_info(layer, &info));
   allocate(device, layer, &tensors);
   call.tensors = tensors.named;
   call.tensor_count = tensors.count;
@@ -165,7 +165,7 @@ int main(int argc, char** argv) {
   check(moejit_device_release(device, call.saved));
   for (size_t i = 0; i < tensors.count; ++i)
     check(moejit_device_release(device, tensors.tensors[i].data));
-  moejit_layer_destroy(layer);
+  moejit_plan_destroy(layer);
   moejit_engine_destroy(engine);
   moejit_device_destroy(device);
   printf("%d tokens forward and backward with moejit %s\n", (int)kTokens, moejit_version());

@@ -45,8 +45,8 @@ static size_t read_file(const char* path, char* text) {
 // One rank: its layer, and the tensors of its calls in device memory.
 typedef struct rank_of_layer {
   moejit_device* device;
-  moejit_group_layer* layer;
-  moejit_group_layer_info info;
+  moejit_plan* layer;
+  moejit_plan_info info;
   size_t count;
   moejit_tensor named[kMostTensors];
   DLTensor tensors[kMostTensors];
@@ -66,7 +66,7 @@ static void allocate(rank_of_layer* rank) {
   check(moejit_device_get_info(rank->device, &place));
   for (size_t i = 0; i < rank->info.tensor_count; ++i) {
     moejit_tensor_info tensor = {.struct_size = sizeof(tensor)};
-    check(moejit_group_layer_get_tensor(rank->layer, i, &tensor));
+    check(moejit_plan_get_tensor(rank->layer, i, &tensor));
     if (tensor.is_optional) continue;
     if (rank->count == kMostTensors || tensor.ndim > kMostDims) fail("too many tensors");
     const size_t slot = rank->count++;
@@ -172,16 +172,16 @@ static void run_rank(const char* json, size_t json_bytes, int32_t number, const 
   check(moejit_device_open_cuda(number, &rank.device));
   check(moejit_engine_create(NULL, &engine));
   // One rank may have compiled the kernels while others still do.
-  const moejit_group_layer_options options = {.struct_size = sizeof(options), .timeout_ms = 120000};
+  const moejit_plan_options options = {.struct_size = sizeof(options), .timeout_ms = 120000};
   check(moejit_group_layer_create(json, json_bytes, "cuda", number, &options, &rank.layer));
-  check(moejit_group_layer_get_info(rank.layer, &rank.info));
+  check(moejit_plan_get_info(rank.layer, &rank.info));
   check(moejit_group_open(rank.layer, rank.device, &place, &group));  // all ranks are there now
-  check(moejit_group_layer_prepare(rank.layer, engine, group));
+  check(moejit_plan_prepare_in_group(rank.layer, engine, group));
   allocate(&rank);
   set_inputs(&rank);
 
-  check(moejit_group_layer_update_weights(rank.layer, &rank.call));
-  check(moejit_group_layer_forward(rank.layer, &rank.call));
+  check(moejit_layer_update_weights(rank.layer, &rank.call));
+  check(moejit_layer_forward(rank.layer, &rank.call));
   uint32_t status = 0;
   check(moejit_group_status(group, &status));
   if (status != 0) {
@@ -194,7 +194,7 @@ static void run_rank(const char* json, size_t json_bytes, int32_t number, const 
     check(moejit_device_release(rank.device, rank.tensors[i].data));
   check(moejit_device_release(rank.device, rank.call.workspace));
   check(moejit_device_release(rank.device, rank.call.saved));
-  moejit_group_layer_destroy(rank.layer);
+  moejit_plan_destroy(rank.layer);
   moejit_group_destroy(group);
   moejit_engine_destroy(engine);
   moejit_device_destroy(rank.device);
@@ -230,11 +230,11 @@ int main(int argc, char** argv) {
     run_rank(json, json_bytes, (int32_t)strtol(argv[2], NULL, 10), argv[3]);
     return EXIT_SUCCESS;
   }
-  moejit_group_layer* layer = NULL;
-  moejit_group_layer_info info = {.struct_size = sizeof(info)};
+  moejit_plan* layer = NULL;
+  moejit_plan_info info = {.struct_size = sizeof(info)};
   check(moejit_group_layer_create(json, json_bytes, "cuda", 0, NULL, &layer));
-  check(moejit_group_layer_get_info(layer, &info));
+  check(moejit_plan_get_info(layer, &info));
   const int32_t ranks = (int32_t)info.ranks;
-  moejit_group_layer_destroy(layer);
+  moejit_plan_destroy(layer);
   return start_ranks(argv[0], argv[1], ranks);
 }

@@ -92,7 +92,7 @@ Result<void> check_block(std::string_view name, const BoundMemory& given, int64_
     return fail(Stage::kLaunch, ErrorCode::kWorkspaceTooSmall,
                 fmt::format("the {} has {} bytes, wanted {} for {} tokens", name, given.bytes,
                             wanted_bytes, tokens),
-                "the prepared layer's sizes() or moejit_layer_get_sizes() have the bytes");
+                "the prepared layer's sizes() or moejit_plan_get_sizes() have the bytes");
   if (given.address == nullptr && wanted_bytes > 0)
     return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
                 fmt::format("the {}'s address is null, wanted {} bytes", name, wanted_bytes));

@@ -17,8 +17,6 @@
 #include <functional>
 #include <iterator>
 #include <moejit/moejit.h>
-#include <moejit/moejit_dispatch.h>
-#include <moejit/moejit_operation.h>
 #include <set>
 #include <string>
 #include <vector>
@@ -116,33 +114,33 @@ struct Bench {
 
   void time_operation(const std::filesystem::path& path) const {
     const std::string json = read(path);
-    moejit_operation* operation = nullptr;
-    check(moejit_operation_create(json.data(), json.size(), info.target, nullptr, &operation));
-    check(moejit_operation_prepare(operation, engine, device));
-    auto about = record<moejit_operation_info>();
-    check(moejit_operation_get_info(operation, &about));
+    moejit_plan* operation = nullptr;
+    check(moejit_plan_create(json.data(), json.size(), info.target, nullptr, &operation));
+    check(moejit_plan_prepare(operation, engine, device));
+    auto about = record<moejit_plan_info>();
+    check(moejit_plan_get_info(operation, &about));
     Call call(device, info.dl_device);
     for (size_t i = 0; i < about.tensor_count; ++i) {
       auto tensor = record<moejit_tensor_info>();
-      check(moejit_operation_get_tensor(operation, i, &tensor));
+      check(moejit_plan_get_tensor(operation, i, &tensor));
       call.add(tensor);
     }
     const moejit_call made = call.get();
     time(about.name, about.kernel_count, [&] { return moejit_operation_run(operation, &made); });
-    moejit_operation_destroy(operation);
+    moejit_plan_destroy(operation);
   }
 
   void time_layer(const std::filesystem::path& path) const {
     const std::string json = read(path);
-    moejit_layer* layer = nullptr;
-    check(moejit_layer_create(json.data(), json.size(), info.target, nullptr, &layer));
-    check(moejit_layer_prepare(layer, engine, device));
-    auto about = record<moejit_layer_info>();
-    check(moejit_layer_get_info(layer, &about));
+    moejit_plan* layer = nullptr;
+    check(moejit_plan_create(json.data(), json.size(), info.target, nullptr, &layer));
+    check(moejit_plan_prepare(layer, engine, device));
+    auto about = record<moejit_plan_info>();
+    check(moejit_plan_get_info(layer, &about));
     Call call(device, info.dl_device);
     for (size_t i = 0; i < about.tensor_count; ++i) {
       auto tensor = record<moejit_tensor_info>();
-      check(moejit_layer_get_tensor(layer, i, &tensor));
+      check(moejit_plan_get_tensor(layer, i, &tensor));
       call.add(tensor);
     }
     moejit_call made = call.get();
@@ -151,7 +149,7 @@ struct Bench {
     made.saved = call.block(about.saved_bytes);
     made.saved_bytes = about.saved_bytes;
     const char* text = nullptr;
-    check(moejit_layer_get_plan_json(layer, &text));
+    check(moejit_plan_get_json(layer, &text));
     const std::string plan = text;
     time("forward", count_of(plan, "\"phase\": \"forward\""),
          [&] { return moejit_layer_forward(layer, &made); });
@@ -160,14 +158,14 @@ struct Bench {
          count_of(plan, "\"phase\": \"backward\"") - count_of(plan, "\"gradient_mode\": \"add\""),
          [&] { return moejit_layer_backward(layer, MOEJIT_GRADIENT_OVERWRITE, &made); });
     if (plan.find("\"dispatched\"") != std::string::npos) time_quantize(layer, about.tensor_count);
-    moejit_layer_destroy(layer);
+    moejit_plan_destroy(layer);
   }
 
-  void time_quantize(moejit_layer* layer, size_t tensor_count) const {
+  void time_quantize(moejit_plan* layer, size_t tensor_count) const {
     Call call(device, info.dl_device);
     for (size_t i = 0; i < tensor_count; ++i) {
       auto tensor = record<moejit_tensor_info>();
-      check(moejit_layer_get_tensor(layer, i, &tensor));
+      check(moejit_plan_get_tensor(layer, i, &tensor));
       if ((tensor.used_by & MOEJIT_USED_BY_QUANTIZE) != 0) call.add(tensor);
     }
     const moejit_call made = call.get();

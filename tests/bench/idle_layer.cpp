@@ -6,45 +6,45 @@
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
-EXPORTED moejit_error_code moejit_layer_prepare(moejit_layer* /*layer*/, moejit_engine* /*engine*/,
-                                                moejit_device* /*device*/) {
+EXPORTED moejit_error_code moejit_plan_prepare(moejit_plan* /*layer*/, moejit_engine* /*engine*/,
+                                               moejit_device* /*device*/) {
   return MOEJIT_OK;
 }
 
-EXPORTED moejit_error_code moejit_layer_update_weights(moejit_layer* /*layer*/,
+EXPORTED moejit_error_code moejit_layer_update_weights(moejit_plan* /*layer*/,
                                                        const moejit_call* /*call*/) {
   return MOEJIT_OK;
 }
 
-EXPORTED moejit_error_code moejit_layer_forward(moejit_layer* /*layer*/,
+EXPORTED moejit_error_code moejit_layer_forward(moejit_plan* /*layer*/,
                                                 const moejit_call* /*call*/) {
   return MOEJIT_OK;
 }
 
-EXPORTED moejit_error_code moejit_layer_backward(moejit_layer* /*layer*/,
+EXPORTED moejit_error_code moejit_layer_backward(moejit_plan* /*layer*/,
                                                  moejit_gradient_mode /*mode*/,
                                                  const moejit_call* /*call*/) {
   return MOEJIT_OK;
 }
 
-EXPORTED moejit_error_code moejit_group_layer_prepare(moejit_group_layer* /*layer*/,
-                                                      moejit_engine* /*engine*/,
-                                                      moejit_group* /*group*/) {
+EXPORTED moejit_error_code moejit_plan_prepare_in_group(moejit_plan* /*layer*/,
+                                                        moejit_engine* /*engine*/,
+                                                        moejit_group* /*group*/) {
   return MOEJIT_OK;
 }
 
-EXPORTED moejit_error_code moejit_group_layer_update_weights(moejit_group_layer* /*layer*/,
-                                                             const moejit_call* /*call*/) {
-  return MOEJIT_OK;
-}
-
-EXPORTED moejit_error_code moejit_group_layer_forward(moejit_group_layer* /*layer*/,
-                                                      const moejit_call* /*call*/) {
-  return MOEJIT_OK;
-}
-
-EXPORTED moejit_error_code moejit_group_layer_backward(moejit_group_layer* /*layer*/,
-                                                       moejit_gradient_mode /*mode*/,
+EXPORTED moejit_error_code moejit_layer_update_weights(moejit_plan* /*layer*/,
                                                        const moejit_call* /*call*/) {
+  return MOEJIT_OK;
+}
+
+EXPORTED moejit_error_code moejit_layer_forward(moejit_plan* /*layer*/,
+                                                const moejit_call* /*call*/) {
+  return MOEJIT_OK;
+}
+
+EXPORTED moejit_error_code moejit_layer_backward(moejit_plan* /*layer*/,
+                                                 moejit_gradient_mode /*mode*/,
+                                                 const moejit_call* /*call*/) {
   return MOEJIT_OK;
 }

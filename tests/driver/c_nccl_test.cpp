@@ -28,14 +28,14 @@ struct Rank {
   }
   ~Rank() {
     moejit_group_destroy(group);
-    moejit_group_layer_destroy(layer);
+    moejit_plan_destroy(layer);
     moejit_device_destroy(device);
   }
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
   moejit_device* device = nullptr;
-  moejit_group_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   moejit_group* group = nullptr;
 };
 

@@ -63,16 +63,16 @@ Result<void> GroupRank::allocate(bool fills_memory) {
   MOEJIT_TRY_ASSIGN(group_memory_, take(plan_.memory.bytes, false));
   MOEJIT_TRY_ASSIGN(workspace_, take(plan_.workspace_bytes, fills_memory));
   MOEJIT_TRY_ASSIGN(saved_, take(plan_.saved_bytes, fills_memory));
-  moejit_group_layer_info info{};
+  moejit_plan_info info{};
   info.struct_size = sizeof(info);
-  MOEJIT_TRY(checked(moejit_group_layer_get_info(layer_, &info)));
+  MOEJIT_TRY(checked(moejit_plan_get_info(layer_, &info)));
   moejit_device_info about{};
   about.struct_size = sizeof(about);
   MOEJIT_TRY(checked(moejit_device_get_info(c_device_, &about)));
   for (std::size_t i = 0; i < info.tensor_count; ++i) {
     moejit_tensor_info tensor{};
     tensor.struct_size = sizeof(tensor);
-    MOEJIT_TRY(checked(moejit_group_layer_get_tensor(layer_, i, &tensor)));
+    MOEJIT_TRY(checked(moejit_plan_get_tensor(layer_, i, &tensor)));
     std::vector<int64_t>& shape = shapes_[tensor.name];
     shape.assign(tensor.shape, tensor.shape + tensor.ndim);
     DLTensor& dl = tensors_[tensor.name];
@@ -111,11 +111,11 @@ Result<void> GroupRank::join(const std::vector<std::unique_ptr<GroupRank>>& all,
   }
   MOEJIT_TRY(
       checked(moejit_group_adopt(layer_, c_device_, members.data(), members.size(), &group_)));
-  return checked(moejit_group_layer_prepare(layer_, engine, group_));
+  return checked(moejit_plan_prepare_in_group(layer_, engine, group_));
 }
 
 GroupRank::~GroupRank() {
-  moejit_group_layer_destroy(layer_);
+  moejit_plan_destroy(layer_);
   moejit_group_destroy(group_);
   moejit_device_destroy(c_device_);
   for (void* const address : allocated_) static_cast<void>(device_->release(address));
@@ -132,11 +132,11 @@ void GroupRank::set_tokens(int64_t tokens) {
 moejit_error_code GroupRank::call(Pass pass) {
   const moejit_call* const record = &calls_[static_cast<std::size_t>(pass)].record;
   switch (pass) {
-    case Pass::kWeights: return moejit_group_layer_update_weights(layer_, record);
-    case Pass::kForward: return moejit_group_layer_forward(layer_, record);
+    case Pass::kWeights: return moejit_layer_update_weights(layer_, record);
+    case Pass::kForward: return moejit_layer_forward(layer_, record);
     case Pass::kBackward: break;
   }
-  return moejit_group_layer_backward(layer_, MOEJIT_GRADIENT_OVERWRITE, record);
+  return moejit_layer_backward(layer_, MOEJIT_GRADIENT_OVERWRITE, record);
 }
 
 std::vector<const KernelPlan*> GroupRank::kernels(Pass pass) const {

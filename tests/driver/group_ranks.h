@@ -61,7 +61,7 @@ class GroupRank {
   compiler::GroupPlan plan_;
   std::unique_ptr<runtime::Device> device_;
   moejit_device* c_device_ = nullptr;
-  moejit_group_layer* layer_ = nullptr;
+  moejit_plan* layer_ = nullptr;
   moejit_group* group_ = nullptr;
   void* group_memory_ = nullptr;
   void *workspace_ = nullptr, *saved_ = nullptr;

@@ -56,14 +56,14 @@ moejit_engine* COperation::engine() {
 }
 
 COperation::COperation(const std::string& json) {
-  EXPECT_TRUE(is_ok(moejit_operation_create(json.data(), json.size(), tested_target().data(),
-                                            nullptr, &operation_)));
-  EXPECT_TRUE(is_ok(moejit_operation_prepare(operation_, engine(), device())));
+  EXPECT_TRUE(is_ok(
+      moejit_plan_create(json.data(), json.size(), tested_target().data(), nullptr, &operation_)));
+  EXPECT_TRUE(is_ok(moejit_plan_prepare(operation_, engine(), device())));
 }
 
 COperation::~COperation() {
   for (const Memory& memory : memory_) moejit_device_release(device(), memory.address);
-  moejit_operation_destroy(operation_);
+  moejit_plan_destroy(operation_);
 }
 
 int64_t COperation::bytes_of(const DLTensor& tensor) {
@@ -81,7 +81,7 @@ COperation::Memory& COperation::allocate(int64_t bytes) {
 COperation::Memory& COperation::add(const char* name, std::vector<int64_t> shape) {
   moejit_tensor_info info = {};
   info.struct_size = sizeof(info);
-  EXPECT_TRUE(is_ok(moejit_operation_find_tensor(operation_, name, &info)));
+  EXPECT_TRUE(is_ok(moejit_plan_find_tensor(operation_, name, &info)));
   moejit_device_info where = {};
   where.struct_size = sizeof(where);
   EXPECT_TRUE(is_ok(moejit_device_get_info(device(), &where)));

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <deque>
 #include <gtest/gtest.h>
-#include <moejit/moejit_operation.h>
 #include <span>
 #include <string>
 #include <string_view>
@@ -66,7 +65,7 @@ class COperation {
     return values;
   }
 
-  moejit_operation* get() const { return operation_; }
+  moejit_plan* get() const { return operation_; }
   // Null where there is no such device.
   static moejit_device* device();
   static moejit_engine* engine();
@@ -94,7 +93,7 @@ class COperation {
   moejit_error_code call(void* stream);
   void run_in_a_graph();
 
-  moejit_operation* operation_ = nullptr;
+  moejit_plan* operation_ = nullptr;
   std::deque<Memory> memory_;
   std::deque<Tensor> tensors_;
 };

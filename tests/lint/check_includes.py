@@ -28,7 +28,7 @@ RULES = {
     "runtime/tune/": ["runtime/tune/", "runtime/trial/", "runtime/measure/", "runtime/*", "compiler/*", SUPPORT],
     "runtime/tune/decision/": ["runtime/tune/decision/", "compiler/*", SUPPORT],
     "runtime/bindings/torch/": ["runtime/bindings/torch/", "runtime/bindings/c/moejit.h",
-                               "runtime/bindings/c/moejit_operation.h", "runtime/bindings/c/moejit_group.h"],
+                               "runtime/bindings/c/moejit.h", "runtime/bindings/c/moejit_group.h"],
     "cli/": ["cli/", "runtime/*", "compiler/*", "cache/*", SUPPORT, "runtime/check/",
              "runtime/checkpoint/", "runtime/measure/", "runtime/trial/", "runtime/tune/",
              "templates/moejit_device/params/"],
@@ -37,7 +37,7 @@ RULES = {
     "docs/": ["docs/examples/", "runtime/*", "compiler/*", "cache/*", SUPPORT],
 }
 # Installed headers lie beside each other.
-RULES["runtime/bindings/c/"] = [*RULES["runtime/"], "runtime/bindings/c/", "moejit_errors.h", "moejit.h", "moejit_state.h"]
+RULES["runtime/bindings/c/"] = [*RULES["runtime/"], "runtime/bindings/c/", "moejit_errors.h", "moejit.h"]
 # The CPU reference must not share code with what it judges.
 RULES["runtime/reference/"] = ["runtime/reference/"]
 CUDA_FOLDERS = ("runtime/", "tests/fakes/")

@@ -55,7 +55,7 @@ class Wheel(unittest.TestCase):
         wanted |= {f"moejit/include/moejit/{name}" for name in HEADERS}
         wanted |= {f"moejit/lib/cmake/moejit/moejit{name}.cmake"
                    for name in ("Config", "ConfigVersion", "Targets", "Targets-release")}
-        wanted |= {"moejit/bin/moejit", "moejit/lib/libmoejit.so.0"}
+        wanted |= {"moejit/bin/moejit", "moejit/lib/libmoejit.so.1"}
         if (ROOT / "runtime/bindings/torch").exists():
             wanted.add("moejit/lib/libmoejit_torch.so")
         got = {name for name in self.archive.namelist() if not name.endswith("/")}
@@ -124,7 +124,7 @@ class Wheel(unittest.TestCase):
             "target_link_libraries(program PRIVATE moejit::moejit m)\n")
         run("cmake", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={self.folder / 'moejit'}")
         run("cmake", "--build", project / "build")
-        self.assertIn(str(self.folder / "moejit/lib/libmoejit.so.0"), run("ldd", project / "build/program"))
+        self.assertIn(str(self.folder / "moejit/lib/libmoejit.so.1"), run("ldd", project / "build/program"))
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ class Groups(PackageTest):
         one.update_weights(whole)
         one.backward(whole, saved=one.forward(whole))
         ranks = self.step(layers, tokens, inputs)
-        self.assertIn("update_scales", layers[0].tensors["fc1_scale"].used_by)
+        self.assertIn("update_forward_scales", layers[0].tensors["fc1_scale"].used_by)
         for pass_, names in (("forward", ("fc1_scale", "fc2_scale")), ("backward", ("fc1_grad_scale", "fc2_grad_scale"))):
             one.update_scales(whole, pass_)
             for layer, tensors in zip(layers, ranks):

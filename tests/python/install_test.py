@@ -95,7 +95,7 @@ class Installed(PackageTest):
     def test_env_tells_of_a_library_that_is_missing(self):
         lines = self.env(MOEJIT_LIBRARY="/nowhere/libmoejit.so").splitlines()
         found = [line for line in lines if line.startswith("Python package")]
-        self.assertIn("missing: moejit: the library libmoejit.so.0 is missing", found[0])
+        self.assertIn("missing: moejit: the library libmoejit.so.1 is missing", found[0])
 
 
 class Nvrtc(PackageTest):

@@ -14,10 +14,7 @@ from moejit import library, records
 HEADERS = sorted(path for path in (ROOT / "runtime/bindings/c").glob("moejit*.h"))
 DECLARED = re.compile(r"^MOEJIT_API\s([^;]*?)(\w+)\(([^;]*?)\);", re.MULTILINE)
 PROGRAM = """#include <moejit/moejit_describe.h>
-#include <moejit/moejit_dispatch.h>
 #include <moejit/moejit_group.h>
-#include <moejit/moejit_operation.h>
-#include <moejit/moejit_state.h>
 #include <stdio.h>
 int main(void) {
 %s
@@ -32,9 +29,8 @@ def numbers():
     by_name.update({f"MOEJIT_ERROR_{name.upper()}" if number else "MOEJIT_OK": number
                     for name, number in records.ERROR_CODES.items()})
     by_name.update({f"MOEJIT_ROLE_{name.upper()}": number for number, name in enumerate(records.ROLES)})
-    by_name.update({f"MOEJIT_USED_BY_{name.upper()}": bit for name, bit in records.USED_BY.items()})
-    by_name.update({f"MOEJIT_GRADIENT_{name.upper()}": number for name, number in records.GRADIENT_MODES.items()})
-    by_name.update({f"MOEJIT_PASS_{name.upper()}": number for name, number in records.PASSES.items()})
+    by_name.update({f"MOEJIT_KIND_{name.upper()}": number for name, number in {"any": 0, **records.KINDS}.items()})
+    by_name.update({"MOEJIT_ACCESS_NONE": 0, "MOEJIT_ACCESS_READ": records.READ, "MOEJIT_ACCESS_WRITE": records.WRITE})
     by_name.update({f"MOEJIT_CACHE_NETWORK_{(name or 'default').upper()}": number
                     for name, number in records.CACHE_NETWORKS.items()})
     return by_name
@@ -88,7 +84,7 @@ class Records(PackageTest):
 
     def test_have_all_numbers_of_the_headers(self):
         declared = {name for header in HEADERS
-                    for name in re.findall(r"\b(MOEJIT_(?:ERROR|ROLE|USED_BY|GRADIENT|CACHE_NETWORK)_\w+) = \d",
+                    for name in re.findall(r"\b(MOEJIT_(?:ERROR|ROLE|KIND|ACCESS|CACHE_NETWORK)_\w+) = \d",
                                            header.read_text())}
         self.assertEqual(declared - set(numbers()), set())
 

@@ -20,7 +20,7 @@ FIRST = ("staleness_test.py", "staleness_doors_test.py", "compile_test.py", "fsd
 def environment(build, torch_folder, scratch):
     kept = os.environ.get("TEST_CACHE") or str(build / "test-kernels")
     variables = {"PYTHONPATH": os.pathsep.join([torch_folder, str(ROOT / "runtime" / "bindings" / "python")]),
-                 "MOEJIT_LIBRARY": str(next((build / "runtime/bindings/c").glob("libmoejit.so.[0-9]"))),
+                 "MOEJIT_LIBRARY": str(build / "runtime/bindings/c/libmoejit.so"),
                  "MOEJIT_TORCH_LIBRARY": str(build / "runtime/bindings/torch/libmoejit_torch.so"),
                  "MOEJIT_TORCH_FLOOR": str(build / "tests/bench/libmoejit_torch_floor.so"),
                  "MOEJIT_TOOL": str(build / "moejit"),

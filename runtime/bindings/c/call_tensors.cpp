@@ -12,6 +12,8 @@
 namespace moejit::bindings {
 namespace {
 
+using compiler::CallPlan;
+using compiler::CallTensor;
 using compiler::TensorPlan;
 using runtime::TensorRef;
 
@@ -100,30 +102,27 @@ tl::unexpected<Error> null_tensor(std::size_t index, const char* name) {
               fmt::format("tensor {}: its DLTensor is NULL", name));
 }
 
-}  // namespace
-
-Result<void> read_call_tensors(const compiler::Plan& plan, const PlanHandle& handle,
-                               uint32_t call_bit, std::span<const moejit_tensor> given,
-                               CallTensors& tensors) {
-  auto next = plan.tensors.begin();  // callers mostly give tensors in the order of the plan
+// Reads the tensors that the call takes.
+Result<void> read_tensors(const moejit_plan& plan, const CallPlan& wanted,
+                          std::span<const moejit_tensor> given, CallTensors& tensors) {
+  const std::vector<TensorPlan>& planned = plan.plan->tensors;
+  auto next = wanted.tensors.begin();  // callers mostly give tensors in the order of the plan
   for (std::size_t i = 0; i < given.size(); ++i) {
     const auto& [name, tensor] = given[i];
     if (name == nullptr || tensor == nullptr) return null_tensor(i, name);
-    const std::string_view wanted = name;
-    auto found = std::find_if(next, plan.tensors.end(),
-                              [&](const TensorPlan& one) { return one.name == wanted; });
-    if (found == plan.tensors.end())
-      found = std::ranges::find(plan.tensors, wanted, &TensorPlan::name);
-    else
-      next = found + 1;
-    // For a name that is none of the caller's tensors, the runtime reports the error.
+    const auto is_meant = [&](const CallTensor& one) { return planned[one.slot].name == name; };
+    auto found = std::find_if(next, wanted.tensors.end(), is_meant);
+    if (found == wanted.tensors.end()) found = std::ranges::find_if(wanted.tensors, is_meant);
     TensorRef ref{.name = name};
-    if (found != plan.tensors.end() && is_callers(found->role)) {
-      const auto index = static_cast<std::size_t>(found - plan.tensors.begin());
-      if ((handle.tensors[index].used_by & call_bit) == 0) continue;
-      MOEJIT_TRY(check(*tensor, *found, handle.place));
-      ref = {found->name, found->dtype, shape_of(*tensor), address_of(*tensor)};
-    }
+    if (found != wanted.tensors.end()) {
+      const TensorPlan& meant = planned[found->slot];
+      MOEJIT_TRY(check(*tensor, meant, plan.place));
+      ref = {meant.name, meant.dtype, shape_of(*tensor), address_of(*tensor)};
+      next = found + 1;
+    } else if (const TensorPlan* other = find_tensor(*plan.plan, name);
+               other != nullptr && is_callers(other->role)) {
+      continue;
+    }  // for a name that is none of the caller's tensors, the runtime reports the error
     if (!tensors.add(ref))
       return mismatch(ref.name, fmt::format("the call has more than {} tensors, so some are given "
                                             "twice",
@@ -132,14 +131,14 @@ Result<void> read_call_tensors(const compiler::Plan& plan, const PlanHandle& han
   return {};
 }
 
-Result<void> read_call(const compiler::Plan& plan, const PlanHandle& handle,
-                       const moejit_call& call, uint32_t call_bit, const char* function,
+}  // namespace
+
+Result<void> read_call(const moejit_plan& plan, const CallPlan& wanted, const moejit_call& call,
                        GivenCall& given) {
   MOEJIT_TRY_ASSIGN(const moejit_call read, read_record(Stage::kLaunch, &call, "moejit_call"));
   if (read.tensors == nullptr && read.tensor_count > 0)
-    return null_argument(Stage::kLaunch, "call->tensors", function);
-  MOEJIT_TRY(read_call_tensors(plan, handle, call_bit, std::span(read.tensors, read.tensor_count),
-                               given.tensors));
+    return null_argument(Stage::kLaunch, "call->tensors", "moejit_plan_call");
+  MOEJIT_TRY(read_tensors(plan, wanted, std::span(read.tensors, read.tensor_count), given.tensors));
   given.memory = {.workspace = read.workspace,
                   .workspace_bytes = read.workspace_bytes,
                   .saved = read.saved,
@@ -148,24 +147,6 @@ Result<void> read_call(const compiler::Plan& plan, const PlanHandle& handle,
                   .deferred_bytes = read.deferred_bytes};
   given.stream = read.stream;
   return {};
-}
-
-Result<compiler::GradientMode> read_mode(moejit_gradient_mode mode, const char* function) {
-  if (mode == MOEJIT_GRADIENT_OVERWRITE) return compiler::GradientMode::kOverwrite;
-  if (mode == MOEJIT_GRADIENT_ADD) return compiler::GradientMode::kAdd;
-  return fail(Stage::kLaunch, ErrorCode::kInvalidValue,
-              fmt::format("mode of {}() is {}, wanted {} or {}", function, static_cast<int>(mode),
-                          static_cast<int>(MOEJIT_GRADIENT_OVERWRITE),
-                          static_cast<int>(MOEJIT_GRADIENT_ADD)));
-}
-
-Result<compiler::Pass> read_pass(moejit_pass pass, const char* function) {
-  if (pass == MOEJIT_PASS_FORWARD) return compiler::Pass::kForward;
-  if (pass == MOEJIT_PASS_BACKWARD) return compiler::Pass::kBackward;
-  return fail(
-      Stage::kLaunch, ErrorCode::kInvalidValue,
-      fmt::format("pass of {}() is {}, wanted {} or {}", function, static_cast<int>(pass),
-                  static_cast<int>(MOEJIT_PASS_FORWARD), static_cast<int>(MOEJIT_PASS_BACKWARD)));
 }
 
 }  // namespace moejit::bindings

@@ -56,16 +56,18 @@ using moejit::runtime::Transport;
 
 // Makes a group for a layer with a transport that `open` opens, once the arguments are checked.
 template <typename Open>
-moejit_error_code with_transport(const moejit_group_layer* layer, moejit_device* device,
+moejit_error_code with_transport(const moejit_plan* layer, moejit_device* device,
                                  moejit_group** group, const char* function, Open&& open) {
   return guarded(Stage::kLoad, [&]() -> Result<void> {
     if (group == nullptr) return null_argument(Stage::kLoad, "group", function);
     *group = nullptr;
     if (layer == nullptr) return null_argument(Stage::kLoad, "layer", function);
+    MOEJIT_TRY(moejit::bindings::check_is_of_group(*layer));
     if (device == nullptr) return null_argument(Stage::kLoad, "device", function);
-    MOEJIT_TRY(moejit::runtime::check_transport(layer->plan, true));
+    MOEJIT_TRY(moejit::runtime::check_transport(*layer->of_group, true));
     MOEJIT_TRY_ASSIGN(auto transport, open());
-    MOEJIT_TRY_ASSIGN(auto made, Group::open(layer->plan, *device->device, std::move(transport)));
+    MOEJIT_TRY_ASSIGN(auto made,
+                      Group::open(*layer->of_group, *device->device, std::move(transport)));
     hand_out(*device, std::move(made), group);
     return {};
   });
@@ -82,7 +84,7 @@ moejit_error_code with_group(moejit_group* group, const char* function, Body&& b
 
 }  // namespace
 
-moejit_error_code moejit_group_adopt(const moejit_group_layer* layer, moejit_device* device,
+moejit_error_code moejit_group_adopt(const moejit_plan* layer, moejit_device* device,
                                      const moejit_group_member* members, size_t member_count,
                                      moejit_group** group) {
   constexpr const char* kFunction = "moejit_group_adopt";
@@ -90,28 +92,30 @@ moejit_error_code moejit_group_adopt(const moejit_group_layer* layer, moejit_dev
     if (group == nullptr) return null_argument(Stage::kLoad, "group", kFunction);
     *group = nullptr;
     if (layer == nullptr) return null_argument(Stage::kLoad, "layer", kFunction);
+    MOEJIT_TRY(moejit::bindings::check_is_of_group(*layer));
     if (device == nullptr) return null_argument(Stage::kLoad, "device", kFunction);
     if (members == nullptr) return null_argument(Stage::kLoad, "members", kFunction);
     std::vector<GroupMember> given;
     for (const moejit_group_member& member : std::span(members, member_count))
       given.push_back(
           {.base = member.base, .bytes = member.bytes, .identity = fields_of(member.identity)});
-    MOEJIT_TRY_ASSIGN(auto made, Group::adopt(layer->plan, *device->device, given));
+    MOEJIT_TRY_ASSIGN(auto made, Group::adopt(*layer->of_group, *device->device, given));
     hand_out(*device, std::move(made), group);
     return {};
   });
 }
 
-moejit_error_code moejit_group_open(const moejit_group_layer* layer, moejit_device* device,
+moejit_error_code moejit_group_open(const moejit_plan* layer, moejit_device* device,
                                     const moejit_rendezvous_place* place, moejit_group** group) {
   constexpr const char* kFunction = "moejit_group_open";
   return guarded(Stage::kLoad, [&]() -> Result<void> {
     if (group == nullptr) return null_argument(Stage::kLoad, "group", kFunction);
     *group = nullptr;
     if (layer == nullptr) return null_argument(Stage::kLoad, "layer", kFunction);
+    MOEJIT_TRY(moejit::bindings::check_is_of_group(*layer));
     if (device == nullptr) return null_argument(Stage::kLoad, "device", kFunction);
     MOEJIT_TRY_ASSIGN(const RendezvousPlace at, place_of(place, kFunction));
-    MOEJIT_TRY_ASSIGN(auto made, Group::open(layer->plan, *device->device, at));
+    MOEJIT_TRY_ASSIGN(auto made, Group::open(*layer->of_group, *device->device, at));
     hand_out(*device, std::move(made), group);
     return {};
   });
@@ -134,14 +138,14 @@ moejit_error_code moejit_nccl_make_id(uint8_t* id) {
   });
 }
 
-moejit_error_code moejit_group_open_nccl(const moejit_group_layer* layer, moejit_device* device,
+moejit_error_code moejit_group_open_nccl(const moejit_plan* layer, moejit_device* device,
                                          const uint8_t* id, int64_t deadline_ms,
                                          moejit_group** group) {
   constexpr const char* kFunction = "moejit_group_open_nccl";
   const auto open = [&]() -> Result<std::unique_ptr<Transport>> {
     if (id == nullptr) return null_argument(Stage::kLoad, "id", kFunction);
-    moejit::runtime::NcclPlace place{.rank = static_cast<int32_t>(layer->plan.rank),
-                                     .ranks = layer->plan.layer.expert_parallel.ranks};
+    moejit::runtime::NcclPlace place{.rank = static_cast<int32_t>(layer->of_group->rank),
+                                     .ranks = layer->of_group->layer.expert_parallel.ranks};
     std::memcpy(place.id.data(), id, place.id.size());
     if (deadline_ms != 0) place.deadline_ms = deadline_ms;
     if (device->ranks != nullptr) return device->ranks->open_transport(place.id, device->rank);
@@ -150,7 +154,7 @@ moejit_error_code moejit_group_open_nccl(const moejit_group_layer* layer, moejit
   return with_transport(layer, device, group, kFunction, open);
 }
 
-moejit_error_code moejit_group_adopt_nccl(const moejit_group_layer* layer, moejit_device* device,
+moejit_error_code moejit_group_adopt_nccl(const moejit_plan* layer, moejit_device* device,
                                           void* communicator, moejit_group** group) {
   constexpr const char* kFunction = "moejit_group_adopt_nccl";
   const auto open = [&]() -> Result<std::unique_ptr<Transport>> {

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/operation.h"
-#include "runtime/bindings/c/moejit_operation.h"
 #include "runtime/bindings/c/plan_handle.h"
 #include "runtime/engine.h"
-#include "runtime/prepared_layer.h"
 
 #include <memory>
 #include <string>
@@ -29,14 +26,4 @@ struct moejit_device {
 struct moejit_engine {
   std::unique_ptr<moejit::runtime::Engine> engine;
   std::string cache;
-};
-
-struct moejit_layer : moejit::bindings::PlanHandle {
-  moejit::compiler::LayerPlan plan;
-  std::unique_ptr<moejit::runtime::PreparedLayer> prepared;
-};
-
-struct moejit_operation : moejit::bindings::PlanHandle {
-  std::shared_ptr<const moejit::compiler::OperationPlan> plan;
-  std::unique_ptr<moejit::runtime::PreparedPlan> prepared;
 };

@@ -12,7 +12,7 @@
 // program does not know are 0, and fields that the library does not know must be 0.
 // Handles. They may be destroyed in any order, each once; NULL is fine.
 // Threads. Any thread may call any function, also with the same handles at the same time, except
-// that moejit_layer_prepare() and functions that destroy a handle need it for themselves.
+// that moejit_plan_prepare() and functions that destroy a handle need it for themselves.
 // Strings are UTF-8 and end with 0. Strings that the library returns belong to it.
 
 // NOLINTBEGIN: C, not C++
@@ -27,7 +27,7 @@
 #define MOEJIT_VERSION_MAJOR 0
 #define MOEJIT_VERSION_MINOR 1
 #define MOEJIT_VERSION_PATCH 0
-#define MOEJIT_ABI_VERSION 0
+#define MOEJIT_ABI_VERSION 1
 
 #ifdef __cplusplus
 extern "C" {
@@ -153,38 +153,52 @@ MOEJIT_API moejit_error_code moejit_engine_get_info(const moejit_engine* engine,
                                                     moejit_engine_info* info);
 
 // ---------------------------------------------------------------------------------------------
-// Layers: described and planned when they are created, later prepared for a device
+// Plans: of a layer, of one rank of a layer that a group shares, or of a single operation. They are
+// made of a description, and later prepared for a device or a group.
 
-typedef struct moejit_layer moejit_layer;
+typedef struct moejit_plan moejit_plan;
 
-typedef struct moejit_layer_options {
+// What a plan is of.
+typedef enum moejit_kind {
+  MOEJIT_KIND_ANY = 0,  // as an option: a layer of one rank, or an operation
+  MOEJIT_KIND_LAYER = 1,
+  MOEJIT_KIND_OPERATION = 2,   // docs/operations-api.md
+  MOEJIT_KIND_GROUP_LAYER = 3  // docs/expert-parallelism.md, <moejit/moejit_group.h>
+} moejit_kind;
+
+typedef struct moejit_plan_options {
   size_t struct_size;
-  const char* source_name;     // what errors call the description, such as its path; NULL: "layer"
-  int32_t keep_intermediates;  // not 0: intermediates stay readable after a call
+  const char* source_name;     // what errors call the description; NULL: "layer" or "operation"
+  int32_t keep_intermediates;  // not 0: a layer's intermediates stay readable after a call
   int32_t measure_gemms;  // not 0: grouped GEMMs tell how long they ran, in outputs of their own
-  const char* tuning;  // tuning records, separated by ':'; NULL: those of MOEJIT_TUNING; "": none
-} moejit_layer_options;
+  const char* tuning;  // tuning records, separated by ':'; NULL: those of MOEJIT_TUNING; "": none.
+                       // All ranks of a group take the same
+  int64_t kind;        // a moejit_kind that the description has to be of
+  int64_t rank;        // of a group's layer: whose plan this is
+  int64_t timeout_ms;  // of a group's layer: of each wait for a peer; 0: 10000
+} moejit_plan_options;
 
-// Parses a layer description (docs/layer-description.md) of `json_bytes` bytes and plans it for a
-// target: moejit_device_info::target, or one whose device is elsewhere. `options` may be NULL.
-// Errors: MOEJIT_ERROR_INVALID_JSON, _UNKNOWN_KEY, _MISSING_KEY, _WRONG_TYPE, _INVALID_VALUE, which
-// name the place in the description; _INVALID_VALUE beyond 1 MiB; _UNSUPPORTED if the target cannot
-// run it. A tuning record: the same, for two GPUs _INVALID_VALUE, and _FILE_NOT_FOUND, _FILE_READ.
-MOEJIT_API moejit_error_code moejit_layer_create(const char* json, size_t json_bytes,
-                                                 const char* target,
-                                                 const moejit_layer_options* options,
-                                                 moejit_layer** layer);
-MOEJIT_API void moejit_layer_destroy(moejit_layer* layer);
+// Parses a description (docs/layer-description.md, docs/operations-api.md) of `json_bytes` bytes
+// and plans it for a target: moejit_device_info::target, or one whose device is elsewhere. It needs
+// no device. `options` may be NULL. Errors: MOEJIT_ERROR_INVALID_JSON, _UNKNOWN_KEY, _MISSING_KEY,
+// _WRONG_TYPE, _INVALID_VALUE, which name the place in the description; _INVALID_VALUE beyond 1
+// MiB; _UNSUPPORTED if the target cannot run it, or if it is of another kind than the options want.
+// A tuning record: the same, for two GPUs _INVALID_VALUE, and _FILE_NOT_FOUND, _FILE_READ.
+MOEJIT_API moejit_error_code moejit_plan_create(const char* json, size_t json_bytes,
+                                                const char* target,
+                                                const moejit_plan_options* options,
+                                                moejit_plan** plan);
+MOEJIT_API void moejit_plan_destroy(moejit_plan* plan);
 
-typedef struct moejit_layer_info {
+typedef struct moejit_plan_info {
   size_t struct_size;
-  const char* name;    // valid as long as the layer, as `target`
+  const char* name;    // the layer's, or "quantize", ...; valid as long as the plan, as all texts
   const char* target;  // "cuda:sm_90a", "sim"
   size_t tensor_count;
   size_t kernel_count;
-  int64_t max_tokens;              // largest T of a call
-  int64_t workspace_bytes;         // that a forward or backward call over max_tokens needs
-  int64_t saved_bytes;             // that such a forward leaves for backward; 0 without backward
+  int64_t max_tokens;       // largest T of a call; of operations without T, the largest P or C
+  int64_t workspace_bytes;  // that a call over max_tokens needs
+  int64_t saved_bytes;      // that such a forward leaves for backward; 0 without backward
   int64_t quantized_weight_bytes;  // of all tensors with MOEJIT_ROLE_QUANTIZED
   int32_t has_backward;
   int32_t is_prepared;
@@ -193,39 +207,47 @@ typedef struct moejit_layer_info {
   int64_t saved_fixed_bytes;
   int64_t saved_bytes_per_token;
   // 32 hexadecimal digits over everything that decides the layout of blocks and tensors, and the
-  // kernels. Layers with equal digests accept each other's saved blocks and quantized weights. The
-  // digest is the same in all processes and on all machines; the layer's name is no part of it.
-  const char* plan_digest;  // valid as long as the layer
-  // Bytes that the data half of a backward leaves for the weights half; 0 without halves. Those of
-  // a call follow from T as the saved ones do.
+  // kernels. Plans with equal digests accept each other's saved blocks and quantized weights. The
+  // digest is the same in all processes, on all machines and for all ranks of a group; the layer's
+  // name is no part of it.
+  const char* plan_digest;
+  // Bytes that the data half of a backward leaves for the weights half; 0 without halves. The bytes
+  // of a call follow from T as the saved ones do.
   int64_t deferred_bytes;
   int64_t deferred_fixed_bytes;
   int64_t deferred_bytes_per_token;
-} moejit_layer_info;
-MOEJIT_API moejit_error_code moejit_layer_get_info(const moejit_layer* layer,
-                                                   moejit_layer_info* info);
+  int64_t kind;  // a moejit_kind, never MOEJIT_KIND_ANY
+  size_t call_count;
+  // Of a group's layer, else NULL and 0: what all ranks have to agree on, a line "name=value" for
+  // each field; the number of ranks and this one; the bytes that each rank gives to the group.
+  const char* identity;
+  int64_t ranks;
+  int64_t rank;
+  int64_t memory_bytes;
+} moejit_plan_info;
+MOEJIT_API moejit_error_code moejit_plan_get_info(const moejit_plan* plan, moejit_plan_info* info);
 
 // Least bytes of the blocks of a call. They never fall as T grows, and those for max_tokens are
-// those of moejit_layer_info.
-typedef struct moejit_layer_sizes {
+// those of moejit_plan_info.
+typedef struct moejit_plan_sizes {
   size_t struct_size;
   int64_t workspace_bytes;
   int64_t saved_bytes;     // 0 without backward
   int64_t deferred_bytes;  // 0 without halves
-} moejit_layer_sizes;
+} moejit_plan_sizes;
 
-// Tells the sizes of a call over `tokens` tokens. Needs no device. MOEJIT_ERROR_INVALID_VALUE:
-// tokens less than 0, or more than max_tokens.
-MOEJIT_API moejit_error_code moejit_layer_get_sizes(const moejit_layer* layer, int64_t tokens,
-                                                    moejit_layer_sizes* sizes);
+// Tells the sizes of a call over `tokens` tokens, or as many rows or columns where tensors have no
+// T. Needs no device. MOEJIT_ERROR_INVALID_VALUE: tokens less than 0, or more than max_tokens.
+MOEJIT_API moejit_error_code moejit_plan_get_sizes(const moejit_plan* plan, int64_t tokens,
+                                                   moejit_plan_sizes* sizes);
 
 // Return the description with every field; the plan for tools; and the plan for people (with the
-// reasons if `explain` is not 0). The texts are valid as long as the layer.
-MOEJIT_API moejit_error_code moejit_layer_get_json(const moejit_layer* layer, const char** json);
-MOEJIT_API moejit_error_code moejit_layer_get_plan_json(const moejit_layer* layer,
-                                                        const char** json);
-MOEJIT_API moejit_error_code moejit_layer_get_plan_text(const moejit_layer* layer, int32_t explain,
-                                                        const char** text);
+// reasons if `explain` is not 0). The texts are valid as long as the plan.
+MOEJIT_API moejit_error_code moejit_plan_get_description(const moejit_plan* plan,
+                                                         const char** json);
+MOEJIT_API moejit_error_code moejit_plan_get_json(const moejit_plan* plan, const char** json);
+MOEJIT_API moejit_error_code moejit_plan_get_text(const moejit_plan* plan, int32_t explain,
+                                                  const char** text);
 
 // The owner of a tensor's memory, which decides how long it lives (docs/embedding.md).
 typedef enum moejit_role {
@@ -237,27 +259,36 @@ typedef enum moejit_role {
   MOEJIT_ROLE_WORKSPACE = 5,   // a slice of moejit_call::workspace
   MOEJIT_ROLE_DEFERRED = 6,    // a slice of moejit_call::deferred
   MOEJIT_ROLE_DISPATCHED = 7,  // rows that the host moves between ranks
-  MOEJIT_ROLE_STATE = 8        // kept from step to step: moejit_state.h
+  MOEJIT_ROLE_STATE = 8,       // kept from step to step: moejit_layer_update_scales()
+  MOEJIT_ROLE_GROUP = 9        // in the memory that a rank gives to its group
 } moejit_role;
 
-// Calls that touch a tensor, or-ed. Only layers with backward_halves have the bits of halves.
+// Calls that touch a tensor, or-ed. moejit_plan_get_call() tells more.
 enum {
   MOEJIT_USED_BY_UPDATE_WEIGHTS = 1,
   MOEJIT_USED_BY_FORWARD = 2,
   MOEJIT_USED_BY_BACKWARD = 4,
   MOEJIT_USED_BY_BACKWARD_DATA = 8,
-  MOEJIT_USED_BY_BACKWARD_WEIGHTS = 16  // moejit_dispatch.h and moejit_state.h have more
+  MOEJIT_USED_BY_BACKWARD_WEIGHTS = 16,
+  MOEJIT_USED_BY_QUANTIZE = 32,
+  MOEJIT_USED_BY_EXPERTS = 64,
+  MOEJIT_USED_BY_QUANTIZE_GRAD = 128,
+  MOEJIT_USED_BY_EXPERTS_GRAD = 256,
+  MOEJIT_USED_BY_RUN = 512,
+  MOEJIT_USED_BY_UPDATE_SCALES = 1024
 };
 
 typedef struct moejit_tensor_info {
   size_t struct_size;
-  const char* name;            // valid as long as the layer, as the other pointers
+  const char* name;            // valid as long as the plan, as the other pointers
   const char* dtype_name;      // "BF16", "F8_E4M3", ...
   const int64_t* shape;        // bounds of the dimensions, row-major
   const char* const* symbols;  // their names in docs/glossary.md; of a caller's tensor those called
-                               // "T" may be smaller in a call, the others have exactly this size
+                               // "T" may be smaller in a call, and of operations those called "P",
+                               // "C" and "C/128" too; the others have exactly this size
   int64_t bytes;               // with every dimension at its bound
-  int64_t offset;              // in the call's block at max_tokens; -1: it is the caller's
+  int64_t offset;              // in the call's block at max_tokens, or in the memory of a group;
+                               // -1: it is the caller's
   DLDataType dtype;            // float8 as DLPack 1.1 counts it, also with older headers
   int32_t ndim;
   moejit_role role;
@@ -269,10 +300,10 @@ typedef struct moejit_tensor_info {
 
 // Tell about a tensor of the plan: by its index, below tensor_count; or by its name,
 // MOEJIT_ERROR_MISSING_TENSOR where there is none.
-MOEJIT_API moejit_error_code moejit_layer_get_tensor(const moejit_layer* layer, size_t index,
+MOEJIT_API moejit_error_code moejit_plan_get_tensor(const moejit_plan* plan, size_t index,
+                                                    moejit_tensor_info* info);
+MOEJIT_API moejit_error_code moejit_plan_find_tensor(const moejit_plan* plan, const char* name,
                                                      moejit_tensor_info* info);
-MOEJIT_API moejit_error_code moejit_layer_find_tensor(const moejit_layer* layer, const char* name,
-                                                      moejit_tensor_info* info);
 
 // The place and size of a tensor in a call over so many tokens.
 typedef struct moejit_tensor_place {
@@ -282,22 +313,55 @@ typedef struct moejit_tensor_place {
   int64_t shape[4];  // of the tensor's ndim dimensions; then 0
 } moejit_tensor_place;
 
-// Tells the place of a tensor, by its index, in a call over `tokens` tokens.
+// Tells the place of a tensor, by its index, in a call over `tokens` tokens, or as many rows or
+// columns where tensors have no T; P and C are the most that such a call may need.
 // MOEJIT_ERROR_INVALID_VALUE: no such tensor; tokens less than 0, or more than max_tokens.
-MOEJIT_API moejit_error_code moejit_layer_get_tensor_place(const moejit_layer* layer, size_t index,
-                                                           int64_t tokens,
-                                                           moejit_tensor_place* place);
+MOEJIT_API moejit_error_code moejit_plan_get_tensor_place(const moejit_plan* plan, size_t index,
+                                                          int64_t tokens,
+                                                          moejit_tensor_place* place);
 
-// Compiles the layer's kernels, or fetches them from the engine's cache, and loads them. Call it
-// once per layer; if it fails it may be tried again. The engine is not needed afterwards. Errors:
+// What a call does with a tensor or a block. A block that it writes may hold anything before.
+enum { MOEJIT_ACCESS_NONE = 0, MOEJIT_ACCESS_READ = 1, MOEJIT_ACCESS_WRITE = 2 };
+
+// A tensor that the caller gives to a call.
+typedef struct moejit_call_tensor {
+  size_t index;           // below tensor_count
+  uint32_t access;        // MOEJIT_ACCESS_..., or-ed
+  int32_t is_optional;    // 1: the call may leave it out
+  int32_t is_shape_only;  // 1: it only tells T; its data may be NULL, or freed
+  int32_t padding;        // 0
+} moejit_call_tensor;
+
+// A call of the plan. All pointers are valid as long as the plan.
+typedef struct moejit_call_info {
+  size_t struct_size;
+  const char* name;                   // "forward", "backward+add", "run", ...
+  const moejit_call_tensor* tensors;  // in the order of the plan
+  size_t tensor_count;
+  size_t kernel_count;  // that it launches; 0: it does nothing
+  uint32_t workspace;   // MOEJIT_ACCESS_..., of each block
+  uint32_t saved;
+  uint32_t deferred;
+  int32_t adds;             // 1: it adds to the gradients of weights and biases; 0: overwrites them
+  int32_t is_of_all_ranks;  // 1: all ranks of a group make it together
+  int32_t padding;          // 0
+} moejit_call_info;
+
+// Tells about a call of the plan, by its index, below call_count. MOEJIT_ERROR_INVALID_VALUE: no
+// such call.
+MOEJIT_API moejit_error_code moejit_plan_get_call(const moejit_plan* plan, size_t index,
+                                                  moejit_call_info* info);
+
+// Compiles the plan's kernels, or fetches them from the engine's cache, and loads them. Call it
+// once per plan; if it fails it may be tried again. The engine is not needed afterwards. Errors:
 // those of the compiler (MOEJIT_ERROR_COMPILER_MISSING, _COMPILE_FAILED, _COMPILER_FAULT), of the
 // cache (_CACHE_MISS, _CACHE_UNUSABLE) and of the device (_DRIVER, _OUT_OF_MEMORY,
-// _STREAM_CAPTURE); _UNSUPPORTED if the layer is planned for another target.
-MOEJIT_API moejit_error_code moejit_layer_prepare(moejit_layer* layer, moejit_engine* engine,
-                                                  moejit_device* device);
+// _STREAM_CAPTURE); _UNSUPPORTED if it is planned for another target, or for a group.
+MOEJIT_API moejit_error_code moejit_plan_prepare(moejit_plan* plan, moejit_engine* engine,
+                                                 moejit_device* device);
 
 // ---------------------------------------------------------------------------------------------
-// Calls of a prepared layer. They start kernels on the stream and return: they allocate nothing on
+// Calls of a prepared plan. They start kernels on the stream and return: they allocate nothing on
 // the device, never wait for it, and may be recorded into a CUDA graph. On the host a call without
 // an error allocates nothing but, in a thread's first call, its last error. (The simulator does
 // allocate, and returns when the kernels are done.)
@@ -310,11 +374,11 @@ MOEJIT_API moejit_error_code moejit_layer_prepare(moejit_layer* layer, moejit_en
 // writes is then undefined.
 
 // The addresses of a call's blocks, workspace, saved and deferred, are multiples of 256 on a GPU
-// and of 64 on the simulator. Blocks have at least the bytes that moejit_layer_get_sizes() tells
+// and of 64 on the simulator. Blocks have at least the bytes that moejit_plan_get_sizes() tells
 // for the T of the call. Their contents do not depend on where they are: a copy of the saved block
 // at another address serves backward as well.
 
-// A tensor by its name in the plan. It is on the layer's device: kDLCUDA with its ordinal or
+// A tensor by its name in the plan. It is on the plan's device: kDLCUDA with its ordinal or
 // kDLCUDAManaged; for the simulator kDLCPU or kDLCUDAHost. It is row-major and contiguous, where
 // strides of dimensions of size 1 do not matter; data + byte_offset is 16-byte aligned. Its dtype
 // is that of moejit_tensor_info; uint8 stands for the float8 types too, and int32 for uint32.
@@ -337,16 +401,26 @@ typedef struct moejit_call {
   int64_t deferred_bytes;
 } moejit_call;
 
+// Makes a call of a prepared plan, by its name in moejit_call_info. The functions below name each
+// call and say what it does. MOEJIT_ERROR_UNSUPPORTED: the plan has no such call; the hint tells
+// the field of the description that adds it.
+MOEJIT_API moejit_error_code moejit_plan_call(moejit_plan* plan, const char* name,
+                                              const moejit_call* call);
+
 // Quantizes w1 and w2 into the tensors with MOEJIT_ROLE_QUANTIZED. Call it after each change of the
 // weights. Results stay as they are if the optional "skip_update" U32 [1], a word on the device, is
 // not 0 when kernels run. Layers with weight_checks skip weights that have not changed since the
 // last call; fill their "weights_digest" with zeros before the first. It needs no workspace.
-MOEJIT_API moejit_error_code moejit_layer_update_weights(moejit_layer* layer,
-                                                         const moejit_call* call);
+static inline moejit_error_code moejit_layer_update_weights(moejit_plan* layer,
+                                                            const moejit_call* call) {
+  return moejit_plan_call(layer, "update_weights", call);
+}
 
 // Runs one forward pass over T tokens, T from 0 to max_tokens: "y" from "x", "topk_ids",
 // "topk_probs" and the weights; "status" gets bits (below). Fills call->saved for backward.
-MOEJIT_API moejit_error_code moejit_layer_forward(moejit_layer* layer, const moejit_call* call);
+static inline moejit_error_code moejit_layer_forward(moejit_plan* layer, const moejit_call* call) {
+  return moejit_plan_call(layer, "forward", call);
+}
 
 typedef enum moejit_gradient_mode {
   MOEJIT_GRADIENT_OVERWRITE = 0,  // dw1, dw2, db1 and db2
@@ -355,28 +429,104 @@ typedef enum moejit_gradient_mode {
 
 // Runs the backward pass of the forward call that filled call->saved: from "dy" the gradients that
 // the description asks for, "dx", "dprobs" and those of weights and biases. Neither the saved block
-// nor the inputs of forward that backward takes again (used_by) may change in between. T has to be
-// that of the forward call, which the saved block records. On the simulator another T is
+// nor the inputs of forward that backward takes again may change in between. T has to be that of
+// the forward call, which the saved block records. On the simulator another T is
 // MOEJIT_ERROR_TENSOR_MISMATCH. On a GPU the kernels then compute nothing and set
 // MOEJIT_STATUS_OTHER_TOKENS in "status", which may be left out here; the outputs are undefined,
 // and no other memory is touched. MOEJIT_ERROR_UNSUPPORTED: the layer's passes have no backward, or
 // its gradients are bf16 and are to be added to.
-MOEJIT_API moejit_error_code moejit_layer_backward(moejit_layer* layer, moejit_gradient_mode mode,
-                                                   const moejit_call* call);
+static inline moejit_error_code moejit_layer_backward(moejit_plan* layer, moejit_gradient_mode mode,
+                                                      const moejit_call* call) {
+  return moejit_plan_call(layer, mode == MOEJIT_GRADIENT_OVERWRITE ? "backward" : "backward+add",
+                          call);
+}
 
 // Run backward in two calls, for layers with backward_halves: first "dx" and "dprobs", then, at any
 // time and on any stream that waits for the first call, the gradients of weights and biases. Bit
-// for bit they are those of moejit_layer_backward(). T is the same in both. Each takes only the
-// tensors of its own used_by bit. Of "dy" the weights half takes only the shape, which gives T,
-// unless the description asks for neither "dx" nor "dprobs": its data may be NULL, or freed.
-// call->saved and what the data half leaves in call->deferred must not change until the weights
-// half is done; the workspace may. A half with nothing to compute does nothing. Errors: those of
-// moejit_layer_backward(), and MOEJIT_ERROR_UNSUPPORTED without backward_halves.
-MOEJIT_API moejit_error_code moejit_layer_backward_data(moejit_layer* layer,
-                                                        const moejit_call* call);
-MOEJIT_API moejit_error_code moejit_layer_backward_weights(moejit_layer* layer,
-                                                           moejit_gradient_mode mode,
-                                                           const moejit_call* call);
+// for bit they are those of moejit_layer_backward(). T is the same in both. Each takes only its own
+// tensors. Of "dy" the weights half takes only the shape, which gives T, unless the description
+// asks for neither "dx" nor "dprobs": its data may be NULL, or freed. call->saved and what the data
+// half leaves in call->deferred must not change until the weights half is done; the workspace may.
+// A half with nothing to compute does nothing. Errors: those of moejit_layer_backward(), and
+// MOEJIT_ERROR_UNSUPPORTED without backward_halves.
+static inline moejit_error_code moejit_layer_backward_data(moejit_plan* layer,
+                                                           const moejit_call* call) {
+  return moejit_plan_call(layer, "backward_data", call);
+}
+static inline moejit_error_code moejit_layer_backward_weights(moejit_plan* layer,
+                                                              moejit_gradient_mode mode,
+                                                              const moejit_call* call) {
+  return moejit_plan_call(
+      layer, mode == MOEJIT_GRADIENT_OVERWRITE ? "backward_weights" : "backward_weights+add", call);
+}
+
+// Run the passes in parts, for layers with dispatch_calls, so that the host can move rows between
+// ranks. quantize makes the tensors with MOEJIT_ROLE_DISPATCHED, "x_q" and "x_scale_inv", from a
+// rank's own tokens, and needs no memory. The host sends rows of them, each with its ids and
+// probabilities, to the ranks that have their experts. There experts does the rest of forward for
+// the T rows that came and keeps their order: "y" has a row for each. quantize_grad and
+// experts_grad do so for "dy", and experts_grad needs the rows of x that experts had. quantize and
+// experts each have their own T, and experts_grad has the T of its experts call. With one rank and
+// nothing moved they give the bits of moejit_layer_forward() and moejit_layer_backward(), which
+// take the dispatched tensors too. Errors: those of these two, and MOEJIT_ERROR_UNSUPPORTED without
+// dispatch_calls.
+static inline moejit_error_code moejit_layer_quantize(moejit_plan* layer, const moejit_call* call) {
+  return moejit_plan_call(layer, "quantize", call);
+}
+static inline moejit_error_code moejit_layer_experts(moejit_plan* layer, const moejit_call* call) {
+  return moejit_plan_call(layer, "experts", call);
+}
+static inline moejit_error_code moejit_layer_quantize_grad(moejit_plan* layer,
+                                                           const moejit_call* call) {
+  return moejit_plan_call(layer, "quantize_grad", call);
+}
+static inline moejit_error_code moejit_layer_experts_grad(moejit_plan* layer,
+                                                          moejit_gradient_mode mode,
+                                                          const moejit_call* call) {
+  return moejit_plan_call(
+      layer, mode == MOEJIT_GRADIENT_OVERWRITE ? "experts_grad" : "experts_grad+add", call);
+}
+
+typedef enum moejit_pass { MOEJIT_PASS_FORWARD = 0, MOEJIT_PASS_BACKWARD = 1 } moejit_pass;
+
+// Moves the state of a pass on by a step, in place, for recipes whose scales follow from the steps
+// before (fp8_delayed). The state is the tensors with MOEJIT_ROLE_STATE: "fc1_amax_history" F32 [L,
+// 3E] and "fc1_scale" F32 [3E], those of "fc2", and of gradients "fc1_grad_amax_history" F32 [L,
+// 2E], "fc1_grad_scale" F32 [2E], ... (docs/recipes.md, fp8_delayed). It is the caller's, and kept
+// over all steps; it starts with histories of zeros and scales of ones. update_weights, forward and
+// backward read scales, and raise row 0 of the histories to the largest magnitudes that they cast.
+// What row 0 has recorded joins the steps before, and the scales of the next step follow. Call it
+// once a step behind the last call of the pass; before it, row 0 may be reduced over ranks, with
+// max. It needs no workspace. With recipes without a history it does nothing. Errors: those of
+// other calls, and MOEJIT_ERROR_UNSUPPORTED for the backward pass of a layer that has none.
+static inline moejit_error_code moejit_layer_update_scales(moejit_plan* layer, moejit_pass pass,
+                                                           const moejit_call* call) {
+  return moejit_plan_call(
+      layer, pass == MOEJIT_PASS_FORWARD ? "update_forward_scales" : "update_backward_scales",
+      call);
+}
+
+// Runs an operation. The call has neither a saved nor a deferred block. Sizes called T, P and C are
+// told by the first tensor that has them. Where tensors have both T and P, P is at least what a
+// routing of T tokens may need, or max_permuted_rows (MOEJIT_ERROR_TENSOR_MISMATCH).
+static inline moejit_error_code moejit_operation_run(moejit_plan* operation,
+                                                     const moejit_call* call) {
+  return moejit_plan_call(operation, "run", call);
+}
+
+// One tensor of the list of multi_cast_transpose, in device memory: X [rows, columns] in the
+// input's dtype becomes its cast and the cast's transpose. The operation's "tensors" I64 [N, 8] is
+// an array of these. Multiples of 16 in sizes and addresses are faster.
+typedef struct moejit_cast_transpose_tensor {
+  const void* input;        // [rows, columns]
+  uint8_t* output;          // [rows, columns]
+  uint8_t* output_colwise;  // [columns, rows]: the same bytes, transposed
+  const float* scale;       // [1], what values are multiplied by; NULL: 1
+  float* amax;              // [1], is raised to the largest magnitude; NULL: not wanted
+  float* scale_inv;         // [1]: 1 / scale; NULL: not wanted
+  int64_t rows;             // as in the description, in its order
+  int64_t columns;
+} moejit_cast_transpose_tensor;
 
 // Bits that kernels set (by or) in the tensor "status", which the caller clears and reads.
 enum {

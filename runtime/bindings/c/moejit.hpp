@@ -12,9 +12,6 @@
 #include <memory>
 #include <moejit/moejit.h>
 #include <moejit/moejit_describe.h>
-#include <moejit/moejit_dispatch.h>
-#include <moejit/moejit_operation.h>
-#include <moejit/moejit_state.h>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -69,8 +66,7 @@ namespace detail {
 struct Destroy {
   void operator()(moejit_device* device) const { moejit_device_destroy(device); }
   void operator()(moejit_engine* engine) const { moejit_engine_destroy(engine); }
-  void operator()(moejit_layer* layer) const { moejit_layer_destroy(layer); }
-  void operator()(moejit_operation* operation) const { moejit_operation_destroy(operation); }
+  void operator()(moejit_plan* plan) const { moejit_plan_destroy(plan); }
   void operator()(moejit_description* description) const {
     moejit_description_destroy(description);
   }
@@ -197,66 +193,84 @@ class Engine {
   detail::Owner<moejit_engine> handle_;
 };
 
-class Layer {
+// A plan of any kind. Layer and Operation name its calls.
+class Plan {
  public:
-  // Parses a layer description and plans it for a target, such as Device::info().target.
-  Layer(std::string_view json, const std::string& target,
-        const moejit_layer_options& options = make<moejit_layer_options>())
-      : handle_(detail::own<moejit_layer>([&](moejit_layer** layer) {
-          return moejit_layer_create(json.data(), json.size(), target.c_str(), &options, layer);
+  // Parses a description and plans it for a target, such as Device::info().target.
+  Plan(std::string_view json, const std::string& target,
+       const moejit_plan_options& options = make<moejit_plan_options>())
+      : handle_(detail::own<moejit_plan>([&](moejit_plan** plan) {
+          return moejit_plan_create(json.data(), json.size(), target.c_str(), &options, plan);
         })) {}
 
-  moejit_layer* get() const noexcept { return handle_.get(); }
-  moejit_layer_info info() const {
-    auto info = make<moejit_layer_info>();
-    check(moejit_layer_get_info(get(), &info));
+  moejit_plan* get() const noexcept { return handle_.get(); }
+  moejit_plan_info info() const {
+    auto info = make<moejit_plan_info>();
+    check(moejit_plan_get_info(get(), &info));
     return info;
   }
   // Returns the least bytes of the blocks of a call over so many tokens.
-  moejit_layer_sizes sizes(std::int64_t tokens) const {
-    auto sizes = make<moejit_layer_sizes>();
-    check(moejit_layer_get_sizes(get(), tokens, &sizes));
+  moejit_plan_sizes sizes(std::int64_t tokens) const {
+    auto sizes = make<moejit_plan_sizes>();
+    check(moejit_plan_get_sizes(get(), tokens, &sizes));
     return sizes;
   }
+  // Return the description, the plan for tools, and the plan for people.
   std::string json() const {
-    const char* text = nullptr;
-    check(moejit_layer_get_json(get(), &text));
-    return text;
+    return text([&](const char** text) { return moejit_plan_get_description(get(), text); });
   }
   std::string plan_json() const {
-    const char* text = nullptr;
-    check(moejit_layer_get_plan_json(get(), &text));
-    return text;
+    return text([&](const char** text) { return moejit_plan_get_json(get(), text); });
   }
   std::string plan_text(bool explain = false) const {
-    const char* text = nullptr;
-    check(moejit_layer_get_plan_text(get(), explain, &text));
-    return text;
+    return text([&](const char** text) { return moejit_plan_get_text(get(), explain, text); });
   }
 
-  // Returns all tensors of the plan. Their pointers are valid as long as the layer.
+  // Return all tensors, and all calls, of the plan. Their pointers are valid as long as the plan.
   std::vector<moejit_tensor_info> tensors() const {
     std::vector<moejit_tensor_info> infos(info().tensor_count, make<moejit_tensor_info>());
     for (std::size_t i = 0; i < infos.size(); ++i)
-      check(moejit_layer_get_tensor(get(), i, &infos[i]));
+      check(moejit_plan_get_tensor(get(), i, &infos[i]));
+    return infos;
+  }
+  std::vector<moejit_call_info> calls() const {
+    std::vector<moejit_call_info> infos(info().call_count, make<moejit_call_info>());
+    for (std::size_t i = 0; i < infos.size(); ++i) check(moejit_plan_get_call(get(), i, &infos[i]));
     return infos;
   }
   moejit_tensor_info tensor(const std::string& name) const {
     auto info = make<moejit_tensor_info>();
-    check(moejit_layer_find_tensor(get(), name.c_str(), &info));
+    check(moejit_plan_find_tensor(get(), name.c_str(), &info));
     return info;
   }
-
   // Returns where tensors()[index] is in a call over so many tokens.
   moejit_tensor_place tensor_place(std::size_t index, std::int64_t tokens) const {
     auto place = make<moejit_tensor_place>();
-    check(moejit_layer_get_tensor_place(get(), index, tokens, &place));
+    check(moejit_plan_get_tensor_place(get(), index, tokens, &place));
     return place;
   }
 
   void prepare(Engine& engine, Device& device) {
-    check(moejit_layer_prepare(get(), engine.get(), device.get()));
+    check(moejit_plan_prepare(get(), engine.get(), device.get()));
   }
+  // Makes a call by its name in calls().
+  void call(const std::string& name, const moejit_call& call) {
+    check(moejit_plan_call(get(), name.c_str(), &call));
+  }
+
+ private:
+  template <typename Get>
+  static std::string text(Get&& get) {
+    const char* text = nullptr;
+    check(get(&text));
+    return text;
+  }
+  detail::Owner<moejit_plan> handle_;
+};
+
+class Layer : public Plan {
+ public:
+  using Plan::Plan;
   void update_weights(const moejit_call& call) { check(moejit_layer_update_weights(get(), &call)); }
   // Finds the scales of a pass for the next step, if the recipe has a history.
   void update_scales(moejit_pass pass, const moejit_call& call) {
@@ -278,69 +292,12 @@ class Layer {
   void experts_grad(moejit_gradient_mode mode, const moejit_call& call) {
     check(moejit_layer_experts_grad(get(), mode, &call));
   }
-
- private:
-  detail::Owner<moejit_layer> handle_;
 };
 
-class Operation {
+class Operation : public Plan {
  public:
-  // Parses the description of an operation and plans it for a target.
-  Operation(std::string_view json, const std::string& target,
-            const moejit_operation_options& options = make<moejit_operation_options>())
-      : handle_(detail::own<moejit_operation>([&](moejit_operation** operation) {
-          return moejit_operation_create(json.data(), json.size(), target.c_str(), &options,
-                                         operation);
-        })) {}
-
-  moejit_operation* get() const noexcept { return handle_.get(); }
-  moejit_operation_info info() const {
-    auto info = make<moejit_operation_info>();
-    check(moejit_operation_get_info(get(), &info));
-    return info;
-  }
-  // Returns what a call over so many tokens needs at least.
-  moejit_operation_sizes sizes(std::int64_t tokens) const {
-    auto sizes = make<moejit_operation_sizes>();
-    check(moejit_operation_get_sizes(get(), tokens, &sizes));
-    return sizes;
-  }
-  std::string json() const {
-    const char* text = nullptr;
-    check(moejit_operation_get_json(get(), &text));
-    return text;
-  }
-  std::string plan_json() const {
-    const char* text = nullptr;
-    check(moejit_operation_get_plan_json(get(), &text));
-    return text;
-  }
-  std::string plan_text(bool explain = false) const {
-    const char* text = nullptr;
-    check(moejit_operation_get_plan_text(get(), explain, &text));
-    return text;
-  }
-
-  // Returns all tensors of the plan. Their pointers are valid as long as the operation.
-  std::vector<moejit_tensor_info> tensors() const {
-    std::vector<moejit_tensor_info> infos(info().tensor_count, make<moejit_tensor_info>());
-    for (std::size_t i = 0; i < infos.size(); ++i)
-      check(moejit_operation_get_tensor(get(), i, &infos[i]));
-    return infos;
-  }
-  moejit_tensor_info tensor(const std::string& name) const {
-    auto info = make<moejit_tensor_info>();
-    check(moejit_operation_find_tensor(get(), name.c_str(), &info));
-    return info;
-  }
-
-  void prepare(Engine& engine, Device& device) {
-    check(moejit_operation_prepare(get(), engine.get(), device.get()));
-  }
+  using Plan::Plan;
   void run(const moejit_call& call) { check(moejit_operation_run(get(), &call)); }
-
- private:
-  detail::Owner<moejit_operation> handle_;
 };
 
 // What moejit_describe_hugging_face() made.

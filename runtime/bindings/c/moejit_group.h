@@ -8,59 +8,32 @@
 
 // NOLINTBEGIN: C, not C++
 
-#include "moejit_state.h"
+#include "moejit.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// One rank's part of a layer, and one rank's end of a group.
-typedef struct moejit_group_layer moejit_group_layer;
+// One rank's end of a group.
 typedef struct moejit_group moejit_group;
 
-typedef struct moejit_group_layer_options {
-  size_t struct_size;
-  int64_t timeout_ms;  // of each wait for a peer; 0: 10000
-  const char* tuning;  // as that of moejit_layer_options; the same records on all ranks
-} moejit_group_layer_options;
+// The plan of one rank's part of a layer, which moejit_plan_create() makes with
+// MOEJIT_KIND_GROUP_LAYER of a description with "expert_parallel". Its tensors are those of this
+// rank: its tokens, and the weights and gradients of its experts. Tensors with MOEJIT_ROLE_GROUP
+// lie in the memory of the group.
 
-// Plans rank `rank` of the layer that `json` [json_bytes] describes, which has "expert_parallel",
-// for a target ("cuda", "sim"). Needs no device. `options` may be NULL. Errors: those of
-// moejit_layer_create(); MOEJIT_ERROR_UNSUPPORTED also for a layer without "expert_parallel", or a
-// rank that it does not have.
-MOEJIT_API moejit_error_code moejit_group_layer_create(const char* json, size_t json_bytes,
-                                                       const char* target, int64_t rank,
-                                                       const moejit_group_layer_options* options,
-                                                       moejit_group_layer** layer);
-MOEJIT_API void moejit_group_layer_destroy(moejit_group_layer* layer);
-
-typedef struct moejit_group_layer_info {
-  size_t struct_size;
-  // What all ranks of a group have to agree on, a line "name=value" for each field. Valid as long
-  // as the layer.
-  const char* identity;
-  int64_t ranks;
-  int64_t rank;
-  int64_t max_tokens;       // of a rank
-  int64_t memory_bytes;     // that each rank gives to the group
-  int64_t workspace_bytes;  // of a call, whatever its T
-  int64_t saved_bytes;      // that forward leaves for backward; 0 without backward
-  size_t tensor_count;      // of the caller's tensors
-} moejit_group_layer_info;
-MOEJIT_API moejit_error_code moejit_group_layer_get_info(const moejit_group_layer* layer,
-                                                         moejit_group_layer_info* info);
-
-// Tells about a caller's tensor by its index, below tensor_count: "x", "topk_ids", ..., and the
-// weights and gradients of this rank's experts.
-MOEJIT_API moejit_error_code moejit_group_layer_get_tensor(const moejit_group_layer* layer,
-                                                           size_t index, moejit_tensor_info* info);
-
-// Return the plan of this rank, as moejit_layer_get_plan_json() and moejit_layer_get_plan_text()
-// do, with what the group moves. The texts are valid as long as the layer.
-MOEJIT_API moejit_error_code moejit_group_layer_get_plan_json(const moejit_group_layer* layer,
-                                                              const char** json);
-MOEJIT_API moejit_error_code moejit_group_layer_get_plan_text(const moejit_group_layer* layer,
-                                                              int32_t explain, const char** text);
+// Plans rank `rank` of a group's layer: moejit_plan_create() with that kind and rank in the
+// options, which may be NULL.
+static inline moejit_error_code moejit_group_layer_create(const char* json, size_t json_bytes,
+                                                          const char* target, int64_t rank,
+                                                          const moejit_plan_options* options,
+                                                          moejit_plan** layer) {
+  moejit_plan_options given = {sizeof(moejit_plan_options), NULL, 0, 0, NULL, 0, 0, 0};
+  if (options != NULL) given = *options;
+  given.kind = MOEJIT_KIND_GROUP_LAYER;
+  given.rank = rank;
+  return moejit_plan_create(json, json_bytes, target, &given, layer);
+}
 
 // The memory of one rank, as this process reaches it: peer pointers of torch's symmetric memory, of
 // NCCL windows, of NVSHMEM, or of another GPU of this process.
@@ -78,8 +51,7 @@ typedef struct moejit_group_member {
 // MOEJIT_ERROR_INVALID_VALUE for another number of members than ranks, and for memory that is null,
 // unaligned, too small, or given twice; _TENSOR_MISMATCH, with the field and the ranks, for
 // identities that differ.
-MOEJIT_API moejit_error_code moejit_group_adopt(const moejit_group_layer* layer,
-                                                moejit_device* device,
+MOEJIT_API moejit_error_code moejit_group_adopt(const moejit_plan* layer, moejit_device* device,
                                                 const moejit_group_member* members,
                                                 size_t member_count, moejit_group** group);
 
@@ -98,8 +70,7 @@ typedef struct moejit_rendezvous_place {
 // processes of one rank or on one GPU, another number of ranks; _TENSOR_MISMATCH, with the field
 // and the ranks, for layers that differ; _FILE_WRITE if no socket can be made at the path;
 // _UNSUPPORTED for GPUs that no link joins, and for the simulator; _OUT_OF_MEMORY.
-MOEJIT_API moejit_error_code moejit_group_open(const moejit_group_layer* layer,
-                                               moejit_device* device,
+MOEJIT_API moejit_error_code moejit_group_open(const moejit_plan* layer, moejit_device* device,
                                                const moejit_rendezvous_place* place,
                                                moejit_group** group);
 // Meets again, when a rank's process is gone and a new one opens the group in its place: the others
@@ -125,9 +96,9 @@ MOEJIT_API moejit_error_code moejit_nccl_make_id(uint8_t* id);
 // that differ; _UNSUPPORTED for a layer with another transport, and for a simulator of one GPU;
 // _INVALID_VALUE for an id that a simulated rank has come with before; those of
 // moejit_nccl_make_id(); _OUT_OF_MEMORY.
-MOEJIT_API moejit_error_code moejit_group_open_nccl(const moejit_group_layer* layer,
-                                                    moejit_device* device, const uint8_t* id,
-                                                    int64_t deadline_ms, moejit_group** group);
+MOEJIT_API moejit_error_code moejit_group_open_nccl(const moejit_plan* layer, moejit_device* device,
+                                                    const uint8_t* id, int64_t deadline_ms,
+                                                    moejit_group** group);
 // Makes such a group of a communicator that the caller has: an ncclComm_t of the libnccl.so.2 that
 // this process has, with the ranks of the layer, on the device's GPU. The caller makes no other
 // call with it while calls of the group may be under way, and destroys it behind the group. Waits
@@ -135,7 +106,7 @@ MOEJIT_API moejit_error_code moejit_group_open_nccl(const moejit_group_layer* la
 // ncclCommAbort() of the caller alone, which moejit_group_abort() does not call. Errors:
 // MOEJIT_ERROR_INVALID_VALUE for NULL, and for a communicator of other ranks; _TENSOR_MISMATCH;
 // _UNSUPPORTED as above, and for any simulator; _DRIVER_MISSING, _DRIVER; _OUT_OF_MEMORY.
-MOEJIT_API moejit_error_code moejit_group_adopt_nccl(const moejit_group_layer* layer,
+MOEJIT_API moejit_error_code moejit_group_adopt_nccl(const moejit_plan* layer,
                                                      moejit_device* device, void* communicator,
                                                      moejit_group** group);
 // Ends calls of a group over NCCL that wait for a rank which does not come; any thread may. What
@@ -148,7 +119,7 @@ typedef struct moejit_group_info {
   size_t struct_size;
   int64_t ranks;
   int64_t rank;
-  int64_t memory_bytes;     // of each rank, as planned
+  int64_t memory_bytes;     // of each rank, memory_bytes of the plan
   int64_t allocated_bytes;  // for this rank, in the driver's steps (2 MiB); 0 if adopted
 } moejit_group_info;
 MOEJIT_API moejit_error_code moejit_group_get_info(moejit_group* group, moejit_group_info* info);
@@ -171,29 +142,18 @@ MOEJIT_API moejit_error_code moejit_group_clear_status(moejit_group* group, void
 // in a call, and none may make one before all are reset.
 MOEJIT_API moejit_error_code moejit_group_reset(moejit_group* group);
 
-// Compiles and loads the layer's kernels for the group's device, as moejit_layer_prepare() does.
-// MOEJIT_ERROR_INVALID_VALUE: the group was adopted for another rank or another exchange.
-MOEJIT_API moejit_error_code moejit_group_layer_prepare(moejit_group_layer* layer,
-                                                        moejit_engine* engine, moejit_group* group);
-
-// Run the calls of a prepared layer, as those of moejit_layer_... do: all ranks make the same calls
-// of a group in the same order, each with a T of its own from 0 to max_tokens, on one stream or
-// streams that wait for each other. "topk_ids" are ids of all experts; backward takes those of its
-// forward call again. Bits go to the group's word instead of a tensor "status". Errors: those of
-// moejit_layer_..., and MOEJIT_ERROR_INVALID_STATE for backward before any forward and for a group
+// Compiles and loads the plan's kernels for the group's device, as moejit_plan_prepare() does.
+// MOEJIT_ERROR_INVALID_VALUE: the group was adopted for another rank or another exchange;
+// _UNSUPPORTED for a plan that is not of a group.
+//
+// All ranks make the calls that are is_of_all_ranks in the same order, each with a T of its own
+// from 0 to max_tokens, on one stream or streams that wait for each other. Updates of weights and
+// scales need no other rank. "topk_ids" are ids of all experts; backward takes those of its forward
+// call again. Bits go to the group's word instead of a tensor "status". Errors of calls are those
+// of other plans, and MOEJIT_ERROR_INVALID_STATE for backward before any forward and for a group
 // that is destroyed, was left by a rank, or is in a call of another thread.
-MOEJIT_API moejit_error_code moejit_group_layer_update_weights(moejit_group_layer* layer,
-                                                               const moejit_call* call);
-// Moves the scales of this rank's experts on by a step; needs no other rank.
-// <moejit/moejit_state.h> says when.
-MOEJIT_API moejit_error_code moejit_group_layer_update_scales(moejit_group_layer* layer,
-                                                              moejit_pass pass,
-                                                              const moejit_call* call);
-MOEJIT_API moejit_error_code moejit_group_layer_forward(moejit_group_layer* layer,
-                                                        const moejit_call* call);
-MOEJIT_API moejit_error_code moejit_group_layer_backward(moejit_group_layer* layer,
-                                                         moejit_gradient_mode mode,
-                                                         const moejit_call* call);
+MOEJIT_API moejit_error_code moejit_plan_prepare_in_group(moejit_plan* plan, moejit_engine* engine,
+                                                          moejit_group* group);
 
 // Opens 1 to 8 simulated GPUs that reach each other's memory, and tells the memory of each, of so
 // many bytes. Kernels run when somebody waits for a device: make the calls of all ranks before. The

@@ -41,7 +41,7 @@ class Call {
   void add_shape(const char* name, const PlannedTensor& like);
 
   // Returns the bytes of the call's blocks.
-  const moejit_layer_sizes& sizes() const { return sizes_; }
+  const moejit_plan_sizes& sizes() const { return sizes_; }
   const moejit_call* get() const { return &call_; }
 
  private:
@@ -52,7 +52,7 @@ class Call {
   const ReadyLayer& ready_;
   DLDevice device_;
   int64_t tokens_;
-  moejit_layer_sizes sizes_;
+  moejit_plan_sizes sizes_;
   moejit_call call_{};
   std::array<moejit_tensor, kMostTensors> tensors_;
   std::array<DLTensor, kMostSlices> slices_;

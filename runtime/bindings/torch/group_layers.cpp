@@ -32,23 +32,22 @@ DLDevice place_of(const moejit_device* device) {
   return info.dl_device;
 }
 
-std::unique_ptr<ReadyGroupLayer> read(moejit_group_layer* layer, moejit_device* device,
-                                      Meeting* meeting) {
+std::unique_ptr<ReadyGroupLayer> read(moejit_plan* layer, moejit_device* device, Meeting* meeting) {
   auto made = std::make_unique<ReadyGroupLayer>();
   made->layer = layer;
   made->meeting = meeting;
   made->ready.device = device;
   made->place = place_of(device);
-  moejit_group_layer_info plan{};
+  moejit_plan_info plan{};
   plan.struct_size = sizeof plan;
-  check(moejit_group_layer_get_info(layer, &plan));
+  check(moejit_plan_get_info(layer, &plan));
   made->ready.info.max_tokens = plan.max_tokens;
   made->ready.info.workspace_bytes = plan.workspace_bytes;
   made->ready.info.saved_bytes = plan.saved_bytes;
   for (std::size_t i = 0; i < plan.tensor_count; ++i) {
     moejit_tensor_info info{};
     info.struct_size = sizeof info;
-    check(moejit_group_layer_get_tensor(layer, i, &info));
+    check(moejit_plan_get_tensor(layer, i, &info));
     keep(made->ready, info, i);
   }
   return made;
@@ -137,9 +136,11 @@ __attribute__((visibility("default"))) void moejit_torch_close_meeting(void* mee
 // Makes operators find a prepared layer of a group by its text, until it is removed. Calls wait in
 // `meeting` for other ranks, at most patience_ms; it is NULL with GPUs. Returns 0, or 1 if there is
 // no memory.
-__attribute__((visibility("default"))) int32_t moejit_torch_add_group_layer(
-    const char* text, moejit_group_layer* layer, moejit_device* device, void* meeting,
-    int64_t patience_ms) {
+__attribute__((visibility("default"))) int32_t moejit_torch_add_group_layer(const char* text,
+                                                                            moejit_plan* layer,
+                                                                            moejit_device* device,
+                                                                            void* meeting,
+                                                                            int64_t patience_ms) {
   using moejit::torch::added;
   try {
     auto made = moejit::torch::read(layer, device, static_cast<moejit::torch::Meeting*>(meeting));

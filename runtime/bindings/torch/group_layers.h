@@ -36,7 +36,7 @@ class Meeting {
 // One rank's layer of a group that is ready for calls, and what operators need of its plan. The
 // host has prepared it, and owns all that it points to.
 struct ReadyGroupLayer {
-  moejit_group_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   DLDevice place{};            // of its device
   ReadyLayer ready;            // its device and its plan; has no layer
   Meeting* meeting = nullptr;  // of simulated ranks; NULL with GPUs

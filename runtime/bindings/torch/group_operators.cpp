@@ -36,7 +36,7 @@ void group_forward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_
   call.add("y", y);
   call.allocate_workspace();
   call.set_saved(saved);
-  check(moejit_group_layer_forward(of_group.layer, call.get()));
+  check(moejit_layer_forward(of_group.layer, call.get()));
   of_group.run_call_in_simulator();
   stack[0] = y.release();
   stack[1] = saved.release();
@@ -75,7 +75,7 @@ void group_backward(Value* stack, uint64_t /*argument_count*/, uint64_t /*result
   add_state<State>(call, ready, in.tensors(), MOEJIT_USED_BY_BACKWARD);
   add_gradients(call, ready, kDataGradients, data);
   add_gradients(call, ready, kWeightGradients, weights);
-  check(moejit_group_layer_backward(of_group.layer, MOEJIT_GRADIENT_OVERWRITE, call.get()));
+  check(moejit_layer_backward(of_group.layer, MOEJIT_GRADIENT_OVERWRITE, call.get()));
   of_group.run_call_in_simulator();
   for (std::size_t i = 0; i < data.size(); ++i) stack[i] = data[i].release();
   for (std::size_t i = 0; i < weights.size(); ++i) stack[data.size() + i] = weights[i].release();
@@ -99,7 +99,7 @@ void group_backward_add(Value* stack, uint64_t /*argument_count*/, uint64_t /*re
   add_gradients(call, ready, kDataGradients, data);
   for (std::size_t i = 0; i < kWeightGradients.size(); ++i)
     call.add_unless_empty(kWeightGradients[i], in.tensors()[11 + i]);
-  check(moejit_group_layer_backward(of_group.layer, mode, call.get()));
+  check(moejit_layer_backward(of_group.layer, mode, call.get()));
   of_group.run_call_in_simulator();
   for (std::size_t i = 0; i < data.size(); ++i) stack[i] = data[i].release();
 }

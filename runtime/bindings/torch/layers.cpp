@@ -35,17 +35,17 @@ namespace {
 // Reads the parts of the plan that operators need.
 void read_plan(ReadyLayer& ready) {
   ready.info.struct_size = sizeof ready.info;
-  check(moejit_layer_get_info(ready.layer, &ready.info));
+  check(moejit_plan_get_info(ready.layer, &ready.info));
   for (std::size_t i = 0; i < ready.info.tensor_count; ++i) {
     moejit_tensor_info info{};
     info.struct_size = sizeof info;
-    check(moejit_layer_get_tensor(ready.layer, i, &info));
+    check(moejit_plan_get_tensor(ready.layer, i, &info));
     keep(ready, info, i);
   }
 }
 
 struct LayerDeleter {
-  void operator()(moejit_layer* layer) const { moejit_layer_destroy(layer); }
+  void operator()(moejit_plan* layer) const { moejit_plan_destroy(layer); }
 };
 
 ReadyLayer prepare_layer(std::string_view text, const Place& place) {
@@ -56,13 +56,13 @@ ReadyLayer prepare_layer(std::string_view text, const Place& place) {
   const std::string target = check_text(read, "layer", place.device);
   ReadyLayer ready;
   ready.device = place.device;
-  moejit_layer* created = nullptr;
-  check(moejit_layer_create(read.json.data(), read.json.size(), target.c_str(), nullptr, &created));
-  std::unique_ptr<moejit_layer, LayerDeleter> owner(created);
+  moejit_plan* created = nullptr;
+  check(moejit_plan_create(read.json.data(), read.json.size(), target.c_str(), nullptr, &created));
+  std::unique_ptr<moejit_plan, LayerDeleter> owner(created);
   ready.layer = created;
   read_plan(ready);
   check_is_current(read, moejit_version(), ready.info.plan_digest);
-  const moejit_error_code code = moejit_layer_prepare(created, place.engine, place.device);
+  const moejit_error_code code = moejit_plan_prepare(created, place.engine, place.device);
   check(code, hint_of_preparing(code, read.json, ready.info.max_tokens));
   owner.release();
   return ready;
@@ -88,21 +88,21 @@ const PlannedTensor* ReadyLayer::find_output(std::string_view name) const {
   return found == outputs.end() ? nullptr : &*found;
 }
 
-moejit_layer_sizes ReadyLayer::sizes(int64_t tokens) const {
+moejit_plan_sizes ReadyLayer::sizes(int64_t tokens) const {
   if (layer == nullptr)  // blocks of a layer of a group have one size for any T
-    return {sizeof(moejit_layer_sizes), info.workspace_bytes, info.saved_bytes, 0};
+    return {sizeof(moejit_plan_sizes), info.workspace_bytes, info.saved_bytes, 0};
   // A call mostly has the layer and the tokens of the thread's last call. No layer with sizes is
   // ever destroyed.
   struct Last {
-    const moejit_layer* layer = nullptr;
+    const moejit_plan* layer = nullptr;
     int64_t tokens = 0;
-    moejit_layer_sizes sizes{};
+    moejit_plan_sizes sizes{};
   };
   thread_local Last last;
   if (last.layer == layer && last.tokens == tokens) return last.sizes;
-  moejit_layer_sizes sizes{};
+  moejit_plan_sizes sizes{};
   sizes.struct_size = sizeof sizes;
-  check(moejit_layer_get_sizes(layer, tokens, &sizes));
+  check(moejit_plan_get_sizes(layer, tokens, &sizes));
   last = {layer, tokens, sizes};
   return sizes;
 }

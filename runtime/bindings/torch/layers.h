@@ -34,9 +34,9 @@ struct StateTensor {
 
 // A layer that is ready for calls on one device, and what operators need of its plan.
 struct ReadyLayer {
-  moejit_layer* layer = nullptr;  // NULL for a layer of a group
+  moejit_plan* layer = nullptr;  // NULL for a layer of a group
   moejit_device* device = nullptr;
-  moejit_layer_info info{};
+  moejit_plan_info info{};
   // Row-wise weights, which forward reads, with the digest, and column-wise ones, which only
   // backward reads. They are two blocks so that the first can be freed before backward.
   QuantizedBlock quantized;
@@ -53,15 +53,15 @@ struct ReadyLayer {
   // description does not ask for.
   const PlannedTensor* find_output(std::string_view name) const;
   // Returns the sizes of the blocks of a call over so many tokens; throws for more than max_tokens.
-  moejit_layer_sizes sizes(int64_t tokens) const;
+  moejit_plan_sizes sizes(int64_t tokens) const;
 };
 
 // Returns the layer of an operator's last argument on the device of its tensors. The first call
 // compiles or fetches the kernels; later ones take a shared lock and look the text up. Layers stay
 // until the process ends: graphs of torch may hold their kernels. Threads may call it at any time;
 // two that ask for different layers prepare them at the same time. The text of a layer of a group
-// is an error: ready_group_layer() takes it. Throws the errors of moejit_layer_create and
-// moejit_layer_prepare, and a sentence for a text of another version, plan or target.
+// is an error: ready_group_layer() takes it. Throws the errors of moejit_plan_create and
+// moejit_plan_prepare, and a sentence for a text of another version, plan or target.
 const ReadyLayer& ready_layer(std::string_view text, DLDevice device);
 
 // Keeps in `ready` the facts of a tensor of the plan that operators need.

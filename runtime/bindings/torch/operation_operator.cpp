@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/bindings/c/moejit_operation.h"
 #include "runtime/bindings/torch/arguments.h"
 #include "runtime/bindings/torch/call.h"
 #include "runtime/bindings/torch/failure.h"
@@ -57,8 +56,7 @@ std::array<int64_t, 4> shape_of(const ReadyOperation& ready, const PlannedTensor
     }
     moejit_tensor_place place{};
     place.struct_size = sizeof place;
-    check(
-        moejit_operation_get_tensor_place(ready.operation, planned.index, sizes.tokens(), &place));
+    check(moejit_plan_get_tensor_place(ready.operation, planned.index, sizes.tokens(), &place));
     shape[i] = place.shape[i];
   }
   return shape;

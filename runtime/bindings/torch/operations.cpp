@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bindings/torch/operations.h"
 
-#include "runtime/bindings/c/moejit_operation.h"
 #include "runtime/bindings/torch/failure.h"
 #include "runtime/bindings/torch/prepared_plans.h"
 
@@ -12,13 +11,13 @@ namespace {
 
 // Reads the parts of the plan that the operator needs, and returns the plan's digest.
 std::string_view read_plan(ReadyOperation& ready) {
-  moejit_operation_info plan{};
+  moejit_plan_info plan{};
   plan.struct_size = sizeof plan;
-  check(moejit_operation_get_info(ready.operation, &plan));
+  check(moejit_plan_get_info(ready.operation, &plan));
   for (std::size_t i = 0; i < plan.tensor_count; ++i) {
     moejit_tensor_info info{};
     info.struct_size = sizeof info;
-    check(moejit_operation_get_tensor(ready.operation, i, &info));
+    check(moejit_plan_get_tensor(ready.operation, i, &info));
     if (info.is_optional != 0) continue;
     (info.role == MOEJIT_ROLE_OUTPUT ? ready.outputs : ready.inputs).push_back(planned(info, i));
   }
@@ -26,7 +25,7 @@ std::string_view read_plan(ReadyOperation& ready) {
 }
 
 struct OperationDeleter {
-  void operator()(moejit_operation* operation) const { moejit_operation_destroy(operation); }
+  void operator()(moejit_plan* operation) const { moejit_plan_destroy(operation); }
 };
 
 ReadyOperation prepare_operation(std::string_view text, const Place& place) {
@@ -34,12 +33,11 @@ ReadyOperation prepare_operation(std::string_view text, const Place& place) {
   const std::string target = check_text(read, "operation", place.device);
   ReadyOperation ready;
   ready.device = place.device;
-  check(moejit_operation_create(read.json.data(), read.json.size(), target.c_str(), nullptr,
-                                &ready.operation));
-  std::unique_ptr<moejit_operation, OperationDeleter> owner(ready.operation);
+  check(moejit_plan_create(read.json.data(), read.json.size(), target.c_str(), nullptr,
+                           &ready.operation));
+  std::unique_ptr<moejit_plan, OperationDeleter> owner(ready.operation);
   check_is_current(read, moejit_version(), read_plan(ready));
-  const moejit_error_code code =
-      moejit_operation_prepare(ready.operation, place.engine, place.device);
+  const moejit_error_code code = moejit_plan_prepare(ready.operation, place.engine, place.device);
   check(code, hint_of_preparing(code, read.json));
   owner.release();
   return ready;

@@ -6,13 +6,13 @@
 #include <string_view>
 #include <vector>
 
-struct moejit_operation;
+struct moejit_plan;
 
 namespace moejit::torch {
 
 // An operation that is ready for calls on one device, and what the operator needs of its plan.
 struct ReadyOperation {
-  moejit_operation* operation = nullptr;
+  moejit_plan* operation = nullptr;
   moejit_device* device = nullptr;
   // Both in the plan's order, without optional ones.
   std::vector<PlannedTensor> inputs;

@@ -44,7 +44,7 @@ void update_weights(Call& call, const ReadyLayer& ready, const Tensor& w1, const
   add_quantized(call, ready, blocks, MOEJIT_USED_BY_UPDATE_WEIGHTS);
   if (skip_update != nullptr) call.add_input_unless_empty("skip_update", *skip_update);
   if (of_group == nullptr) return check(moejit_layer_update_weights(ready.layer, call.get()));
-  check(moejit_group_layer_update_weights(of_group->layer, call.get()));
+  check(moejit_layer_update_weights(of_group->layer, call.get()));
   of_group->run_simulator();
 }
 

@@ -35,7 +35,7 @@ void update_scales(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_
   const ReadyGroupLayer& of_group = ready_group_layer(in.text(), device);
   Call call(of_group.ready, device, 0);
   add_tensors(call, of_group.ready, in, is_backward);
-  check(moejit_group_layer_update_scales(of_group.layer, pass, call.get()));
+  check(moejit_layer_update_scales(of_group.layer, pass, call.get()));
   of_group.run_simulator();
 }
 

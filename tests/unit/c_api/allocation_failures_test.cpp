@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <functional>
 #include <gtest/gtest.h>
-#include <moejit/moejit_operation.h>
 #include <new>
 
 namespace moejit::testing {
@@ -35,13 +34,13 @@ void expect_errors_alone(const std::function<moejit_error_code()>& call,
 }
 
 TEST(CApiAllocationFailures, AreErrorsOfALayer) {
-  moejit_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   expect_errors_alone(
       [&] {
-        return moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer);
+        return moejit_plan_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer);
       },
       [&] {
-        moejit_layer_destroy(layer);
+        moejit_plan_destroy(layer);
         layer = nullptr;
       });
 }
@@ -55,30 +54,28 @@ TEST(CApiAllocationFailures, AreErrorsOfAnOperation) {
           "n": 256, "k": 256})"};
   for (const std::string& json : descriptions) {
     SCOPED_TRACE(json);
-    moejit_operation* operation = nullptr;
+    moejit_plan* operation = nullptr;
     expect_errors_alone(
+        [&] { return moejit_plan_create(json.data(), json.size(), "sim", nullptr, &operation); },
         [&] {
-          return moejit_operation_create(json.data(), json.size(), "sim", nullptr, &operation);
-        },
-        [&] {
-          moejit_operation_destroy(operation);
+          moejit_plan_destroy(operation);
           operation = nullptr;
         });
   }
 }
 
 TEST(CApiAllocationFailures, AreErrorsOfAPlanAsJson) {
-  moejit_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   const char* json = nullptr;
   const auto create = [&] {
-    moejit_layer_destroy(layer);
+    moejit_plan_destroy(layer);
     layer = nullptr;
     ASSERT_TRUE(
-        is_ok(moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer)));
+        is_ok(moejit_plan_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer)));
   };
   create();
-  expect_errors_alone([&] { return moejit_layer_get_plan_json(layer, &json); }, create);
-  moejit_layer_destroy(layer);
+  expect_errors_alone([&] { return moejit_plan_get_json(layer, &json); }, create);
+  moejit_plan_destroy(layer);
 }
 
 // The kernels are in the cache already, whose entries and their metadata are read.
@@ -87,20 +84,20 @@ TEST(CApiAllocationFailures, AreErrorsOfAPreparation) {
   ASSERT_TRUE(is_ok(sim.open()));
   moejit_engine_options options = engine_options();
   options.frozen = 1;
-  moejit_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   moejit_engine* engine = nullptr;
   const auto open = [&] {
-    moejit_layer_destroy(layer);
+    moejit_plan_destroy(layer);
     moejit_engine_destroy(engine);
     layer = nullptr;
     engine = nullptr;
     ASSERT_TRUE(is_ok(moejit_engine_create(&options, &engine)));
     ASSERT_TRUE(
-        is_ok(moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer)));
+        is_ok(moejit_plan_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer)));
   };
   open();
-  expect_errors_alone([&] { return moejit_layer_prepare(layer, engine, sim.device()); }, open);
-  moejit_layer_destroy(layer);
+  expect_errors_alone([&] { return moejit_plan_prepare(layer, engine, sim.device()); }, open);
+  moejit_plan_destroy(layer);
   moejit_engine_destroy(engine);
 }
 

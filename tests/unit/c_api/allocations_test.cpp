@@ -26,12 +26,12 @@ int64_t allocations_of(Function&& function) {
 }
 
 TEST(CApiAllocations, AreCountedInTheLibraryToo) {
-  moejit_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   EXPECT_GT(allocations_of([&] {
-              moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer);
+              moejit_plan_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer);
             }),
             100);
-  moejit_layer_destroy(layer);
+  moejit_plan_destroy(layer);
 }
 
 TEST(CApiAllocations, AreNoneToReadTheTensorsOfACall) {

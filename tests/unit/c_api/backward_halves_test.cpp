@@ -33,7 +33,7 @@ class CApiBackwardHalves : public ::testing::Test {
     for (std::size_t i = 0; i < call.tensor_count; ++i) {
       moejit_tensor_info info = {};
       info.struct_size = sizeof(info);
-      EXPECT_TRUE(is_ok(moejit_layer_find_tensor(sim_.layer(), call.tensors[i].name, &info)));
+      EXPECT_TRUE(is_ok(moejit_plan_find_tensor(sim_.layer(), call.tensors[i].name, &info)));
       if ((info.used_by & used_by) != 0) tensors_.push_back(call.tensors[i]);
     }
     call.tensors = tensors_.data();
@@ -83,9 +83,9 @@ TEST_F(CApiBackwardHalves, GiveTheBitsOfTheWhole) {
 
 TEST_F(CApiBackwardHalves, TakeBlocksOfTheSizesOfACall) {
   ASSERT_NO_FATAL_FAILURE(open(kHalves));
-  moejit_layer_sizes sizes = {};
+  moejit_plan_sizes sizes = {};
   sizes.struct_size = sizeof(sizes);
-  ASSERT_TRUE(is_ok(moejit_layer_get_sizes(sim_.layer(), kSimTokens, &sizes)));
+  ASSERT_TRUE(is_ok(moejit_plan_get_sizes(sim_.layer(), kSimTokens, &sizes)));
   moejit_call call = sim_.call();
   EXPECT_GT(sizes.deferred_bytes, 0);
   EXPECT_LT(sizes.deferred_bytes, call.deferred_bytes);
@@ -107,14 +107,14 @@ TEST_F(CApiBackwardHalves, TakeBlocksOfTheSizesOfACall) {
 
 TEST_F(CApiBackwardHalves, TellTheLineThatDeferredBytesFollow) {
   ASSERT_NO_FATAL_FAILURE(open(kHalves));
-  moejit_layer_info info = {};
+  moejit_plan_info info = {};
   info.struct_size = sizeof(info);
-  ASSERT_TRUE(is_ok(moejit_layer_get_info(sim_.layer(), &info)));
+  ASSERT_TRUE(is_ok(moejit_plan_get_info(sim_.layer(), &info)));
   EXPECT_GT(info.deferred_bytes_per_token, 0);
-  moejit_layer_sizes sizes = {};
+  moejit_plan_sizes sizes = {};
   sizes.struct_size = sizeof(sizes);
   for (int64_t tokens = 0; tokens <= info.max_tokens; ++tokens) {
-    ASSERT_TRUE(is_ok(moejit_layer_get_sizes(sim_.layer(), tokens, &sizes)));
+    ASSERT_TRUE(is_ok(moejit_plan_get_sizes(sim_.layer(), tokens, &sizes)));
     EXPECT_EQ(sizes.deferred_bytes,
               std::min(info.deferred_bytes,
                        info.deferred_fixed_bytes + tokens * info.deferred_bytes_per_token));
@@ -171,7 +171,7 @@ TEST_F(CApiBackwardHalves, DoNothingForGradientsThatNobodyAsksFor) {
   ASSERT_NO_FATAL_FAILURE(open(kFrozen));
   moejit_tensor_info info = {};
   info.struct_size = sizeof(info);
-  EXPECT_TRUE(is_error(moejit_layer_find_tensor(sim_.layer(), "dw1", &info),
+  EXPECT_TRUE(is_error(moejit_plan_find_tensor(sim_.layer(), "dw1", &info),
                        MOEJIT_ERROR_MISSING_TENSOR, "dw1"));
   EXPECT_TRUE(is_ok(run_data()));
   EXPECT_EQ(call_with(MOEJIT_USED_BY_BACKWARD_WEIGHTS).tensor_count, 0U);

@@ -79,7 +79,7 @@ class CApiCallMemory : public ::testing::TestWithParam<LayerCase> {
     const moejit_call call = sim_->call();
     ASSERT_TRUE(is_ok(moejit_layer_update_weights(sim_->layer(), &call)));
     sizes_.struct_size = sizeof(sizes_);
-    ASSERT_TRUE(is_ok(moejit_layer_get_sizes(sim_->layer(), tokens, &sizes_)));
+    ASSERT_TRUE(is_ok(moejit_plan_get_sizes(sim_->layer(), tokens, &sizes_)));
   }
   void forward(const moejit_call& call) {
     ASSERT_TRUE(is_ok(moejit_layer_forward(sim_->layer(), &call)));
@@ -89,7 +89,7 @@ class CApiCallMemory : public ::testing::TestWithParam<LayerCase> {
   }
 
   std::unique_ptr<SimLayer> sim_;
-  moejit_layer_sizes sizes_{};
+  moejit_plan_sizes sizes_{};
 };
 
 TEST_P(CApiCallMemory, NeedsTheBytesThatItTellsAndKnowsNoAddresses) {
@@ -125,11 +125,11 @@ TEST_P(CApiCallMemory, NeedsTheBytesThatItTellsAndKnowsNoAddresses) {
 
 TEST_P(CApiCallMemory, TellsTheLineThatSavedBytesFollow) {
   ASSERT_NO_FATAL_FAILURE(open(1));
-  moejit_layer_info info = {};
+  moejit_plan_info info = {};
   info.struct_size = sizeof(info);
-  ASSERT_TRUE(is_ok(moejit_layer_get_info(sim_->layer(), &info)));
+  ASSERT_TRUE(is_ok(moejit_plan_get_info(sim_->layer(), &info)));
   for (int64_t tokens = 0; tokens <= kMostTokens; ++tokens) {
-    ASSERT_TRUE(is_ok(moejit_layer_get_sizes(sim_->layer(), tokens, &sizes_)));
+    ASSERT_TRUE(is_ok(moejit_plan_get_sizes(sim_->layer(), tokens, &sizes_)));
     EXPECT_EQ(
         sizes_.saved_bytes,
         std::min(info.saved_bytes, info.saved_fixed_bytes + tokens * info.saved_bytes_per_token));
@@ -141,12 +141,12 @@ TEST_P(CApiCallMemory, TellsTheLineThatSavedBytesFollow) {
 TEST_P(CApiCallMemory, RefusesTokensThatNoCallHas) {
   ASSERT_NO_FATAL_FAILURE(open(1));
   for (const int64_t tokens : {int64_t{-1}, kMostTokens + 1}) {
-    EXPECT_TRUE(is_error(moejit_layer_get_sizes(sim_->layer(), tokens, &sizes_),
+    EXPECT_TRUE(is_error(moejit_plan_get_sizes(sim_->layer(), tokens, &sizes_),
                          MOEJIT_ERROR_INVALID_VALUE, "tiny", std::to_string(tokens),
                          "wanted 0 to 96"));
     moejit_tensor_place place = {};
     place.struct_size = sizeof(place);
-    EXPECT_TRUE(is_error(moejit_layer_get_tensor_place(sim_->layer(), 0, tokens, &place),
+    EXPECT_TRUE(is_error(moejit_plan_get_tensor_place(sim_->layer(), 0, tokens, &place),
                          MOEJIT_ERROR_INVALID_VALUE, std::to_string(tokens), "wanted 0 to 96"));
   }
 }
@@ -156,17 +156,17 @@ TEST_P(CApiCallMemory, HasTensorsWhereItTells) {
   ASSERT_NO_FATAL_FAILURE(open(7));
   const moejit_call call = sim_->call();
   ASSERT_NO_FATAL_FAILURE(forward(call));
-  moejit_layer_info info = {};
+  moejit_plan_info info = {};
   info.struct_size = sizeof(info);
-  ASSERT_TRUE(is_ok(moejit_layer_get_info(sim_->layer(), &info)));
+  ASSERT_TRUE(is_ok(moejit_plan_get_info(sim_->layer(), &info)));
   int32_t seen = 0;
   for (std::size_t i = 0; i < info.tensor_count; ++i) {
     moejit_tensor_info tensor = {};
     tensor.struct_size = sizeof(tensor);
     moejit_tensor_place place = {};
     place.struct_size = sizeof(place);
-    ASSERT_TRUE(is_ok(moejit_layer_get_tensor(sim_->layer(), i, &tensor)));
-    ASSERT_TRUE(is_ok(moejit_layer_get_tensor_place(sim_->layer(), i, 7, &place)));
+    ASSERT_TRUE(is_ok(moejit_plan_get_tensor(sim_->layer(), i, &tensor)));
+    ASSERT_TRUE(is_ok(moejit_plan_get_tensor_place(sim_->layer(), i, 7, &place)));
     EXPECT_EQ(place.offset < 0, tensor.offset < 0) << tensor.name;
     EXPECT_LE(place.bytes, tensor.bytes) << tensor.name;
     if (std::string_view(tensor.name) == "row_map") {

@@ -18,8 +18,10 @@ class CallTensorsTest : public ::testing::Test {
  protected:
   Result<void> read() {
     got_.emplace();
-    return read_call_tensors(cuda_.layer.plan, cuda_.layer, MOEJIT_USED_BY_FORWARD, cuda_.named,
-                             *got_);
+    const moejit_call call = {.struct_size = sizeof(call),
+                              .tensors = cuda_.named.data(),
+                              .tensor_count = cuda_.named.size()};
+    return read_call(cuda_.layer, cuda_.plan->calls[0], call, *got_);
   }
   bool takes(DLDeviceType type, int id) {
     cuda_.tensors[0].device = {type, id};
@@ -27,19 +29,19 @@ class CallTensorsTest : public ::testing::Test {
   }
 
   TensorFixture cuda_{2, {kDLCUDA, 1}};
-  std::optional<CallTensors> got_;
+  std::optional<GivenCall> got_;
 };
 
 TEST_F(CallTensorsTest, ArePassedOnAsTheyAre) {
   cuda_.tensors[1].byte_offset = 16;
   ASSERT_TRUE(succeeded(read()));
-  ASSERT_EQ(got_->span().size(), 2);
-  EXPECT_EQ(got_->span()[0].name, "t0");
-  EXPECT_EQ(got_->span()[0].data, cuda_.memory.data());
-  EXPECT_EQ(got_->span()[0].shape.data(), cuda_.shape.data());
-  EXPECT_EQ(got_->span()[0].shape.size(), 2);
-  EXPECT_EQ(got_->span()[0].dtype, DType::kF32);
-  EXPECT_EQ(got_->span()[1].data, cuda_.memory.data() + 16);
+  ASSERT_EQ(got_->tensors.span().size(), 2);
+  EXPECT_EQ(got_->tensors.span()[0].name, "t0");
+  EXPECT_EQ(got_->tensors.span()[0].data, cuda_.memory.data());
+  EXPECT_EQ(got_->tensors.span()[0].shape.data(), cuda_.shape.data());
+  EXPECT_EQ(got_->tensors.span()[0].shape.size(), 2);
+  EXPECT_EQ(got_->tensors.span()[0].dtype, DType::kF32);
+  EXPECT_EQ(got_->tensors.span()[1].data, cuda_.memory.data() + 16);
 }
 
 TEST_F(CallTensorsTest, LieOnTheGpuOfTheLayer) {
@@ -85,15 +87,15 @@ TEST_F(CallTensorsTest, MayBeEmptyWithoutAnAddress) {
   cuda_.tensors[0].data = nullptr;
   cuda_.tensors[0].byte_offset = 64;
   ASSERT_TRUE(succeeded(read()));
-  EXPECT_EQ(got_->span()[0].data, nullptr);
+  EXPECT_EQ(got_->tensors.span()[0].data, nullptr);
 }
 
 TEST_F(CallTensorsTest, AreLeftOutWhereTheCallDoesNotTouchThem) {
-  cuda_.layer.tensors[0].used_by = MOEJIT_USED_BY_BACKWARD;
+  cuda_.plan->calls[0].tensors.erase(cuda_.plan->calls[0].tensors.begin());
   cuda_.tensors[0].device = {kDLROCM, 0};
   ASSERT_TRUE(succeeded(read()));
-  ASSERT_EQ(got_->span().size(), 1);
-  EXPECT_EQ(got_->span()[0].name, "t1");
+  ASSERT_EQ(got_->tensors.span().size(), 1);
+  EXPECT_EQ(got_->tensors.span()[0].name, "t1");
 }
 
 TEST(DlpackDtype, StandsForItselfAndIntegersForWhatFrameworksLack) {

@@ -33,7 +33,7 @@ class CApiCalls : public ::testing::Test {
   }
   moejit_error_code update() { return run(&moejit_layer_update_weights); }
   moejit_error_code forward() { return run(&moejit_layer_forward); }
-  moejit_error_code run(moejit_error_code (*function)(moejit_layer*, const moejit_call*)) {
+  moejit_error_code run(moejit_error_code (*function)(moejit_plan*, const moejit_call*)) {
     call_.tensors = tensors_.data();
     call_.tensor_count = tensors_.size();
     return function(sim_->layer(), &call_);
@@ -173,9 +173,9 @@ TEST_F(CApiCalls, SayWhichPointerIsNull) {
 }
 
 TEST_F(CApiCalls, CheckTheirMemory) {
-  moejit_layer_sizes sizes = {};
+  moejit_plan_sizes sizes = {};
   sizes.struct_size = sizeof(sizes);
-  ASSERT_TRUE(is_ok(moejit_layer_get_sizes(sim_->layer(), kSimTokens, &sizes)));
+  ASSERT_TRUE(is_ok(moejit_plan_get_sizes(sim_->layer(), kSimTokens, &sizes)));
   const moejit_call right = call_;
   call_.workspace_bytes = sizes.workspace_bytes - 1;
   EXPECT_TRUE(is_error(forward(), MOEJIT_ERROR_WORKSPACE_TOO_SMALL, "workspace", "11 tokens"));
@@ -293,11 +293,11 @@ class CApiPrepare : public ::testing::Test {
   void SetUp() override {
     ASSERT_TRUE(is_ok(moejit_device_open_simulator(nullptr, &device_)));
     ASSERT_TRUE(
-        is_ok(moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer_)));
+        is_ok(moejit_plan_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer_)));
     options_ = engine_options();
   }
   void TearDown() override {
-    moejit_layer_destroy(layer_);
+    moejit_plan_destroy(layer_);
     moejit_engine_destroy(engine_);
     moejit_device_destroy(device_);
   }
@@ -305,7 +305,7 @@ class CApiPrepare : public ::testing::Test {
   moejit_engine_options options_{};
   moejit_device* device_ = nullptr;
   moejit_engine* engine_ = nullptr;
-  moejit_layer* layer_ = nullptr;
+  moejit_plan* layer_ = nullptr;
 };
 
 TEST_F(CApiPrepare, ComesBeforeEveryCall) {
@@ -321,19 +321,19 @@ TEST_F(CApiPrepare, ComesBeforeEveryCall) {
 
 TEST_F(CApiPrepare, NeedsEngineAndDevice) {
   ASSERT_TRUE(is_ok(moejit_engine_create(&options_, &engine_)));
-  EXPECT_TRUE(is_error(moejit_layer_prepare(layer_, nullptr, device_), MOEJIT_ERROR_INVALID_VALUE,
+  EXPECT_TRUE(is_error(moejit_plan_prepare(layer_, nullptr, device_), MOEJIT_ERROR_INVALID_VALUE,
                        "engine of"));
-  EXPECT_TRUE(is_error(moejit_layer_prepare(layer_, engine_, nullptr), MOEJIT_ERROR_INVALID_VALUE,
+  EXPECT_TRUE(is_error(moejit_plan_prepare(layer_, engine_, nullptr), MOEJIT_ERROR_INVALID_VALUE,
                        "device of"));
 }
 
 TEST_F(CApiPrepare, IsForTheTargetOfThePlan) {
   ASSERT_TRUE(is_ok(moejit_engine_create(&options_, &engine_)));
-  moejit_layer_destroy(layer_);
+  moejit_plan_destroy(layer_);
   layer_ = nullptr;
   ASSERT_TRUE(is_ok(
-      moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "cuda:sm_90a", nullptr, &layer_)));
-  EXPECT_TRUE(is_error(moejit_layer_prepare(layer_, engine_, device_), MOEJIT_ERROR_UNSUPPORTED,
+      moejit_plan_create(kTinyLayer, sizeof(kTinyLayer) - 1, "cuda:sm_90a", nullptr, &layer_)));
+  EXPECT_TRUE(is_error(moejit_plan_prepare(layer_, engine_, device_), MOEJIT_ERROR_UNSUPPORTED,
                        "cuda:sm_90a", "sim"));
 }
 
@@ -344,7 +344,7 @@ TEST_F(CApiPrepare, CompilesNothingWhereTheEngineIsFrozen) {
   options_.frozen = 1;
   ASSERT_TRUE(is_ok(moejit_engine_create(&options_, &engine_)));
   EXPECT_TRUE(
-      is_error(moejit_layer_prepare(layer_, engine_, device_), MOEJIT_ERROR_CACHE_MISS, path));
+      is_error(moejit_plan_prepare(layer_, engine_, device_), MOEJIT_ERROR_CACHE_MISS, path));
   EXPECT_EQ(std::string_view(moejit_last_error()->stage), "cache");
 }
 
@@ -367,15 +367,15 @@ TEST_F(CApiPrepare, KeepsToTheLimitsAndFoldersThatItIsGiven) {
   options_.cache_max_files = 1;
   options_.run_dir = run.c_str();
   ASSERT_TRUE(is_ok(moejit_engine_create(&options_, &engine_)));
-  ASSERT_TRUE(is_ok(moejit_layer_prepare(layer_, engine_, device_)));
+  ASSERT_TRUE(is_ok(moejit_plan_prepare(layer_, engine_, device_)));
   for (const std::string& file : old) EXPECT_FALSE(std::filesystem::exists(file)) << file;
   EXPECT_FALSE(std::filesystem::is_empty(run));  // has lock files
 }
 
 TEST_F(CApiPrepare, IsDoneOnceAndOutlivesEngineAndDevice) {
   ASSERT_TRUE(is_ok(moejit_engine_create(&options_, &engine_)));
-  ASSERT_TRUE(is_ok(moejit_layer_prepare(layer_, engine_, device_)));
-  EXPECT_TRUE(is_error(moejit_layer_prepare(layer_, engine_, device_), MOEJIT_ERROR_INVALID_VALUE,
+  ASSERT_TRUE(is_ok(moejit_plan_prepare(layer_, engine_, device_)));
+  EXPECT_TRUE(is_error(moejit_plan_prepare(layer_, engine_, device_), MOEJIT_ERROR_INVALID_VALUE,
                        "prepared already"));
   moejit_engine_info info = {};
   info.struct_size = sizeof(info);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
-#include <moejit/moejit_state.h>
 
 namespace moejit::testing {
 namespace {
@@ -41,7 +40,7 @@ class CApiDelayedScaling : public ::testing::Test {
   moejit_tensor_info info(const char* name) {
     moejit_tensor_info info = {};
     info.struct_size = sizeof(info);
-    EXPECT_TRUE(is_ok(moejit_layer_find_tensor(sim_.layer(), name, &info)));
+    EXPECT_TRUE(is_ok(moejit_plan_find_tensor(sim_.layer(), name, &info)));
     return info;
   }
 

@@ -36,10 +36,10 @@ TEST_F(CApiDescription, IsALayerThatCanBeCreated) {
   EXPECT_STREQ(info_.used_keys[0], "num_experts -> experts = 16");
   ASSERT_GE(info_.note_count, 1u);
   EXPECT_NE(std::string_view(info_.notes[0]).find("router"), std::string_view::npos);
-  moejit_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   const std::string_view json = info_.json;
-  ASSERT_TRUE(is_ok(moejit_layer_create(json.data(), json.size(), "sim", nullptr, &layer)));
-  moejit_layer_destroy(layer);
+  ASSERT_TRUE(is_ok(moejit_plan_create(json.data(), json.size(), "sim", nullptr, &layer)));
+  moejit_plan_destroy(layer);
 }
 
 TEST_F(CApiDescription, TakesTheOptions) {

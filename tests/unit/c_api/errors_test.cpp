@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <moejit/moejit_describe.h>
 #include <moejit/moejit_group.h>
-#include <moejit/moejit_operation.h>
 #include <set>
 #include <string_view>
 #include <thread>
@@ -14,8 +13,8 @@
 namespace moejit::testing {
 namespace {
 
-moejit_error_code create_layer(std::string_view json, moejit_layer** layer) {
-  return moejit_layer_create(json.data(), json.size(), "sim", nullptr, layer);
+moejit_error_code create_layer(std::string_view json, moejit_plan** layer) {
+  return moejit_plan_create(json.data(), json.size(), "sim", nullptr, layer);
 }
 
 TEST(CApiVersion, IsTheHeaders) {
@@ -78,12 +77,12 @@ TEST(CApiErrors, LeaveNoHandleOfAFailedCall) {
   });
   fails(static_cast<moejit_engine*>(nullptr),
         [&](auto** handle) { return moejit_engine_create(&no_engine_size, handle); });
-  fails(static_cast<moejit_layer*>(nullptr),
+  fails(static_cast<moejit_plan*>(nullptr),
         [](auto** handle) { return create_layer("{", handle); });
-  fails(static_cast<moejit_group_layer*>(nullptr),
+  fails(static_cast<moejit_plan*>(nullptr),
         [](auto** handle) { return moejit_group_layer_create("{", 1, "sim", 0, nullptr, handle); });
-  fails(static_cast<moejit_operation*>(nullptr),
-        [](auto** handle) { return moejit_operation_create("{", 1, "sim", nullptr, handle); });
+  fails(static_cast<moejit_plan*>(nullptr),
+        [](auto** handle) { return moejit_plan_create("{", 1, "sim", nullptr, handle); });
   fails(static_cast<moejit_description*>(nullptr),
         [](auto** handle) { return moejit_describe_hugging_face("{", 1, nullptr, handle); });
   fails(static_cast<moejit_group*>(nullptr),
@@ -97,7 +96,7 @@ TEST(CApiErrors, LeaveNoHandleOfAFailedCall) {
 }
 
 TEST(CApiErrors, TellStageMessageAndHint) {
-  moejit_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   EXPECT_TRUE(is_error(create_layer(R"({"name": "a", "hiden": 1})", &layer),
                        MOEJIT_ERROR_UNKNOWN_KEY, "hiden"));
   const moejit_error& error = *moejit_last_error();
@@ -108,7 +107,7 @@ TEST(CApiErrors, TellStageMessageAndHint) {
 }
 
 TEST(CApiErrors, ComeBeforeATextThatIsTooLongIsRead) {
-  moejit_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   EXPECT_EQ(create_layer(std::string((std::size_t{1} << 20) + 1, '['), &layer),
             MOEJIT_ERROR_INVALID_VALUE);
   EXPECT_STREQ(moejit_last_error()->message, "layer: got 1048577 bytes, wanted at most 1048576");
@@ -116,7 +115,7 @@ TEST(CApiErrors, ComeBeforeATextThatIsTooLongIsRead) {
 }
 
 TEST(CApiErrors, AreForgottenByACallThatSucceeds) {
-  moejit_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   ASSERT_NE(create_layer("{", &layer), MOEJIT_OK);
   ASSERT_TRUE(is_ok(moejit_status_check(0)));
   EXPECT_EQ(moejit_last_error()->code, MOEJIT_OK);
@@ -124,21 +123,21 @@ TEST(CApiErrors, AreForgottenByACallThatSucceeds) {
 }
 
 TEST(CApiErrors, AreLeftAloneByFunctionsWithoutACode) {
-  moejit_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   ASSERT_EQ(create_layer("{", &layer), MOEJIT_ERROR_INVALID_JSON);
-  moejit_layer_destroy(layer);
+  moejit_plan_destroy(layer);
   (void)moejit_version();
   EXPECT_EQ(moejit_last_error()->code, MOEJIT_ERROR_INVALID_JSON);
 }
 
 TEST(CApiErrors, AreThoseOfTheThread) {
-  moejit_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   ASSERT_EQ(create_layer("{", &layer), MOEJIT_ERROR_INVALID_JSON);
   std::array<std::string, 2> messages;
   std::array<moejit_error_code, 2> before{};
   const auto fail_on = [&](std::size_t i, const char* json) {
     before[i] = moejit_last_error()->code;
-    moejit_layer* made = nullptr;
+    moejit_plan* made = nullptr;
     for (int round = 0; round < 100; ++round) {
       create_layer(json, &made);
       messages[i] = moejit_last_error()->message;
@@ -157,11 +156,11 @@ TEST(CApiErrors, AreThoseOfTheThread) {
 
 TEST(CApiErrors, AreUtf8WhateverTheyQuote) {
   EXPECT_TRUE(is_error(
-      moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "s\xFFm\xC3\xA4", nullptr, nullptr),
+      moejit_plan_create(kTinyLayer, sizeof(kTinyLayer) - 1, "s\xFFm\xC3\xA4", nullptr, nullptr),
       MOEJIT_ERROR_INVALID_VALUE));
-  moejit_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   EXPECT_NE(
-      moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "s\xFFm\xC3\xA4", nullptr, &layer),
+      moejit_plan_create(kTinyLayer, sizeof(kTinyLayer) - 1, "s\xFFm\xC3\xA4", nullptr, &layer),
       MOEJIT_OK);
   const std::string message = moejit_last_error()->message;
   EXPECT_NE(message.find("s\\xffm\xC3\xA4"), std::string::npos) << message;
@@ -170,10 +169,10 @@ TEST(CApiErrors, AreUtf8WhateverTheyQuote) {
 TEST(CApiErrors, SayWhichPointerIsNull) {
   moejit_device* device = nullptr;
   moejit_engine* engine = nullptr;
-  moejit_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   moejit_device_info device_info = {};
   moejit_engine_info engine_info = {};
-  moejit_layer_info layer_info = {};
+  moejit_plan_info layer_info = {};
   moejit_tensor_info tensor_info = {};
   moejit_call call = {};
   const char* text = nullptr;
@@ -190,16 +189,16 @@ TEST(CApiErrors, SayWhichPointerIsNull) {
   EXPECT_TRUE(is_error(moejit_device_synchronize(device, nullptr), kNull, "device of"));
   EXPECT_TRUE(is_error(moejit_engine_create(nullptr, nullptr), kNull, "engine of"));
   EXPECT_TRUE(is_error(moejit_engine_get_info(engine, &engine_info), kNull, "engine of"));
-  EXPECT_TRUE(is_error(moejit_layer_create("{}", 2, "sim", nullptr, nullptr), kNull, "layer of"));
-  EXPECT_TRUE(is_error(moejit_layer_create(nullptr, 2, "sim", nullptr, &layer), kNull, "json of"));
-  EXPECT_TRUE(is_error(moejit_layer_create("{}", 2, nullptr, nullptr, &layer), kNull, "target of"));
-  EXPECT_TRUE(is_error(moejit_layer_get_info(layer, &layer_info), kNull, "layer of"));
-  EXPECT_TRUE(is_error(moejit_layer_get_json(layer, &text), kNull, "layer of"));
-  EXPECT_TRUE(is_error(moejit_layer_get_plan_json(layer, &text), kNull, "layer of"));
-  EXPECT_TRUE(is_error(moejit_layer_get_plan_text(layer, 0, &text), kNull, "layer of"));
-  EXPECT_TRUE(is_error(moejit_layer_get_tensor(layer, 0, &tensor_info), kNull, "layer of"));
-  EXPECT_TRUE(is_error(moejit_layer_find_tensor(layer, "x", &tensor_info), kNull, "layer of"));
-  EXPECT_TRUE(is_error(moejit_layer_prepare(layer, engine, device), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_plan_create("{}", 2, "sim", nullptr, nullptr), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_plan_create(nullptr, 2, "sim", nullptr, &layer), kNull, "json of"));
+  EXPECT_TRUE(is_error(moejit_plan_create("{}", 2, nullptr, nullptr, &layer), kNull, "target of"));
+  EXPECT_TRUE(is_error(moejit_plan_get_info(layer, &layer_info), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_plan_get_description(layer, &text), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_plan_get_json(layer, &text), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_plan_get_text(layer, 0, &text), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_plan_get_tensor(layer, 0, &tensor_info), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_plan_find_tensor(layer, "x", &tensor_info), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_plan_prepare(layer, engine, device), kNull, "layer of"));
   EXPECT_TRUE(is_error(moejit_layer_update_weights(layer, &call), kNull, "layer of"));
   EXPECT_TRUE(is_error(moejit_layer_forward(layer, &call), kNull, "layer of"));
   EXPECT_TRUE(
@@ -209,10 +208,10 @@ TEST(CApiErrors, SayWhichPointerIsNull) {
 TEST(CApiErrors, LetNullBeDestroyed) {
   moejit_device_destroy(nullptr);
   moejit_engine_destroy(nullptr);
-  moejit_layer_destroy(nullptr);
-  moejit_operation_destroy(nullptr);
+  moejit_plan_destroy(nullptr);
+  moejit_plan_destroy(nullptr);
   moejit_description_destroy(nullptr);
-  moejit_group_layer_destroy(nullptr);
+  moejit_plan_destroy(nullptr);
   moejit_group_destroy(nullptr);
 }
 

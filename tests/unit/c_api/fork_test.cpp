@@ -18,12 +18,12 @@ namespace {
 // Prepares a layer whose kernels are in the cache, and destroys it.
 moejit_error_code prepare_once(moejit_engine* engine) {
   moejit_device* device = nullptr;
-  moejit_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   moejit_error_code code = moejit_device_open_simulator(nullptr, &device);
   if (code == MOEJIT_OK)
-    code = moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer);
-  if (code == MOEJIT_OK) code = moejit_layer_prepare(layer, engine, device);
-  moejit_layer_destroy(layer);
+    code = moejit_plan_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", nullptr, &layer);
+  if (code == MOEJIT_OK) code = moejit_plan_prepare(layer, engine, device);
+  moejit_plan_destroy(layer);
   moejit_device_destroy(device);
   return code;
 }

@@ -151,7 +151,7 @@ class CApiGroup : public ::testing::Test {
                 MOEJIT_OK)
           << moejit_last_error()->message;
       infos_[rank].struct_size = sizeof(infos_[rank]);
-      ASSERT_EQ(moejit_group_layer_get_info(layers_[rank], &infos_[rank]), MOEJIT_OK);
+      ASSERT_EQ(moejit_plan_get_info(layers_[rank], &infos_[rank]), MOEJIT_OK);
     }
     void* memory[kRanks] = {};
     ASSERT_EQ(moejit_device_open_simulator_group(kRanks, infos_[0].memory_bytes, 1, devices_.data(),
@@ -163,14 +163,14 @@ class CApiGroup : public ::testing::Test {
   void TearDown() override {
     calls_ = {};
     for (moejit_group* group : groups_) moejit_group_destroy(group);
-    for (moejit_group_layer* layer : layers_) moejit_group_layer_destroy(layer);
+    for (moejit_plan* layer : layers_) moejit_plan_destroy(layer);
     for (moejit_device* device : devices_) moejit_device_destroy(device);
     moejit_engine_destroy(engine_);
   }
   void prepare() {
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
       ASSERT_EQ(open(rank), MOEJIT_OK) << moejit_last_error()->message;
-      ASSERT_EQ(moejit_group_layer_prepare(layers_[rank], engine_, groups_[rank]), MOEJIT_OK)
+      ASSERT_EQ(moejit_plan_prepare_in_group(layers_[rank], engine_, groups_[rank]), MOEJIT_OK)
           << moejit_last_error()->message;
     }
   }
@@ -181,7 +181,7 @@ class CApiGroup : public ::testing::Test {
     for (std::size_t i = 0; i < infos_[rank].tensor_count; ++i) {
       moejit_tensor_info info = {};
       info.struct_size = sizeof(info);
-      EXPECT_EQ(moejit_group_layer_get_tensor(layers_[rank], i, &info), MOEJIT_OK);
+      EXPECT_EQ(moejit_plan_get_tensor(layers_[rank], i, &info), MOEJIT_OK);
       calls->add(info, kTokens[rank], own);
     }
     calls->set_blocks(infos_[rank].workspace_bytes, infos_[rank].saved_bytes);
@@ -190,21 +190,21 @@ class CApiGroup : public ::testing::Test {
   // Returns the results of one rank with all tokens.
   Tensors one_rank(const Tensors& inputs) {
     moejit_device* device = nullptr;
-    moejit_layer* layer = nullptr;
+    moejit_plan* layer = nullptr;
     const std::string json = json_of(kRanks * kMaxTokens, "");
     EXPECT_EQ(moejit_device_open_simulator(nullptr, &device), MOEJIT_OK);
-    EXPECT_EQ(moejit_layer_create(json.data(), json.size(), "sim", nullptr, &layer), MOEJIT_OK);
-    EXPECT_EQ(moejit_layer_prepare(layer, engine_, device), MOEJIT_OK);
-    moejit_layer_info layer_info = {};
+    EXPECT_EQ(moejit_plan_create(json.data(), json.size(), "sim", nullptr, &layer), MOEJIT_OK);
+    EXPECT_EQ(moejit_plan_prepare(layer, engine_, device), MOEJIT_OK);
+    moejit_plan_info layer_info = {};
     layer_info.struct_size = sizeof(layer_info);
-    EXPECT_EQ(moejit_layer_get_info(layer, &layer_info), MOEJIT_OK);
+    EXPECT_EQ(moejit_plan_get_info(layer, &layer_info), MOEJIT_OK);
     Tensors results;
     {
       Calls calls(device);
       for (std::size_t i = 0; i < layer_info.tensor_count; ++i) {
         moejit_tensor_info info = {};
         info.struct_size = sizeof(info);
-        EXPECT_EQ(moejit_layer_get_tensor(layer, i, &info), MOEJIT_OK);
+        EXPECT_EQ(moejit_plan_get_tensor(layer, i, &info), MOEJIT_OK);
         calls.add(info, kTokens[0] + kTokens[1], inputs);
       }
       calls.set_blocks(layer_info.workspace_bytes, layer_info.saved_bytes);
@@ -214,7 +214,7 @@ class CApiGroup : public ::testing::Test {
       EXPECT_EQ(moejit_layer_backward(layer, MOEJIT_GRADIENT_OVERWRITE, calls.call()), MOEJIT_OK);
       for (const char* name : {"y", "dx", "dprobs", "dw1", "dw2"}) results[name] = calls.read(name);
     }
-    moejit_layer_destroy(layer);
+    moejit_plan_destroy(layer);
     moejit_device_destroy(device);
     return results;
   }
@@ -226,13 +226,13 @@ class CApiGroup : public ::testing::Test {
     const Tensors inputs = all_inputs();
     for (std::size_t rank = 0; rank < kRanks; ++rank) calls_[rank] = calls_of(rank, inputs);
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
-      ASSERT_EQ(moejit_group_layer_update_weights(layers_[rank], calls_[rank]->call()), MOEJIT_OK)
+      ASSERT_EQ(moejit_layer_update_weights(layers_[rank], calls_[rank]->call()), MOEJIT_OK)
           << moejit_last_error()->message;
-      ASSERT_EQ(moejit_group_layer_forward(layers_[rank], calls_[rank]->call()), MOEJIT_OK)
+      ASSERT_EQ(moejit_layer_forward(layers_[rank], calls_[rank]->call()), MOEJIT_OK)
           << moejit_last_error()->message;
-      ASSERT_EQ(moejit_group_layer_backward(layers_[rank], MOEJIT_GRADIENT_OVERWRITE,
-                                            calls_[rank]->call()),
-                MOEJIT_OK)
+      ASSERT_EQ(
+          moejit_layer_backward(layers_[rank], MOEJIT_GRADIENT_OVERWRITE, calls_[rank]->call()),
+          MOEJIT_OK)
           << moejit_last_error()->message;
     }
     const Tensors wanted = one_rank(inputs);
@@ -249,8 +249,8 @@ class CApiGroup : public ::testing::Test {
 
   moejit_engine* engine_ = nullptr;
   std::array<moejit_device*, kRanks> devices_{};
-  std::array<moejit_group_layer*, kRanks> layers_{};
-  std::array<moejit_group_layer_info, kRanks> infos_{};
+  std::array<moejit_plan*, kRanks> layers_{};
+  std::array<moejit_plan_info, kRanks> infos_{};
   std::array<moejit_group_member, kRanks> members_{};
   std::array<moejit_group*, kRanks> groups_{};
   std::array<std::unique_ptr<Calls>, kRanks> calls_;

@@ -11,14 +11,14 @@ TEST_F(CApiGroup, GivesTheBitsOfOneRank) {
   // A group may go before its layers.
   moejit_group_destroy(groups_[0]);
   groups_[0] = nullptr;
-  EXPECT_EQ(moejit_group_layer_forward(layers_[0], calls_[0]->call()), MOEJIT_ERROR_INVALID_STATE);
+  EXPECT_EQ(moejit_layer_forward(layers_[0], calls_[0]->call()), MOEJIT_ERROR_INVALID_STATE);
 }
 
 TEST_F(CApiGroup, RefusesBackwardBeforeForward) {
   prepare();
   if (HasFatalFailure()) return;
   const auto calls = calls_of(0, all_inputs());
-  EXPECT_EQ(moejit_group_layer_backward(layers_[0], MOEJIT_GRADIENT_OVERWRITE, calls->call()),
+  EXPECT_EQ(moejit_layer_backward(layers_[0], MOEJIT_GRADIENT_OVERWRITE, calls->call()),
             MOEJIT_ERROR_INVALID_STATE);
 }
 
@@ -84,7 +84,7 @@ TEST_F(CApiGroup, RefusesToOpenWithoutAPlaceOrInTheSimulator) {
 
 TEST_F(CApiGroup, RefusesLayersOfOneRankAndUnpreparedOnes) {
   const std::string json = json_of(kMaxTokens, "");
-  moejit_group_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   EXPECT_EQ(moejit_group_layer_create(json.data(), json.size(), "sim", 0, nullptr, &layer),
             MOEJIT_ERROR_UNSUPPORTED);
   const std::string group = group_json();
@@ -93,7 +93,7 @@ TEST_F(CApiGroup, RefusesLayersOfOneRankAndUnpreparedOnes) {
   EXPECT_EQ(layer, nullptr);
   moejit_call call = {};
   call.struct_size = sizeof(call);
-  EXPECT_EQ(moejit_group_layer_forward(layers_[0], &call), MOEJIT_ERROR_INVALID_VALUE);
+  EXPECT_EQ(moejit_layer_forward(layers_[0], &call), MOEJIT_ERROR_INVALID_VALUE);
 }
 
 }  // namespace

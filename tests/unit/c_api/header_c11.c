@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <moejit/moejit_describe.h>
 #include <moejit/moejit_group.h>
-#include <moejit/moejit_operation.h>
-#include <moejit/moejit_state.h>
 
 // A prototype without (void) would take these arguments.
 const char* (*const version)(void) = moejit_version;

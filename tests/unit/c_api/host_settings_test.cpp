@@ -31,12 +31,12 @@ constexpr std::string_view kGptOss = R"({
   "num_experts_per_tok": 4, "swiglu_limit": 7.0})";
 
 std::string plan_of(std::string_view json) {
-  moejit_layer* layer = nullptr;
-  EXPECT_TRUE(is_ok(moejit_layer_create(json.data(), json.size(), "sim", nullptr, &layer)));
+  moejit_plan* layer = nullptr;
+  EXPECT_TRUE(is_ok(moejit_plan_create(json.data(), json.size(), "sim", nullptr, &layer)));
   const char* plan = "";
-  EXPECT_TRUE(is_ok(moejit_layer_get_plan_json(layer, &plan)));
+  EXPECT_TRUE(is_ok(moejit_plan_get_json(layer, &plan)));
   std::string text = plan;
-  moejit_layer_destroy(layer);
+  moejit_plan_destroy(layer);
   return text;
 }
 

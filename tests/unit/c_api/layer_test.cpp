@@ -27,24 +27,24 @@ Record sized() {
 
 class CApiLayer : public ::testing::Test {
  protected:
-  void TearDown() override { moejit_layer_destroy(layer_); }
-  moejit_error_code create(const moejit_layer_options* options = nullptr,
+  void TearDown() override { moejit_plan_destroy(layer_); }
+  moejit_error_code create(const moejit_plan_options* options = nullptr,
                            const char* target = "sim") {
-    return moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, target, options, &layer_);
+    return moejit_plan_create(kTinyLayer, sizeof(kTinyLayer) - 1, target, options, &layer_);
   }
-  moejit_layer_info info() {
-    auto info = sized<moejit_layer_info>();
-    EXPECT_TRUE(is_ok(moejit_layer_get_info(layer_, &info)));
+  moejit_plan_info info() {
+    auto info = sized<moejit_plan_info>();
+    EXPECT_TRUE(is_ok(moejit_plan_get_info(layer_, &info)));
     return info;
   }
 
-  moejit_layer* layer_ = nullptr;
+  moejit_plan* layer_ = nullptr;
 };
 
 TEST_F(CApiLayer, IsThePlanOfTheCppApi) {
   const LayerPlan plan = plan_in_cpp();
   ASSERT_TRUE(is_ok(create()));
-  const moejit_layer_info got = info();
+  const moejit_plan_info got = info();
   EXPECT_EQ(std::string_view(got.name), "tiny");
   EXPECT_EQ(std::string_view(got.target), "sim");
   EXPECT_EQ(got.tensor_count, plan.tensors.size());
@@ -71,9 +71,9 @@ TEST_F(CApiLayer, HasADigestThatItsNameDoesNotChange) {
       const std::size_t begin = json.find(": ", at) + 2;
       json.replace(begin, json.find_first_of(",}", begin) - begin, value);
     }
-    moejit_layer_destroy(layer_);
+    moejit_plan_destroy(layer_);
     layer_ = nullptr;
-    EXPECT_TRUE(is_ok(moejit_layer_create(json.data(), json.size(), "sim", nullptr, &layer_)));
+    EXPECT_TRUE(is_ok(moejit_plan_create(json.data(), json.size(), "sim", nullptr, &layer_)));
     return std::string(info().plan_digest);
   };
   EXPECT_EQ(digest_of("name", "\"huge\""), digest);
@@ -86,18 +86,18 @@ TEST_F(CApiLayer, GivesItsTexts) {
   const LayerPlan plan = plan_in_cpp();
   ASSERT_TRUE(is_ok(create()));
   const char* text = nullptr;
-  ASSERT_TRUE(is_ok(moejit_layer_get_json(layer_, &text)));
+  ASSERT_TRUE(is_ok(moejit_plan_get_description(layer_, &text)));
   EXPECT_EQ(text, to_json(plan.layer));
-  ASSERT_TRUE(is_ok(moejit_layer_get_plan_json(layer_, &text)));
+  ASSERT_TRUE(is_ok(moejit_plan_get_json(layer_, &text)));
   EXPECT_EQ(text, plan_to_json(plan));
   const char* const first = text;
-  ASSERT_TRUE(is_ok(moejit_layer_get_plan_text(layer_, 0, &text)));
+  ASSERT_TRUE(is_ok(moejit_plan_get_text(layer_, 0, &text)));
   EXPECT_EQ(text, print_plan(plan, false));
-  ASSERT_TRUE(is_ok(moejit_layer_get_plan_text(layer_, 1, &text)));
+  ASSERT_TRUE(is_ok(moejit_plan_get_text(layer_, 1, &text)));
   EXPECT_EQ(text, print_plan(plan, true));
-  ASSERT_TRUE(is_ok(moejit_layer_get_plan_json(layer_, &text)));
+  ASSERT_TRUE(is_ok(moejit_plan_get_json(layer_, &text)));
   EXPECT_EQ(text, first);  // the same memory: it is made once
-  EXPECT_TRUE(is_error(moejit_layer_get_json(layer_, nullptr), MOEJIT_ERROR_INVALID_VALUE));
+  EXPECT_TRUE(is_error(moejit_plan_get_description(layer_, nullptr), MOEJIT_ERROR_INVALID_VALUE));
 }
 
 TEST_F(CApiLayer, DescribesEachTensorAsThePlanDoes) {
@@ -110,7 +110,7 @@ TEST_F(CApiLayer, DescribesEachTensorAsThePlanDoes) {
       return touches(plan, plan.calls[find_call(plan, call).value()], wanted.name);
     };
     auto got = sized<moejit_tensor_info>();
-    ASSERT_TRUE(is_ok(moejit_layer_get_tensor(layer_, i, &got)));
+    ASSERT_TRUE(is_ok(moejit_plan_get_tensor(layer_, i, &got)));
     EXPECT_EQ(got.name, wanted.name);
     EXPECT_EQ(got.dtype_name, to_string(wanted.dtype));
     EXPECT_EQ(got.dtype.bits, 8 * size_bytes(wanted.dtype));
@@ -140,15 +140,15 @@ TEST_F(CApiLayer, FindsTensorsOfEachRole) {
       {"dy", MOEJIT_ROLE_INPUT}};
   for (const auto& [name, role] : roles) {
     auto got = sized<moejit_tensor_info>();
-    ASSERT_TRUE(is_ok(moejit_layer_find_tensor(layer_, name, &got)));
+    ASSERT_TRUE(is_ok(moejit_plan_find_tensor(layer_, name, &got)));
     EXPECT_EQ(got.name, std::string_view(name));
     EXPECT_EQ(got.role, role) << name;
   }
   auto q = sized<moejit_tensor_info>();
-  ASSERT_TRUE(is_ok(moejit_layer_find_tensor(layer_, "w1_q", &q)));
+  ASSERT_TRUE(is_ok(moejit_plan_find_tensor(layer_, "w1_q", &q)));
   EXPECT_EQ(q.dtype.code, 10);  // kDLFloat8_e4m3fn
   auto x = sized<moejit_tensor_info>();
-  ASSERT_TRUE(is_ok(moejit_layer_find_tensor(layer_, "x", &x)));
+  ASSERT_TRUE(is_ok(moejit_plan_find_tensor(layer_, "x", &x)));
   EXPECT_EQ(x.dtype.code, kDLBfloat);
   EXPECT_EQ(x.used_by, static_cast<uint32_t>(MOEJIT_USED_BY_FORWARD));
 }
@@ -156,18 +156,18 @@ TEST_F(CApiLayer, FindsTensorsOfEachRole) {
 TEST_F(CApiLayer, RefusesTensorsThatItDoesNotHave) {
   ASSERT_TRUE(is_ok(create()));
   auto got = sized<moejit_tensor_info>();
-  EXPECT_TRUE(is_error(moejit_layer_find_tensor(layer_, "z", &got), MOEJIT_ERROR_MISSING_TENSOR,
+  EXPECT_TRUE(is_error(moejit_plan_find_tensor(layer_, "z", &got), MOEJIT_ERROR_MISSING_TENSOR,
                        "tiny", "z"));
   EXPECT_TRUE(
-      is_error(moejit_layer_get_tensor(layer_, 1000, &got), MOEJIT_ERROR_INVALID_VALUE, "1000"));
-  EXPECT_TRUE(is_error(moejit_layer_find_tensor(layer_, nullptr, &got), MOEJIT_ERROR_INVALID_VALUE,
+      is_error(moejit_plan_get_tensor(layer_, 1000, &got), MOEJIT_ERROR_INVALID_VALUE, "1000"));
+  EXPECT_TRUE(is_error(moejit_plan_find_tensor(layer_, nullptr, &got), MOEJIT_ERROR_INVALID_VALUE,
                        "name of"));
   EXPECT_TRUE(
-      is_error(moejit_layer_get_tensor(layer_, 0, nullptr), MOEJIT_ERROR_INVALID_VALUE, "info of"));
+      is_error(moejit_plan_get_tensor(layer_, 0, nullptr), MOEJIT_ERROR_INVALID_VALUE, "info of"));
 }
 
 TEST_F(CApiLayer, TakesPlanOptions) {
-  auto options = sized<moejit_layer_options>();
+  auto options = sized<moejit_plan_options>();
   options.keep_intermediates = 1;
   options.measure_gemms = 1;
   ASSERT_TRUE(is_ok(create(&options)));
@@ -178,7 +178,7 @@ TEST_F(CApiLayer, TakesPlanOptions) {
 }
 
 TEST_F(CApiLayer, RefusesATuningRecordThatIsNotThereAndTakesNone) {
-  auto options = sized<moejit_layer_options>();
+  auto options = sized<moejit_plan_options>();
   options.tuning = "/no/such/record.json";
   EXPECT_TRUE(is_error(create(&options), MOEJIT_ERROR_FILE_NOT_FOUND, "/no/such/record.json"));
   EXPECT_EQ(layer_, nullptr);
@@ -192,9 +192,9 @@ TEST_F(CApiLayer, NeedsNoDeviceForAPlan) {
 }
 
 TEST_F(CApiLayer, CallsTheDescriptionWhatTheCallerDoes) {
-  auto options = sized<moejit_layer_options>();
+  auto options = sized<moejit_plan_options>();
   options.source_name = "some/where.json";
-  EXPECT_TRUE(is_error(moejit_layer_create("{", 1, "sim", &options, &layer_),
+  EXPECT_TRUE(is_error(moejit_plan_create("{", 1, "sim", &options, &layer_),
                        MOEJIT_ERROR_INVALID_JSON, "some/where.json"));
 }
 
@@ -202,7 +202,7 @@ TEST_F(CApiLayer, RefusesWhatCannotBePlanned) {
   EXPECT_NE(create(nullptr, "cuda:sm_10"), MOEJIT_OK);
   EXPECT_EQ(layer_, nullptr);
   EXPECT_TRUE(
-      is_error(moejit_layer_create("{}", 2, "sim", nullptr, &layer_), MOEJIT_ERROR_MISSING_KEY));
+      is_error(moejit_plan_create("{}", 2, "sim", nullptr, &layer_), MOEJIT_ERROR_MISSING_KEY));
   EXPECT_EQ(std::string_view(moejit_last_error()->stage), "parse");
 }
 

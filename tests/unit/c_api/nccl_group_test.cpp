@@ -28,18 +28,18 @@ TEST_F(CApiGroupOverNccl, OpensAnotherOneOnceItIsAborted) {
   prepare();
   if (HasFatalFailure()) return;
   const auto alone = calls_of(0, all_inputs());
-  ASSERT_EQ(moejit_group_layer_update_weights(layers_[0], alone->call()), MOEJIT_OK);
-  ASSERT_EQ(moejit_group_layer_forward(layers_[0], alone->call()), MOEJIT_OK);
+  ASSERT_EQ(moejit_layer_update_weights(layers_[0], alone->call()), MOEJIT_OK);
+  ASSERT_EQ(moejit_layer_forward(layers_[0], alone->call()), MOEJIT_OK);
   ASSERT_EQ(moejit_group_abort(groups_[0]), MOEJIT_OK);
   EXPECT_EQ(moejit_device_synchronize(devices_[0], nullptr), MOEJIT_OK)
       << moejit_last_error()->message;
-  EXPECT_EQ(moejit_group_layer_forward(layers_[0], alone->call()), MOEJIT_ERROR_INVALID_STATE);
+  EXPECT_EQ(moejit_layer_forward(layers_[0], alone->call()), MOEJIT_ERROR_INVALID_STATE);
   uint32_t status = 0;
   for (std::size_t rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(moejit_group_status(groups_[rank], &status), MOEJIT_ERROR_INVALID_STATE);
     EXPECT_EQ(moejit_group_reset(groups_[rank]), MOEJIT_ERROR_INVALID_STATE);
     moejit_group_destroy(groups_[rank]);
-    moejit_group_layer_destroy(layers_[rank]);
+    moejit_plan_destroy(layers_[rank]);
     groups_[rank] = nullptr;
     const std::string json = described();
     ASSERT_EQ(moejit_group_layer_create(json.data(), json.size(), "sim", static_cast<int64_t>(rank),
@@ -65,19 +65,19 @@ TEST_F(CApiGroupOverNccl, RefusesARankThatComesTwice) {
 TEST_F(CApiGroupOverNccl, ComparesLayers) {
   ASSERT_EQ(open(0), MOEJIT_OK) << moejit_last_error()->message;
   const std::string json = json_of(4, R"(, "expert_parallel": {"ranks": 2, "transport": "nccl"})");
-  moejit_group_layer* other = nullptr;
+  moejit_plan* other = nullptr;
   ASSERT_EQ(moejit_group_layer_create(json.data(), json.size(), "sim", 1, nullptr, &other),
             MOEJIT_OK);
   EXPECT_EQ(moejit_group_open_nccl(other, devices_[1], id_.data(), 0, &groups_[1]),
             MOEJIT_ERROR_TENSOR_MISMATCH);
   expect_told("ranks 1 and 0 of a group differ in max_tokens: 4 and 6");
-  moejit_group_layer_destroy(other);
+  moejit_plan_destroy(other);
 }
 
 TEST_F(CApiGroupOverNccl, RefusesOtherTransportsAndOtherDevices) {
   moejit_group* group = nullptr;
   const std::string of_peers = group_json();
-  moejit_group_layer* layer = nullptr;
+  moejit_plan* layer = nullptr;
   ASSERT_EQ(moejit_group_layer_create(of_peers.data(), of_peers.size(), "sim", 0, nullptr, &layer),
             MOEJIT_OK);
   EXPECT_EQ(moejit_group_open_nccl(layer, devices_[0], id_.data(), 0, &group),
@@ -85,7 +85,7 @@ TEST_F(CApiGroupOverNccl, RefusesOtherTransportsAndOtherDevices) {
   expect_told("has the transport peer");
   EXPECT_EQ(moejit_group_adopt_nccl(layer, devices_[0], &id_, &group), MOEJIT_ERROR_UNSUPPORTED);
   expect_told("has the transport peer");
-  moejit_group_layer_destroy(layer);
+  moejit_plan_destroy(layer);
   moejit_device* alone = nullptr;
   ASSERT_EQ(moejit_device_open_simulator(nullptr, &alone), MOEJIT_OK);
   EXPECT_EQ(moejit_group_open_nccl(layers_[0], alone, id_.data(), 0, &group),

@@ -80,11 +80,11 @@ TEST_F(CApiRecords, AreRefusedWithoutASize) {
   moejit_simulator_options simulator = {};
   EXPECT_TRUE(is_error(moejit_device_open_simulator(&simulator, &device_),
                        MOEJIT_ERROR_INVALID_VALUE, "moejit_simulator_options"));
-  moejit_layer_options layer_options = {};
-  moejit_layer* layer = nullptr;
+  moejit_plan_options layer_options = {};
+  moejit_plan* layer = nullptr;
   EXPECT_TRUE(is_error(
-      moejit_layer_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", &layer_options, &layer),
-      MOEJIT_ERROR_INVALID_VALUE, "moejit_layer_options"));
+      moejit_plan_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", &layer_options, &layer),
+      MOEJIT_ERROR_INVALID_VALUE, "moejit_plan_options"));
 }
 
 TEST_F(CApiRecords, AreRefusedWithoutASizeWhereTheyAreFilled) {

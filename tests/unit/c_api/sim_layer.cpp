@@ -69,7 +69,7 @@ SimLayer::~SimLayer() {
     moejit_device_release(device_, call_.saved);
     moejit_device_release(device_, call_.deferred);
   }
-  moejit_layer_destroy(layer_);
+  moejit_plan_destroy(layer_);
   moejit_engine_destroy(engine_);
   moejit_device_destroy(device_);
 }
@@ -81,14 +81,14 @@ moejit_error_code SimLayer::open(std::string_view json, int64_t tokens, int64_t 
   const moejit_engine_options engine = engine_options();
   moejit_device_info place = {};
   place.struct_size = sizeof(place);
-  moejit_layer_info info = {};
+  moejit_plan_info info = {};
   info.struct_size = sizeof(info);
   MOEJIT_TEST_TRY(moejit_device_open_simulator(&simulator, &device_));
   MOEJIT_TEST_TRY(moejit_engine_create(&engine, &engine_));
-  MOEJIT_TEST_TRY(moejit_layer_create(json.data(), json.size(), "sim", nullptr, &layer_));
-  MOEJIT_TEST_TRY(moejit_layer_prepare(layer_, engine_, device_));
+  MOEJIT_TEST_TRY(moejit_plan_create(json.data(), json.size(), "sim", nullptr, &layer_));
+  MOEJIT_TEST_TRY(moejit_plan_prepare(layer_, engine_, device_));
   MOEJIT_TEST_TRY(moejit_device_get_info(device_, &place));
-  MOEJIT_TEST_TRY(moejit_layer_get_info(layer_, &info));
+  MOEJIT_TEST_TRY(moejit_plan_get_info(layer_, &info));
   for (std::size_t i = 0; i < info.tensor_count; ++i) MOEJIT_TEST_TRY(add(i, place, tokens));
   call_.struct_size = sizeof(call_);
   call_.workspace_bytes = info.workspace_bytes;
@@ -103,7 +103,7 @@ moejit_error_code SimLayer::add(std::size_t index, const moejit_device_info& pla
                                 int64_t tokens) {
   moejit_tensor_info info = {};
   info.struct_size = sizeof(info);
-  MOEJIT_TEST_TRY(moejit_layer_get_tensor(layer_, index, &info));
+  MOEJIT_TEST_TRY(moejit_plan_get_tensor(layer_, index, &info));
   if (info.offset >= 0) return MOEJIT_OK;  // a slice of a block
   if (info.is_optional != 0) return MOEJIT_OK;
   Tensor& tensor = tensors_.emplace_back(Tensor{.name = info.name, .dtype = info.dtype_name});

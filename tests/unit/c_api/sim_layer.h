@@ -39,7 +39,7 @@ class SimLayer {
   moejit_error_code open(std::string_view json = kTinyLayer, int64_t tokens = kSimTokens,
                          int64_t workers = 1);
 
-  moejit_layer* layer() const { return layer_; }
+  moejit_plan* layer() const { return layer_; }
   moejit_device* device() const { return device_; }
   moejit_call call() const;  // with all tensors; as long as this object lives
   DLTensor& tensor(std::string_view name);
@@ -59,7 +59,7 @@ class SimLayer {
 
   moejit_device* device_ = nullptr;
   moejit_engine* engine_ = nullptr;
-  moejit_layer* layer_ = nullptr;
+  moejit_plan* layer_ = nullptr;
   std::deque<Tensor> tensors_;
   std::vector<moejit_tensor> named_;
   moejit_call call_{};

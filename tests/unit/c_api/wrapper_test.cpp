@@ -112,7 +112,7 @@ TEST(Wrapper, CallsTheHalvesOfBackward) {
 
 TEST(Wrapper, MovesHandlesAndThrowsForEmptyOnes) {
   moejit::Layer first(kTinyLayer, "sim");
-  const moejit_layer* const handle = first.get();
+  const moejit_plan* const handle = first.get();
   const moejit::Layer second = std::move(first);
   EXPECT_EQ(second.get(), handle);
   EXPECT_EQ(first.get(), nullptr);  // NOLINT: what a moved handle is

@@ -103,7 +103,8 @@ TEST(CallsPlan, OfHalvesShareTheKernelsOfBackward) {
   EXPECT_EQ(both, steps_of(plan, "backward"));
   EXPECT_EQ(call_of(plan, "backward_data").deferred, BlockUse::kWrite);
   EXPECT_EQ(call_of(plan, "backward_weights").deferred, BlockUse::kRead);
-  EXPECT_EQ(taken_by(plan, "backward_weights"), "dy* dw1+= dw2+=");
+  EXPECT_EQ(taken_by(plan, "backward_weights"),
+            "status+=? x_q x_scale_inv dy* dw1+= dw2+= dy_q dy_scale_inv");
 }
 
 TEST(CallsPlan, OfDispatchShareTheKernelsOfAPass) {
@@ -135,8 +136,8 @@ TEST(CallsPlan, AddsWithKernelsOfItsOwn) {
 TEST(CallsPlan, SaysWhatACallTakes) {
   const LayerPlan plan = plan_of(training_layer());
   EXPECT_EQ(taken_by(plan, "update_weights"),
-            "w1 w2 skip_update? w1_q= w1_scale_inv= w1_colwise_q= w1_colwise_scale_inv= w2_q= "
-            "w2_scale_inv= w2_colwise_q= w2_colwise_scale_inv=");
+            "w1 w2 skip_update? w1_q= w1_scale_inv= w2_q= w2_scale_inv= w1_colwise_q= "
+            "w1_colwise_scale_inv= w2_colwise_q= w2_colwise_scale_inv=");
   EXPECT_EQ(taken_by(plan, "forward"),
             "x topk_ids topk_probs w1_q w1_scale_inv w2_q w2_scale_inv y= status+=");
   EXPECT_EQ(call_of(plan, "forward").saved, BlockUse::kWrite);
@@ -184,7 +185,7 @@ TEST(CallsPlan, OfAnOperationIsOne) {
       plan_operation(QuantizeOperation{.max_tokens = 64, .columns = 256}, {}).value();
   EXPECT_EQ(names_of_calls(plan), Names{"run"});
   EXPECT_EQ(steps_of(plan, "run"), Names{"quantize"});
-  EXPECT_EQ(taken_by(plan, "run"), "x x_q= x_scale_inv=");
+  EXPECT_EQ(taken_by(plan, "run"), "input output= output_scale_inv=");
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ from moejit.engine import Engine
 from moejit.errors import Error
 from moejit.group import Group, GroupMember, SimulatorGroup
 from moejit.group_layer import GroupLayer
-from moejit.info import EngineInfo, GroupLayerInfo, LayerInfo, OperationInfo, Sizes, TensorInfo, TensorPlace
+from moejit.info import CallInfo, EngineInfo, PlanInfo, Sizes, TensorInfo, TensorPlace
 from moejit.layer import Layer
 from moejit.library import load as _load
 from moejit.library import version as _version
@@ -31,10 +31,9 @@ from moejit.records import ANY_AMOUNT
 from moejit.tensors import Tensor
 from moejit.tool import tool_path
 
-__all__ = ["ANY_AMOUNT", "Description", "Device", "Engine", "EngineInfo", "Error", "Group", "GroupLayer",
-           "GroupLayerInfo", "GroupMember", "Layer", "LayerInfo", "Memory", "Operation", "OperationInfo", "SimulatorGroup",
-           "Sizes", "Tensor", "TensorInfo", "TensorPlace", "__version__", "check_status", "describe", "nccl_make_id",
-           "tool_path"]
+__all__ = ["ANY_AMOUNT", "CallInfo", "Description", "Device", "Engine", "EngineInfo", "Error", "Group", "GroupLayer",
+           "GroupMember", "Layer", "Memory", "Operation", "PlanInfo", "SimulatorGroup", "Sizes", "Tensor", "TensorInfo",
+           "TensorPlace", "__version__", "check_status", "describe", "nccl_make_id", "tool_path"]
 
 
 def check_status(status: int) -> None:

@@ -10,15 +10,9 @@ from typing import Any, Iterator, Mapping, NamedTuple
 from moejit import records
 from moejit.device import DL_CPU, DL_CUDA, Device, Memory
 from moejit.errors import Error
-from moejit.info import TensorInfo
+from moejit.info import CallInfo, TensorInfo
 from moejit.tensors import Given, Lease, read_tensor
 
-# Maps each call to the role of the tensors that it writes beside a state, and to the blocks that it only reads.
-_WRITES = {"update_weights": "quantized", "forward": "output", "backward": "output", "backward_data": "output",
-           "backward_weights": "output", "quantize": "dispatched", "experts": "output", "quantize_grad": "dispatched",
-           "experts_grad": "output", "run": "output", "update_scales": "state"}
-_ONLY_READS = {"backward": ("saved",), "backward_data": ("saved",), "backward_weights": ("saved", "deferred"),
-               "experts_grad": ("saved",)}
 _PER_THREAD_STREAM = 2  # CU_STREAM_PER_THREAD: a different stream in each thread
 _BFLOAT, _UINT = 4, 1
 _ALIGNMENT = 16  # bytes that kernels move at a time
@@ -120,36 +114,41 @@ class Blocks:
 
 
 class CallRecord:
-    """The record of one call, and everything that it points to."""
+    """The record of one call of a plan, and everything that it points to."""
 
-    def __init__(self, function: str, infos: Mapping[str, TensorInfo], tensors: Mapping[str, Any], workspace: Block,
+    def __init__(self, call: CallInfo, infos: Mapping[str, TensorInfo], tensors: Mapping[str, Any], workspace: Block,
                  saved: Block, deferred: Block, stream: int) -> None:
-        given = [(name, self._read(function, name, infos.get(name), value, stream))
-                 for name, value in tensors.items()
-                 if value is not None and (name not in infos or function in infos[name].used_by)]
-        named = (records.NamedTensor * len(given))(
-            *((name.encode(), ctypes.pointer(tensor.tensor)) for name, tensor in given))
+        given = [(name, _read(call, name, infos, value, stream)) for name, value in tensors.items()
+                 if value is not None and (name in call.tensors or name not in infos)]
+        named = (records.NamedTensor * len(given))()
+        for index, (name, tensor) in enumerate(given):
+            named[index].name, named[index].tensor = name.encode(), ctypes.pointer(tensor.tensor)
         for name, block in (("workspace", workspace), ("saved", saved), ("deferred", deferred)):
-            if block.is_read_only and name not in _ONLY_READS.get(function, ()):
-                raise _read_only(f"block {name}", function)
+            if block.is_read_only and call.blocks[name] == records.WRITE:
+                raise _read_only(f"block {name}", call)
         self._keep = (given, named, workspace, saved, deferred)
         self.record = records.Call(tensors=named, tensor_count=len(given), workspace=workspace.address,
                                    workspace_bytes=workspace.size, saved=saved.address, saved_bytes=saved.size,
                                    stream=stream, deferred=deferred.address, deferred_bytes=deferred.size)
 
-    @staticmethod
-    def _read(function: str, name: str, info: TensorInfo | None, value: object, stream: int) -> Given:
-        given = read_tensor(name, value, stream)
-        if info is None:
-            return given  # the library reports the error
-        if info.role in (_WRITES[function], "state") and given.is_read_only:
-            raise _read_only(f"tensor {name}", function)
-        dtype = given.tensor.dtype
-        if info.dtype == "BF16" and (dtype.code, dtype.bits) == (_UINT, 16):
-            dtype.code = _BFLOAT  # numpy lacks bf16; these are its bits
-        is_small = info.role in ("input", "dispatched") or name in ("b1", "b2")  # beside weights
-        return _aligned(given) if is_small and info.role != _WRITES[function] else given
+
+def _read(call: CallInfo, name: str, infos: Mapping[str, TensorInfo], value: object, stream: int) -> Given:
+    given = read_tensor(name, value, stream)
+    info = infos.get(name)
+    if info is None:
+        return given  # the library reports the error
+    is_written = name in call.writes
+    if is_written and given.is_read_only:
+        raise _read_only(f"tensor {name}", call)
+    tensor = given.tensor
+    if info.dtype == "BF16" and tensor.dtype.code == _UINT and tensor.dtype.bits == 16:
+        tensor.dtype.code = _BFLOAT  # numpy lacks bf16; these are its bits
+    # Small tensors, beside weights.
+    may_copy = not is_written and (info.role in ("input", "dispatched") or name in ("b1", "b2"))
+    if may_copy and ((tensor.data or 0) + tensor.byte_offset) % _ALIGNMENT:
+        return _aligned(given)
+    return given
 
 
-def _read_only(what: str, function: str) -> Error:
-    return Error("tensor_mismatch", "launch", f"{what}: it is read-only, and {function}() writes it")
+def _read_only(what: str, call: CallInfo) -> Error:
+    return Error("tensor_mismatch", "launch", f"{what}: it is read-only, and {call.name} writes it")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Callable, Iterable, Sequence
 
 from moejit import records
 
@@ -16,13 +16,9 @@ def _values_class(name: str, record: type[records.Record], doc: str) -> type:
 
 
 EngineInfo = _values_class("EngineInfo", records.EngineInfo, "The fields of moejit_engine_info: what an engine did.")
-LayerInfo = _values_class("LayerInfo", records.LayerInfo, "The fields of moejit_layer_info: figures of a plan.")
-GroupLayerInfo = _values_class("GroupLayerInfo", records.GroupLayerInfo,
-                               "The fields of moejit_group_layer_info: figures of a rank's plan.")
-OperationInfo = _values_class("OperationInfo", records.OperationInfo,
-                              "The fields of moejit_operation_info: figures of a plan.")
-Sizes = _values_class("Sizes", records.LayerSizes,
-                      "The fields of moejit_layer_sizes: what the blocks of a call have at least.")
+PlanInfo = _values_class("PlanInfo", records.PlanInfo, "The fields of moejit_plan_info: figures of a plan.")
+Sizes = _values_class("Sizes", records.PlanSizes,
+                      "The fields of moejit_plan_sizes: what the blocks of a call have at least.")
 
 
 def info_of(kind: type, record: records.Record) -> Any:
@@ -48,15 +44,15 @@ class TensorInfo:
     symbols: tuple[str, ...]  # names of the dimensions; "T" may be smaller in a call, for operations also "P" and "C"
     bytes: int  # with every dimension at its bound
     offset: int  # in its block; -1: the caller brings the tensor
-    role: str  # "input", "weight", "quantized", "output", "saved", "workspace", "deferred", "dispatched", "state"
-    used_by: frozenset[str]  # methods of Layer: "update_weights", "forward", ...; "run" for an Operation
+    role: str  # one of records.ROLES: "input", "weight", "quantized", "output", ...
+    used_by: frozenset[str]  # names of calls: "update_weights", "forward", ...; "run" for an Operation
     is_optional: bool  # whether calls may leave it out
     is_updated: bool  # whether calls read the old content of this output: they set more bits, or add to values
 
     @property
     def is_callers(self) -> bool:
         """Whether the caller brings the memory, as a tensor of the call."""
-        return self.role not in ("saved", "workspace", "deferred")
+        return self.role not in ("saved", "workspace", "deferred", "group")
 
     @property
     def is_first_one(self) -> bool:
@@ -70,11 +66,44 @@ class TensorInfo:
                      for symbol, size in zip(self.symbols, self.shape))
 
 
-def tensor_info_of(record: records.TensorInfo) -> TensorInfo:
-    """Returns the values of a record."""
+@dataclasses.dataclass(frozen=True)
+class CallInfo:
+    """A call of a plan."""
+    name: str  # "forward", "backward+add", "run", ...
+    reads: frozenset[str]  # names of tensors
+    writes: frozenset[str]
+    optional: frozenset[str]  # tensors that the call may leave out
+    shape_only: frozenset[str]  # tensors that only tell T
+    blocks: dict[str, int]  # records.READ or WRITE for "workspace", "saved" and "deferred"; 0: not used
+    adds: bool  # whether it adds to the gradients of weights and biases
+    is_of_all_ranks: bool  # whether all ranks of a group make it together
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        return self.reads | self.writes
+
+
+def call_info_of(record: records.CallInfo, names: Sequence[str]) -> CallInfo:
+    """Returns the values of a record; `names` are the names of the plan's tensors."""
+    given = [(names[tensor.index], tensor) for tensor in record.tensors[:record.tensor_count]]
+
+    def select(is_meant: Callable[[records.CallTensor], int]) -> frozenset[str]:
+        return frozenset(name for name, tensor in given if is_meant(tensor))
+
+    return CallInfo(
+        name=record.name.decode(), reads=select(lambda tensor: tensor.access & records.READ),
+        writes=select(lambda tensor: tensor.access & records.WRITE), optional=select(lambda tensor: tensor.is_optional),
+        shape_only=select(lambda tensor: tensor.is_shape_only),
+        blocks={name: getattr(record, name) for name in ("workspace", "saved", "deferred")},
+        adds=bool(record.adds), is_of_all_ranks=bool(record.is_of_all_ranks))
+
+
+def tensor_info_of(record: records.TensorInfo, calls: Iterable[CallInfo]) -> TensorInfo:
+    """Returns the values of a record of a plan with these calls."""
+    name = record.name.decode()
     return TensorInfo(
-        name=record.name.decode(), dtype=record.dtype_name.decode(), shape=tuple(record.shape[:record.ndim]),
+        name=name, dtype=record.dtype_name.decode(), shape=tuple(record.shape[:record.ndim]),
         symbols=tuple(symbol.decode() for symbol in record.symbols[:record.ndim]), bytes=record.bytes,
         offset=record.offset, role=records.ROLES[record.role],
-        used_by=frozenset(name for name, bit in records.USED_BY.items() if record.used_by & bit),
+        used_by=frozenset(call.name for call in calls if name in call.tensors),
         is_optional=bool(record.is_optional), is_updated=bool(record.is_updated))

@@ -2,21 +2,12 @@
 """Layers, which are described, planned, prepared and called."""
 from __future__ import annotations
 
-import array
 import os
-from ctypes import byref
 from typing import Any, Mapping
 
-from moejit import records
-from moejit.calls import NO_BLOCK, CallRecord, read_block
-from moejit.device import Memory
 from moejit.errors import Error
-from moejit.info import LayerInfo, Sizes, TensorPlace, info_of
-from moejit.library import get_info
 from moejit.planned import Planned
 from moejit.sources import Paths
-from moejit.streams import address_of
-from moejit.tensors import Tensor
 
 
 class Layer(Planned):
@@ -33,8 +24,9 @@ class Layer(Planned):
     Attributes:
         description: The layer description with every field, a dict.
         target: "cuda:sm_90a" or "sim".
-        info: LayerInfo, sizes of the plan.
+        info: PlanInfo, figures of the plan.
         tensors: TensorInfo of all tensors of the plan, by name.
+        calls: CallInfo of all calls of the plan, by name.
 
     Example:
         >>> layer = moejit.Layer("docs/examples/layers/tiny.json", target="sim").prepare()
@@ -43,10 +35,6 @@ class Layer(Planned):
     """
 
     _kind = "layer"
-    _options = records.LayerOptions
-    _info_record = records.LayerInfo
-    _info_class = LayerInfo
-    info: LayerInfo
 
     def __init__(self, description: Mapping[str, Any] | str | os.PathLike, target: str = "auto", *,
                  name: str | None = None, keep_intermediates: bool = False, tuning: Paths = None) -> None:
@@ -69,54 +57,6 @@ class Layer(Planned):
         """
         self._plan(description, target, name, tuning, keep_intermediates=keep_intermediates)
 
-    def sizes(self, tokens: int | None = None) -> Sizes:
-        """Returns the bytes of the blocks that a call needs.
-
-        Args:
-            tokens: T of the call; None: max_tokens, which serves every call.
-
-        Raises:
-            Error: "invalid_value": T is less than 0 or more than max_tokens.
-        """
-        with self._handle.use() as layer:
-            return info_of(Sizes, get_info(records.LayerSizes, "moejit_layer_get_sizes", layer,
-                                           self.info.max_tokens if tokens is None else tokens))
-
-    def place(self, name: str, tokens: int | None = None) -> TensorPlace:
-        """Returns the place of a tensor in a call. With `keep_intermediates` tensors between kernels have places too.
-
-        Args:
-            name: A name in `tensors`.
-            tokens: T of the call; None: max_tokens.
-
-        Raises:
-            KeyError: There is no such tensor.
-            Error: "invalid_value": T is less than 0 or more than max_tokens.
-        """
-        info = self.tensors[name]
-        with self._handle.use() as layer:
-            place = get_info(records.TensorPlace, "moejit_layer_get_tensor_place", layer,
-                             list(self.tensors).index(name), self.info.max_tokens if tokens is None else tokens)
-        return TensorPlace(place.offset, place.bytes, tuple(place.shape[:len(info.shape)]))
-
-    def allocate(self, tokens: int) -> dict[str, Tensor]:
-        """Returns memory for all of the caller's tensors, on the layer's device.
-
-        It is filled with zeros. Only scales of role "state" start as ones.
-
-        Args:
-            tokens: T of the calls that will use the memory.
-
-        Raises:
-            Error: "out_of_memory", ...; "invalid_value": T is less than 0 or more than max_tokens.
-        """
-        self.sizes(tokens)
-        device = self._default_device()
-        tensors = {tensor.name: Tensor(device.allocate(tensor.bytes), tensor.dtype, tensor.shape_of(tokens))
-                   for tensor in self.tensors.values() if tensor.is_callers}
-        fill_first_scales(self.tensors, tensors)
-        return tensors
-
     def update_weights(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
         """Quantizes w1 and w2 into the tensors of role "quantized". Call it after each change of the weights.
 
@@ -131,7 +71,7 @@ class Layer(Planned):
         Raises:
             Error: "missing_tensor", "tensor_mismatch", ...: raised before anything is launched.
         """
-        self._run("update_weights", tensors, None, None, stream)
+        self.call("update_weights", tensors, stream=stream)
 
     def update_scales(self, tensors: Mapping[str, Any], pass_: str = "forward", *, stream: object = None) -> None:
         """Finds the scales of the next step from what the calls of a pass have recorded, for recipes with a history.
@@ -147,7 +87,7 @@ class Layer(Planned):
         Raises:
             Error: As for forward(); "unsupported": "backward" of a layer without a backward pass.
         """
-        self._run("update_scales", tensors, None, None, stream, number_of_pass(pass_))
+        self.call(f"update_{_one_of('pass_', pass_, _PASSES)}_scales", tensors, stream=stream)
 
     def forward(self, tensors: Mapping[str, Any], *, workspace: object = None, saved: object = None,
                 stream: object = None) -> Any:
@@ -172,11 +112,7 @@ class Layer(Planned):
             Error: "missing_tensor", "tensor_mismatch", "workspace_too_small", "invalid_value": raised before anything
                 is launched; "driver", "stream_capture", "simulator_fault": raised by launching.
         """
-        self._check_prepared("forward")
-        if saved is None and self.info.has_backward:
-            saved = Memory(self._device, self.sizes(self._tokens_of(tensors)).saved_bytes, is_zeroed=False)
-        self._run("forward", tensors, workspace, saved, stream)
-        return saved
+        return self.call("forward", tensors, workspace=workspace, saved=saved, stream=stream).saved
 
     def backward(self, tensors: Mapping[str, Any], *, saved: object, mode: str = "overwrite", workspace: object = None,
                  deferred: object = None, stream: object = None) -> None:
@@ -194,8 +130,7 @@ class Layer(Planned):
             Error: As for forward(); "unsupported": the layer has no backward pass, or its gradients are bf16 and cannot
                 be added to.
         """
-        self._run("backward", tensors, workspace, saved, stream, number_of_mode(mode),
-                  deferred=self._deferred(tensors, deferred))
+        self.call(_in_mode("backward", mode), tensors, workspace=workspace, saved=saved, deferred=deferred, stream=stream)
 
     def backward_data(self, tensors: Mapping[str, Any], *, saved: object, workspace: object = None,
                       deferred: object = None, stream: object = None) -> object:
@@ -211,9 +146,8 @@ class Layer(Planned):
         Raises:
             Error: As for backward(); "unsupported": the layer has no halves.
         """
-        deferred = self._deferred(tensors, deferred)
-        self._run("backward_data", tensors, workspace, saved, stream, deferred=deferred)
-        return deferred
+        return self.call("backward_data", tensors, workspace=workspace, saved=saved, deferred=deferred,
+                         stream=stream).deferred
 
     def backward_weights(self, tensors: Mapping[str, Any], *, saved: object, deferred: object, mode: str = "overwrite",
                          workspace: object = None, stream: object = None) -> None:
@@ -230,7 +164,8 @@ class Layer(Planned):
         Raises:
             Error: As for backward(); "unsupported": the layer has no halves.
         """
-        self._run("backward_weights", tensors, workspace, saved, stream, number_of_mode(mode), deferred=deferred)
+        self.call(_in_mode("backward_weights", mode), tensors, workspace=workspace, saved=saved, deferred=deferred,
+                  stream=stream)
 
     def quantize(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
         """Quantizes a rank's own tokens for a dispatch by the host, for layers with "dispatch_calls".
@@ -242,7 +177,7 @@ class Layer(Planned):
         Raises:
             Error: As for forward(); "unsupported": the layer has no such calls.
         """
-        self._run("quantize", tensors, None, None, stream)
+        self.call("quantize", tensors, stream=stream)
 
     def experts(self, tensors: Mapping[str, Any], *, workspace: object = None, saved: object = None,
                 stream: object = None) -> Any:
@@ -259,15 +194,11 @@ class Layer(Planned):
         Raises:
             Error: As for quantize().
         """
-        self._check_prepared("experts")
-        if saved is None and self.info.has_backward:
-            saved = Memory(self._device, self.sizes(self._tokens_of(tensors, "x_q")).saved_bytes, is_zeroed=False)
-        self._run("experts", tensors, workspace, saved, stream)
-        return saved
+        return self.call("experts", tensors, workspace=workspace, saved=saved, stream=stream).saved
 
     def quantize_grad(self, tensors: Mapping[str, Any], *, stream: object = None) -> None:
         """Quantizes "dy" of a rank's own tokens into "dy_q" and "dy_scale_inv", as quantize() does with "x"."""
-        self._run("quantize_grad", tensors, None, None, stream)
+        self.call("quantize_grad", tensors, stream=stream)
 
     def experts_grad(self, tensors: Mapping[str, Any], *, saved: object, mode: str = "overwrite",
                      workspace: object = None, deferred: object = None, stream: object = None) -> None:
@@ -282,61 +213,19 @@ class Layer(Planned):
         Raises:
             Error: As for backward() and quantize().
         """
-        self._run("experts_grad", tensors, workspace, saved, stream, number_of_mode(mode),
-                  deferred=self._deferred(tensors, deferred, "dy_q"))
-
-    def _deferred(self, tensors: Mapping[str, Any], given: object, dy: str = "dy") -> object:
-        """Returns the deferred block of a call: the given one, or a new one if the layer has halves."""
-        if given is not None or not self.info.deferred_bytes or not self._is_prepared:
-            return given
-        return Memory(self._device, self.sizes(self._tokens_of(tensors, dy)).deferred_bytes, is_zeroed=False)
-
-    def _tokens_of(self, tensors: Mapping[str, Any], name: str = "x") -> int:
-        """Returns T of a call from a tensor; max_tokens if the library will refuse that tensor."""
-        x = tensors.get(name)
-        try:
-            shape = x.shape if hasattr(x, "shape") else memoryview(x).shape
-        except TypeError:
-            shape = ()
-        return min(int(shape[0]), self.info.max_tokens) if len(shape) == 2 else self.info.max_tokens
-
-    def _run(self, function: str, tensors: Mapping[str, Any], workspace: object, saved: object, stream: object,
-             *arguments: int, deferred: object = None) -> None:
-        self._check_prepared(function)
-        address = address_of(stream)
-        blocks = [NO_BLOCK if value is None else read_block(name, value, self._device, address)
-                  for name, value in (("saved", saved), ("deferred", deferred))]
-        with self._handle.use() as layer, self._blocks.workspace(workspace, address) as space:
-            call = CallRecord(function, self.tensors, tensors, space, *blocks, address)
-            self._function(function)(layer, *arguments, byref(call.record))
+        self.call(_in_mode("experts_grad", mode), tensors, workspace=workspace, saved=saved, deferred=deferred,
+                  stream=stream)
 
 
-def number_of_mode(mode: str) -> int:
-    """Returns the number of a gradient mode, "overwrite" or "add".
-
-    Raises:
-        Error: "invalid_value": it is neither.
-    """
-    return _number_in(records.GRADIENT_MODES, "mode", mode)
+_MODES, _PASSES = {"overwrite": "", "add": "+add"}, {"forward": "forward", "backward": "backward"}
 
 
-def number_of_pass(pass_: str) -> int:
-    """Returns the number of a pass, "forward" or "backward".
-
-    Raises:
-        Error: "invalid_value": it is neither.
-    """
-    return _number_in(records.PASSES, "pass_", pass_)
+def _in_mode(call: str, mode: str) -> str:
+    """Returns the name of a call that overwrites gradients, or adds to them."""
+    return call + _one_of("mode", mode, _MODES)
 
 
-def fill_first_scales(infos: Mapping[str, TensorInfo], tensors: Mapping[str, Tensor]) -> None:
-    """Fills the scales of a first state with ones."""
-    for info in infos.values():
-        if info.is_first_one:
-            tensors[info.name].memory.write(array.array("f", [1.0]) * (info.bytes // 4))
-
-
-def _number_in(numbers: Mapping[str, int], what: str, name: str) -> int:
-    if name not in numbers:
-        raise Error("invalid_value", "launch", f'{what} is "{name}", wanted one of {", ".join(numbers)}')
-    return numbers[name]
+def _one_of(what: str, name: str, values: Mapping[str, str]) -> str:
+    if name not in values:
+        raise Error("invalid_value", "launch", f'{what} is "{name}", wanted one of {", ".join(values)}')
+    return values[name]

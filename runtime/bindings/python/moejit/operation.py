@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import os
-from ctypes import byref
 from typing import Any, Mapping
 
-from moejit import records
-from moejit.calls import NO_BLOCK, CallRecord
-from moejit.info import OperationInfo
 from moejit.planned import Planned
 from moejit.sources import Paths
-from moejit.streams import address_of
 from moejit.tensors import Tensor
 
 
@@ -23,7 +18,7 @@ class Operation(Planned):
     Attributes:
         description: The description with every field, a dict.
         target: "cuda:sm_90a" or "sim".
-        info: OperationInfo, facts about the plan.
+        info: PlanInfo, figures of the plan.
         tensors: TensorInfo of all tensors of the plan, by name.
 
     Example:
@@ -33,10 +28,6 @@ class Operation(Planned):
     """
 
     _kind = "operation"
-    _options = records.OperationOptions
-    _info_record = records.OperationInfo
-    _info_class = OperationInfo
-    info: OperationInfo
 
     def __init__(self, description: Mapping[str, Any] | str | os.PathLike, target: str = "auto", *,
                  name: str | None = None, tuning: Paths = None) -> None:
@@ -91,8 +82,4 @@ class Operation(Planned):
             Error: "missing_tensor", "tensor_mismatch", "workspace_too_small", "invalid_value": raised before anything
                 is launched; "driver", "stream_capture", "simulator_fault": raised by launching.
         """
-        self._check_prepared("run")
-        address = address_of(stream)
-        with self._handle.use() as operation, self._blocks.workspace(workspace, address) as space:
-            call = CallRecord("run", self.tensors, tensors, space, NO_BLOCK, NO_BLOCK, address)
-            self._function("run")(operation, byref(call.record))
+        self.call("run", tensors, workspace=workspace, stream=stream)

@@ -8,16 +8,14 @@ from __future__ import annotations
 import ctypes
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 
-ABI_VERSION = 0
+ABI_VERSION = 1
 ANY_AMOUNT = 2**63 - 1  # for cache_max_bytes and cache_max_files
 CURRENT_GPU = -1
-GRADIENT_MODES = {"overwrite": 0, "add": 1}
-PASSES = {"forward": 0, "backward": 1}
 CACHE_NETWORKS = {None: 0, "read": 1, "write": 2}
 ROLES = ("input", "weight", "quantized", "output", "saved", "workspace", "deferred", "dispatched",
-         "state")  # by number
-USED_BY = {"update_weights": 1, "forward": 2, "backward": 4, "backward_data": 8, "backward_weights": 16, "quantize": 32,
-           "experts": 64, "quantize_grad": 128, "experts_grad": 256, "run": 512, "update_scales": 1024}
+         "state", "group")  # by number
+KINDS = {"layer": 1, "operation": 2, "group_layer": 3}
+READ, WRITE = 1, 2  # bits of accesses
 ERROR_CODES = {
     "ok": 0, "invalid_json": 1, "unknown_key": 2, "missing_key": 3, "wrong_type": 4, "invalid_value": 5,
     "unsupported": 6, "usage": 7, "file_not_found": 8, "file_read": 9, "file_write": 10, "invalid_file": 11,
@@ -118,17 +116,20 @@ class EngineInfo(Record):
     ]
 
 
-class LayerOptions(Record):
+class PlanOptions(Record):
     _fields_ = [
         ("struct_size", c_size_t),
         ("source_name", c_char_p),
         ("keep_intermediates", c_int32),
         ("measure_gemms", c_int32),
         ("tuning", c_char_p),
+        ("kind", c_int64),
+        ("rank", c_int64),
+        ("timeout_ms", c_int64),
     ]
 
 
-class LayerInfo(Record):
+class PlanInfo(Record):
     _fields_ = [
         ("struct_size", c_size_t),
         ("name", c_char_p),
@@ -147,10 +148,16 @@ class LayerInfo(Record):
         ("deferred_bytes", c_int64),
         ("deferred_fixed_bytes", c_int64),
         ("deferred_bytes_per_token", c_int64),
+        ("kind", c_int64),
+        ("call_count", c_size_t),
+        ("identity", c_char_p),
+        ("ranks", c_int64),
+        ("rank", c_int64),
+        ("memory_bytes", c_int64),
     ]
 
 
-class LayerSizes(Record):
+class PlanSizes(Record):
     _fields_ = [
         ("struct_size", c_size_t),
         ("workspace_bytes", c_int64),
@@ -159,26 +166,30 @@ class LayerSizes(Record):
     ]
 
 
-class OperationOptions(Record):
-    _fields_ = [("struct_size", c_size_t), ("source_name", c_char_p), ("tuning", c_char_p)]
-
-
-class OperationInfo(Record):
+class CallTensor(ctypes.Structure):
     _fields_ = [
-        ("struct_size", c_size_t),
-        ("name", c_char_p),
-        ("target", c_char_p),
-        ("tensor_count", c_size_t),
-        ("kernel_count", c_size_t),
-        ("max_tokens", c_int64),
-        ("workspace_bytes", c_int64),
-        ("is_prepared", c_int64),
-        ("plan_digest", c_char_p),
+        ("index", c_size_t),
+        ("access", c_uint32),
+        ("is_optional", c_int32),
+        ("is_shape_only", c_int32),
+        ("padding", c_int32),
     ]
 
 
-class OperationSizes(Record):
-    _fields_ = [("struct_size", c_size_t), ("workspace_bytes", c_int64)]
+class CallInfo(Record):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char_p),
+        ("tensors", POINTER(CallTensor)),
+        ("tensor_count", c_size_t),
+        ("kernel_count", c_size_t),
+        ("workspace", c_uint32),
+        ("saved", c_uint32),
+        ("deferred", c_uint32),
+        ("adds", c_int32),
+        ("is_of_all_ranks", c_int32),
+        ("padding", c_int32),
+    ]
 
 
 class CastTransposeTensor(ctypes.Structure):
@@ -236,24 +247,6 @@ class Call(Record):
     ]
 
 
-class GroupLayerOptions(Record):
-    _fields_ = [("struct_size", c_size_t), ("timeout_ms", c_int64), ("tuning", c_char_p)]
-
-
-class GroupLayerInfo(Record):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("identity", c_char_p),
-        ("ranks", c_int64),
-        ("rank", c_int64),
-        ("max_tokens", c_int64),
-        ("memory_bytes", c_int64),
-        ("workspace_bytes", c_int64),
-        ("saved_bytes", c_int64),
-        ("tensor_count", c_size_t),
-    ]
-
-
 class GroupMember(ctypes.Structure):
     _fields_ = [("base", c_void_p), ("bytes", c_int64), ("identity", c_char_p)]
 
@@ -304,19 +297,16 @@ RECORDS = {
     "moejit_device_info": DeviceInfo,
     "moejit_engine_options": EngineOptions,
     "moejit_engine_info": EngineInfo,
-    "moejit_layer_options": LayerOptions,
-    "moejit_layer_info": LayerInfo,
-    "moejit_layer_sizes": LayerSizes,
-    "moejit_operation_options": OperationOptions,
-    "moejit_operation_info": OperationInfo,
-    "moejit_operation_sizes": OperationSizes,
+    "moejit_plan_options": PlanOptions,
+    "moejit_plan_info": PlanInfo,
+    "moejit_plan_sizes": PlanSizes,
+    "moejit_call_tensor": CallTensor,
+    "moejit_call_info": CallInfo,
     "moejit_cast_transpose_tensor": CastTransposeTensor,
     "moejit_tensor_info": TensorInfo,
     "moejit_tensor_place": TensorPlace,
     "moejit_tensor": NamedTensor,
     "moejit_call": Call,
-    "moejit_group_layer_options": GroupLayerOptions,
-    "moejit_group_layer_info": GroupLayerInfo,
     "moejit_group_member": GroupMember,
     "moejit_rendezvous_place": RendezvousPlace,
     "moejit_group_info": GroupInfo,

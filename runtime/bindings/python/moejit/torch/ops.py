@@ -49,12 +49,15 @@ def _check_devices(**tensors: torch.Tensor) -> None:
                                f"{first} is")
 
 
-def check(planned: _plan.Plan, tokens: int, used_by: str, **tensors: torch.Tensor) -> None:
-    """Checks what the library would refuse when the call runs, except sizes that are symbols."""
+def check(planned: _plan.Plan, tokens: int, used_by: str | None, **tensors: torch.Tensor) -> None:
+    """Checks what the library would refuse when the call runs, except sizes that are symbols.
+
+    `used_by` is the call's name; None: each tensor is one that the call takes.
+    """
     _check_devices(**tensors)
     for name, tensor in tensors.items():
         wanted = planned.tensors.get(name)
-        if wanted is None or wanted.dtype not in DTYPES or used_by not in wanted.used_by:
+        if wanted is None or wanted.dtype not in DTYPES or used_by not in (None, *wanted.used_by):
             continue
         _check_type(tensor, wanted, {"T": tokens})
     if isinstance(tokens, int) and tokens > planned.max_tokens:
@@ -172,14 +175,14 @@ def with_state(fake: Callable, names: tuple[str, ...]) -> Callable:
     def fake_with_state(*arguments):
         first = sum(isinstance(argument, torch.Tensor) for argument in arguments) - len(names)
         end = first + len(names)
-        check(plan_of(arguments[-1]), 0, "update_scales", **dict(zip(names, arguments[first:end])))
+        check(plan_of(arguments[-1]), 0, None, **dict(zip(names, arguments[first:end])))
         return fake(*arguments[:first], *arguments[end:])
     return fake_with_state
 
 
 def _update_scales(fc1_amax_history, fc2_amax_history, fc1_scale, fc2_scale, is_backward, layer):
     state = fc1_amax_history, fc2_amax_history, fc1_scale, fc2_scale
-    check(plan_of(layer), 0, "update_scales", **dict(zip(GRADIENT_STATE if is_backward else FORWARD_STATE, state)))
+    check(plan_of(layer), 0, None, **dict(zip(GRADIENT_STATE if is_backward else FORWARD_STATE, state)))
 
 
 def _operation(in0, in1, in2, in3, in4, in5, in6, in7, operation):
