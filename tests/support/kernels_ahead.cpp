@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/kernels_ahead.h"
 
+#include "compiler/compiler.h"
 #include "compiler/support/checksum.h"
 #include "compiler/support/file.h"
 #include "tests/support/test_engine.h"
@@ -86,6 +87,15 @@ Result<std::shared_ptr<const compiler::KernelBinary>> obtain_test_kernel(
   if (!is_noting) return test_engine().binary(source);
   note(source);
   return fail(Stage::kCompile, ErrorCode::kCacheMiss, source.entry + " is noted and not compiled");
+}
+
+Result<void> note_kernels_of(const compiler::Plan& plan) {
+  if (!is_noting) return {};
+  for (const compiler::KernelPlan& kernel : plan.kernels) {
+    MOEJIT_TRY_ASSIGN(const compiler::KernelSource source, emit_kernel(kernel, plan.target));
+    note(source);
+  }
+  return fail(Stage::kCompile, ErrorCode::kCacheMiss, plan.subject + " is noted and not compiled");
 }
 
 void obtain_kernels_ahead(std::string_view filter, const std::function<int()>& run_tests) {

@@ -3,6 +3,7 @@
 
 #include "compiler/kernel_binary.h"
 #include "compiler/kernel_source.h"
+#include "compiler/plan.h"
 #include "compiler/support/error.h"
 
 #include <functional>
@@ -17,6 +18,10 @@ namespace moejit::testing {
 // Obtains a kernel from test_engine(). In the child it notes the source and fails.
 Result<std::shared_ptr<const compiler::KernelBinary>> obtain_test_kernel(
     const compiler::KernelSource& source);
+
+// In the child notes the kernels of a plan and fails; elsewhere does nothing. Is called before a
+// plan is prepared.
+Result<void> note_kernels_of(const compiler::Plan& plan);
 
 // Calls `run_tests` in a child without output, and has test_engine() obtain the kernels that it
 // asked for. Does nothing if this program did so before with the same filter of cases and the same
