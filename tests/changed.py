@@ -18,8 +18,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 QUOTED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 # Labels whose tests neither compile nor run kernels of templates: texts, parsers, how ranks meet, who compiles first.
 WITHOUT_KERNELS = {"error", "flight", "fuzz", "lint", "ranks"}
-# Commands, which main() alone calls.
-COMMAND = re.compile(r"cli/commands/\w+_commands?\.cpp")
 # In the build folder: the last whole run that passed.
 PASSED = "passed-tests.json"
 HOST = ("compiler", "runtime", "cli", "cache", "tests")
@@ -64,23 +62,10 @@ def headers_of_host():
                    if name.startswith(("moejit_", "templates/moejit_")))
 
 
-@functools.cache
-def files_of_suites():
-    """Files of cli/ that tests other than cli's own call: headers that they include, directly or not, and what
-    implements these, which includes its own header first (docs/style.md)."""
-    included = {str(path.relative_to(ROOT)): includes(path) for path in sources("cli")}
-    implements = {}
-    for file, names in included.items():
-        if file.endswith(".cpp") and names and not COMMAND.fullmatch(file):
-            implements.setdefault(names[0], []).append(file)
-    pending = [name for path in sources("tests") if "tests/unit/cli" not in str(path) for name in includes(path)]
-    found = set()
-    while pending:
-        file = pending.pop()
-        if file in included and file not in found:
-            found.add(file)
-            pending += included[file] + implements.get(file, [])
-    return found
+def users_of_cli():
+    """Tests that call code of cli/, other than its units: there are none as long as what suites share lies below it."""
+    return {str(path.relative_to(ROOT)) for path in sources("tests") if "tests/unit/cli/" not in str(path)
+            and any(name.startswith("cli/") for name in includes(path))}
 
 
 def name_of(test):
@@ -109,7 +94,7 @@ def of_kernel(header, tests, records):
 def of_tool(tests, tool):
     """Tests that run the tool, or the units of cli."""
     return {name_of(test) for test in tests
-            if tool in test.get("command", ()) or program_of(test) in ("unit_cli", "cli_out_of_memory_test")
+            if tool in test.get("command", ()) or "/tests/unit/cli/" in "".join(test.get("command", ())[1:2])
             or {"cli", "error", "flight", "package"} & set(labels_of(test))}
 
 
@@ -127,8 +112,8 @@ def choose(files, tests, records, tool):
                 raise Undecided(f"{file}: host code includes it too")
             chosen |= of_kernel(header, tests, records)
         elif file.startswith("cli/") and file.endswith((".cpp", ".h")):
-            if file in files_of_suites():
-                raise Undecided(f"{file}: suites of other labels call it")
+            if users := users_of_cli():
+                raise Undecided(f"{file}: {min(users)} calls cli/")
             chosen |= of_tool(tests, tool)
         elif re.fullmatch(r"tests/(cli|python|package|lint|error|fault)/\w+_test\.py", file):
             chosen |= {name_of(test) for test in tests if str(ROOT / file) in test.get("command", ())}

@@ -22,7 +22,7 @@ def test(name, label, *command):
 
 TESTS = [test("uses_sim_test", "sim", "/build/uses_sim_test"), test("other_sim_test", "sim", "/build/other_sim_test"),
          test("unknown_sim_test", "sim", "/build/unknown_sim_test"), test("Planner.Pads", "unit", "/build/planner_test"),
-         test("Option.IsRead", "unit", "/build/unit_cli"), test("cli.runs", "cli", "python3", f"{ROOT}/tests/cli/runs_test.py", TOOL),
+         test("Option.IsRead", "unit", "/build/tests/unit/cli/unit_cli"), test("cli.runs", "cli", "python3", f"{ROOT}/tests/cli/runs_test.py", TOOL),
          test("cli.docs", "cli", "python3", f"{ROOT}/tests/cli/docs_test.py", TOOL),
          test("fault.tool", "fault", "python3", "tool_test.py", TOOL), test("fault.errno", "fault", "python3", "errno_test.py"),
          test("package.docs_commands", "package", "python3", "docs_commands_test.py"),
@@ -56,9 +56,9 @@ class Choice(unittest.TestCase):
         self.assertEqual(chosen(), {"lint.check_text"})
 
     def test_what_cannot_be_decided_is_told(self):
-        for file in changed.files_of_suites():
-            with self.assertRaisesRegex(changed.Undecided, "suites of other labels"):
-                chosen(file)
+        with unittest.mock.patch.object(changed, "users_of_cli", lambda: {"tests/gpu/layer_test.cpp"}):
+            with self.assertRaisesRegex(changed.Undecided, "layer_test.cpp calls cli/"):
+                chosen("cli/commands/run_command.cpp")
         for file in ("compiler/planner/planner.cpp", "Makefile", "CMakeLists.txt", "cli/CMakeLists.txt", "tests/cli/tool.py",
                      "templates/moejit_device/params/route_params.h", "templates/moejit_sim/machine.h", "docs/examples/embed.cpp",
                      "tests/sim/wgmma_test.cpp"):
@@ -68,6 +68,17 @@ class Choice(unittest.TestCase):
             chosen("templates/moejit_device/core/tensor_map.cuh")
         with self.assertRaisesRegex(changed.Undecided, "no whole run"):
             chosen(f"templates/{ROUTE}", records=None)
+
+
+class Users(unittest.TestCase):
+    def test_of_cli_are_tests_other_than_its_units(self):
+        with tempfile.TemporaryDirectory() as name, unittest.mock.patch.object(changed, "ROOT", pathlib.Path(name)):
+            for file, text in (("tests/unit/cli/a_test.cpp", '#include "cli/a.h"\n'), ("tests/gpu/b.h", '#include "cli/b.h"\n'),
+                               ("tests/gpu/c_test.cpp", '#include "runtime/c.h"\n')):
+                path = pathlib.Path(name) / file
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            self.assertEqual(changed.users_of_cli(), {"tests/gpu/b.h"})
 
 
 class Changes(unittest.TestCase):
