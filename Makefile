@@ -3,6 +3,7 @@
 #   make demo   install what is missing, build, and run a layer from description to numbers
 #   make test   install what is missing, build, and run the tests
 #               make test LABEL=unit: only those of one label (docs/CONTRIBUTING.md)
+#               make test CHANGED=1: only what differs from the last whole run can break
 #   make test-torch   the same for the tests of moejit.torch, with torch 2.11; TORCH=2.15.0: another version
 #   make wheel  build the Python package for other machines, build/dist/moejit-*.whl (docs/python.md)
 .PHONY: demo test test-torch wheel portable format check-format tidy clean help
@@ -29,8 +30,13 @@ demo:
 test:
 	.ci/setup tests
 	$(call configure,ci)
+ifdef CHANGED
+	$(PYTHON) tests/changed.py build/ci $(JOBS) $(CHANGED)
+else
 	$(cpu_table) build cmake --build --preset ci --parallel $(JOBS) $(if $(LABEL),--target tests_$(LABEL))
 	$(cpu_table) tests ctest --preset ci --parallel $(JOBS) $(if $(LABEL),--label-regex '^$(LABEL)$$')
+	$(if $(LABEL),,$(PYTHON) tests/changed.py passed build/ci)
+endif
 
 test-torch:
 	.ci/setup tests

@@ -11,5 +11,8 @@ int main(int count, char** arguments) {
   if (moejit::testing::tested_target() == "sim" && !only_lists)
     moejit::testing::obtain_kernels_ahead(::testing::GTEST_FLAG(filter),
                                           [] { return RUN_ALL_TESTS(); });
-  return RUN_ALL_TESTS();
+  const int status = RUN_ALL_TESTS();
+  if (status == 0 && ::testing::GTEST_FLAG(filter) == "*" && !only_lists)
+    moejit::testing::record_headers();
+  return status;
 }

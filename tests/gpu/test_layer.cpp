@@ -4,6 +4,7 @@
 #include "runtime/reference/number_formats.h"
 #include "runtime/trial/layer_states.h"
 #include "runtime/trial/routing_tensors.h"
+#include "tests/support/kernels_ahead.h"
 #include "tests/support/test_engine.h"
 #include "tests/tested_target.h"
 
@@ -120,6 +121,7 @@ Result<std::unique_ptr<TestLayer>> TestLayer::create(const LayerShape& shape,
   MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan,
                     plan_layer(layer_of(shape, options), device.target(),
                                {.keep_intermediates = options.keep_intermediates}));
+  MOEJIT_TRY(note_kernels_of(plan));
   std::unique_ptr<TestLayer> test(new TestLayer);
   MOEJIT_TRY_ASSIGN(test->layer_,
                     runtime::PreparedLayer::prepare(plan, *test_device().engine, device));

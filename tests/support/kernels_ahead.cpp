@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/kernels_ahead.h"
 
+#include "compiler/compiler.h"
 #include "compiler/support/checksum.h"
 #include "compiler/support/file.h"
 #include "tests/support/test_engine.h"
@@ -9,19 +10,35 @@
 #include <cstdint>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <map>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
 namespace moejit::testing {
 namespace {
+
+std::mutex used_mutex;
+std::set<std::string> used_headers;
+
+void note_headers(std::string_view text) {
+  constexpr std::string_view kInclude = "#include \"";
+  const std::lock_guard lock(used_mutex);
+  for (std::size_t at = text.find(kInclude); at != std::string_view::npos;
+       at = text.find(kInclude, at)) {
+    at += kInclude.size();
+    used_headers.emplace(text.substr(at, text.find('"', at) - at));
+  }
+}
 
 // The file that the child writes to: for each kernel two lengths, its entry and its text.
 int notes = -1;
@@ -72,6 +89,8 @@ std::string run_description(std::string_view filter) {
 }
 
 [[noreturn]] void run_noting(const std::function<int()>& run_tests) {
+  const rlimit no_core{};  // a case may crash that got no kernel
+  ::setrlimit(RLIMIT_CORE, &no_core);
   const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   ::dup2(nowhere, STDOUT_FILENO);
   ::dup2(nowhere, STDERR_FILENO);
@@ -83,9 +102,33 @@ std::string run_description(std::string_view filter) {
 
 Result<std::shared_ptr<const compiler::KernelBinary>> obtain_test_kernel(
     const compiler::KernelSource& source) {
-  if (!is_noting) return test_engine().binary(source);
+  if (!is_noting) {
+    note_headers(source.text);
+    return test_engine().binary(source);
+  }
   note(source);
   return fail(Stage::kCompile, ErrorCode::kCacheMiss, source.entry + " is noted and not compiled");
+}
+
+Result<void> note_kernels_of(const compiler::Plan& plan) {
+  for (const compiler::KernelPlan& kernel : plan.kernels) {
+    MOEJIT_TRY_ASSIGN(const compiler::KernelSource source, emit_kernel(kernel, plan.target));
+    if (is_noting)
+      note(source);
+    else
+      note_headers(source.text);
+  }
+  if (!is_noting) return {};
+  return fail(Stage::kCompile, ErrorCode::kCacheMiss, plan.subject + " is noted and not compiled");
+}
+
+void record_headers() {
+  const std::string folder = MOEJIT_BINARY_DIR "/kernel-headers";
+  std::error_code ignored;
+  std::filesystem::create_directory(folder, ignored);
+  const std::lock_guard lock(used_mutex);
+  static_cast<void>(write_file(fmt::format("{}/{}", folder, program_invocation_short_name),
+                               fmt::format("{}\n", fmt::join(used_headers, "\n"))));
 }
 
 void obtain_kernels_ahead(std::string_view filter, const std::function<int()>& run_tests) {

@@ -3,6 +3,7 @@
 
 #include "compiler/kernel_binary.h"
 #include "compiler/kernel_source.h"
+#include "compiler/plan.h"
 #include "compiler/support/error.h"
 
 #include <functional>
@@ -17,6 +18,14 @@ namespace moejit::testing {
 // Obtains a kernel from test_engine(). In the child it notes the source and fails.
 Result<std::shared_ptr<const compiler::KernelBinary>> obtain_test_kernel(
     const compiler::KernelSource& source);
+
+// In the child notes the kernels of a plan and fails; elsewhere notes only their headers. Is called
+// before a plan is prepared.
+Result<void> note_kernels_of(const compiler::Plan& plan);
+
+// Writes which headers the kernels of this process include, directly, to kernel-headers/PROGRAM in
+// the build folder, one a line. Is called after all cases passed; tests/changed.py reads it.
+void record_headers();
 
 // Calls `run_tests` in a child without output, and has test_engine() obtain the kernels that it
 // asked for. Does nothing if this program did so before with the same filter of cases and the same
