@@ -12,9 +12,9 @@
 #include "compiler/group_plan.h"
 #include "runtime/measure/measure_layer.h"
 #include "runtime/trial/call_rows.h"
-#include "runtime/trial/layer_session.h"
 #include "runtime/trial/open_engine.h"
 #include "runtime/trial/random_layer_inputs.h"
+#include "runtime/trial/trial.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -69,15 +69,14 @@ Result<void> bench_layer(const BenchCommand& command, compiler::Layer layer, Ter
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
                     trial::open_engine(cache, terminal.warner()));
   const TensorMap inputs = trial::measuring_inputs(layer, tokens, command.seed, command.routing);
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<trial::LayerSession> session,
-                    trial::LayerSession::create(plan, *engine, device, inputs));
+  MOEJIT_TRY_ASSIGN(const auto session, trial::Trial::create(plan, *engine, device, inputs));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
   BenchReport report{.run = describe_run(command, target, monitor.get()),
                      .rows = trial::count_call_rows(layer, inputs),
                      .routing = command.routing,
                      .tuning = tuning_use(plan, tuning.get())};
   tell_tuning(report.tuning, terminal);
-  MOEJIT_TRY(measure_all(command, session->call(), *engine, monitor.get(), report));
+  MOEJIT_TRY(measure_all(command, session->layer_call(), *engine, monitor.get(), report));
   report.run.counters = engine->counters();
   terminal.print(command.is_json ? bench_json(plan, report) : bench_table(plan, report));
   return write_bench_report(command.report, plan, report);

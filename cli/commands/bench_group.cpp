@@ -9,10 +9,10 @@
 #include "cli/terminal/json_output.h"
 #include "compiler/support/table.h"
 #include "compiler/work.h"
+#include "runtime/trial/group_inputs.h"
 #include "runtime/trial/group_times.h"
 #include "runtime/trial/open_engine.h"
 #include "runtime/trial/random_layer_inputs.h"
-#include "runtime/trial/split_inputs.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -170,13 +170,12 @@ Result<void> bench_group(const BenchCommand& command, const Layer& described, Te
   const std::vector<int64_t> tokens(static_cast<std::size_t>(command.ranks), bench.tokens);
   const std::vector<TensorMap> of_ranks = trial::split_inputs(layer, inputs, tokens);
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, &devices->device(0)));
-  constexpr int64_t kTimeoutMs = 10000;
-  MOEJIT_TRY_ASSIGN(
-      const auto session,
-      trial::GroupSession::create(layer, *devices, *engine, of_ranks, kTimeoutMs, tuning.get()));
+  MOEJIT_TRY_ASSIGN(const auto plans, trial::plan_ranks(layer, devices->device(0).target(),
+                                                        {.tuning = tuning.get()}));
+  MOEJIT_TRY_ASSIGN(const auto session, trial::Trial::create(plans, *engine, *devices, of_ranks));
   bench.tuning = tuning_use(session->plan(0), tuning.get());
   tell_tuning(bench.tuning, terminal);
-  MOEJIT_TRY(session->update_weights());
+  MOEJIT_TRY(session->call("update_weights"));
   MOEJIT_TRY_ASSIGN(const trial::GroupTimes measured,
                     trial::measure_group(*session, *devices,
                                          {.is_training = command.pass == "training",
@@ -187,7 +186,7 @@ Result<void> bench_group(const BenchCommand& command, const Layer& described, Te
     if (word != 0)
       return fail(Stage::kLaunch, ErrorCode::kDeviceStatus,
                   fmt::format("the group's status word is {}: the times mean nothing", word));
-  evaluate(measured, session->plan(0), bench);
+  evaluate(measured, plans.front(), bench);
   bench.counters = engine->counters();
   terminal.print(command.is_json ? json_of(layer, bench) : text_of(layer, bench, terminal.width()));
   return {};

@@ -7,7 +7,7 @@
 #include "cli/terminal/shell_word.h"
 #include "runtime/trial/open_engine.h"
 #include "runtime/trial/operation_inputs.h"
-#include "runtime/trial/operation_session.h"
+#include "runtime/trial/trial.h"
 
 #include <fmt/core.h>
 
@@ -23,7 +23,7 @@ using measure::ClockSample;
 using measure::GpuMonitor;
 
 // Returns the clock that the last launch stored, or else that of a probe behind it; waits for it.
-Result<ClockSample> read_clock(const trial::OperationSession& session, ClockProbe& probe) {
+Result<ClockSample> read_clock(const trial::Trial& session, ClockProbe& probe) {
   if (session.tensors().has("elapsed")) {
     MOEJIT_TRY_ASSIGN(const HostTensor elapsed, session.tensors().read("elapsed"));
     return elements<ClockSample>(elapsed).front();
@@ -33,14 +33,14 @@ Result<ClockSample> read_clock(const trial::OperationSession& session, ClockProb
   return samples.back();
 }
 
-Result<void> measure_all(const BenchCommand& command, trial::OperationSession& session,
+Result<void> measure_all(const BenchCommand& command, trial::Trial& session,
                          runtime::Engine& engine, runtime::Device& device, GpuMonitor* monitor,
                          BenchReport& report) {
   MOEJIT_TRY_ASSIGN(ClockProbe probe, ClockProbe::create(engine, device));
   MOEJIT_TRY_ASSIGN(measure::CacheSweep sweep, measure::CacheSweep::create(engine, device));
   MOEJIT_TRY_ASSIGN(report.copy_bytes_per_second,
                     measure::measure_copy_bytes_per_second(device, command.repeat));
-  const auto launch = [&] { return session.run(); };
+  const auto launch = [&] { return session.call("run"); };
   MOEJIT_TRY_ASSIGN(
       const measure::CoolRun cool,
       run_cool(
@@ -85,8 +85,7 @@ Result<void> bench_operation(const BenchCommand& command,
                     trial::open_engine(cache, terminal.warner()));
   const trial::InputOptions options = input_options(command, plan);
   MOEJIT_TRY_ASSIGN(const trial::OperationCall call, trial::load_operation_call(plan, options));
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<trial::OperationSession> session,
-                    trial::OperationSession::create(plan, *engine, device, call, true));
+  MOEJIT_TRY_ASSIGN(const auto session, trial::Trial::create(plan, *engine, device, call, true));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
   BenchReport report{.run = describe_run(command, target, monitor.get()),
                      .rows = call.rows,

@@ -90,6 +90,8 @@ std::vector<InputText> elements_of(const InputText& input) {
   return elements;
 }
 
+}  // namespace
+
 Result<DescribedPlan> plan_description(const Description& description,
                                        const compiler::Target& target,
                                        const compiler::PlanOptions& options) {
@@ -102,8 +104,6 @@ Result<DescribedPlan> plan_description(const Description& description,
                     compiler::plan_layer(std::get<compiler::Layer>(description), target, options));
   return plan;
 }
-
-}  // namespace
 
 Result<Description> read_layer_or_operation(const std::string& path) {
   MOEJIT_TRY_ASSIGN(const InputText input, read_description(path, compiler::kMaxDescriptionBytes));

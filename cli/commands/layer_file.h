@@ -38,6 +38,10 @@ Result<compiler::HuggingFaceLayer> read_configuration(const std::string& path,
 // The plan of a description.
 using DescribedPlan = std::variant<compiler::LayerPlan, compiler::OperationPlan>;
 
+Result<DescribedPlan> plan_description(const Description& description,
+                                       const compiler::Target& target,
+                                       const compiler::PlanOptions& options);
+
 // Return what both have, which of them it is ("layer", "operation"), and its name.
 const compiler::Plan& base_of(const DescribedPlan& plan);
 std::string_view kind_of(const DescribedPlan& plan);

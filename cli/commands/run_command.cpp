@@ -2,7 +2,7 @@
 #include "cli/commands/kernel_commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/run_group.h"
-#include "cli/commands/run_operation.h"
+#include "cli/commands/run_output.h"
 #include "cli/commands/run_report.h"
 #include "cli/commands/run_steps.h"
 #include "cli/commands/tuning_records.h"
@@ -10,30 +10,27 @@
 #include "cli/terminal/shell_word.h"
 #include "compiler/group_plan.h"
 #include "runtime/check/check_plan.h"
-#include "runtime/checkpoint/write_safetensors.h"
-#include "runtime/compile_budget.h"
 #include "runtime/measure/kernel_timer.h"
 #include "runtime/trial/call_rows.h"
-#include "runtime/trial/colwise_slices.h"
-#include "runtime/trial/layer_session.h"
 #include "runtime/trial/open_engine.h"
 #include "runtime/trial/open_target.h"
-#include "runtime/trial/padded_halves.h"
-#include "runtime/trial/random_layer_inputs.h"
+#include "runtime/trial/trial.h"
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <fmt/core.h>
 #include <optional>
+#include <utility>
 
 namespace moejit::cli {
 namespace {
 
-using runtime::HostTensor;
 using runtime::TensorMap;
 
-using compiler::TensorRole;
+using compiler::CallDim;
+using compiler::LayerPlan;
+using compiler::OperationPlan;
+using compiler::Phase;
+using trial::Trial;
 
 Result<void> check_options(const RunCommand& command) {
   if (command.inputs.checkpoint.first_expert < 0)
@@ -46,183 +43,202 @@ Result<void> check_options(const RunCommand& command) {
   return command.output.empty() ? Result<void>{} : checkpoint::check_writable(command.output);
 }
 
+// Refuses options that only layers have.
+Result<void> check_operation_options(const RunCommand& command, std::string_view operation) {
+  const std::pair<bool, const char*> of_layers[] = {
+      {command.ranks > 0, "--ranks"},
+      {command.pass == "backward", "--pass backward"},
+      {command.dump_intermediates, "--dump-intermediates"},
+      {!command.inputs.checkpoint.shards.empty(), "--weights"}};
+  for (const auto& [is_given, option] : of_layers)
+    if (is_given)
+      return fail(Stage::kCommand, ErrorCode::kUsage,
+                  fmt::format("{} is for layers, and {} describes the operation {}", option,
+                              command.layer, operation),
+                  fmt::format("leave {} out", option));
+  return {};
+}
+
 bool is_backward(const RunCommand& command) { return command.pass == "backward"; }
 bool keeps_intermediates(const RunCommand& command) {
   return command.check || command.dump_intermediates;
 }
 
-// Returns the arguments of `moejit build` that make the kernels of this run from the layer's file.
-std::string build_arguments(const RunCommand& command, const std::vector<compiler::Pass>& described,
-                            const std::vector<compiler::Pass>& wanted) {
-  return shell_word(command.layer) + tuning_words(command.tuning) +
-         (described != wanted            ? " --variants all"
-          : keeps_intermediates(command) ? " --with-intermediates"
-                                         : "");
+// Returns the arguments of `moejit build` that make the kernels of this run from the file.
+std::string build_arguments(const RunCommand& command, const Description& described,
+                            const DescribedPlan& planned) {
+  const std::string file = shell_word(command.layer) + tuning_words(command.tuning);
+  const auto* const layer = std::get_if<compiler::Layer>(&described);
+  if (layer == nullptr) return file;
+  const bool has_other_passes = layer->passes != std::get<LayerPlan>(planned).layer.passes;
+  return file + (has_other_passes               ? " --variants all"
+                 : keeps_intermediates(command) ? " --with-intermediates"
+                                                : "");
 }
 
-// Returns whether a tensor is a result of the layer: an output, or the state for the next step. The
-// status word goes into the report instead.
-bool is_result(const compiler::TensorPlan& tensor) {
-  return (tensor.role == TensorRole::kOutput || tensor.role == TensorRole::kState) &&
-         tensor.name != "status";
+bool has_dim(const OperationPlan& plan, CallDim wanted) {
+  for (const compiler::TensorPlan& tensor : plan.tensors)
+    if (compiler::call_dim(tensor) == wanted) return true;
+  return false;
 }
 
-// Returns the results and, on request, other tensors that kernels wrote: quantized weights and
-// intermediates.
-Result<TensorMap> read_results(trial::LayerSession& session, bool with_intermediates) {
-  TensorMap results;
-  for (const compiler::TensorPlan& tensor : session.plan().tensors) {
-    if (tensor.role == TensorRole::kInput || tensor.role == TensorRole::kWeight) continue;
-    if (tensor.name == "status" || (!is_result(tensor) && !with_intermediates)) continue;
-    MOEJIT_TRY_ASSIGN(HostTensor host, session.read(tensor));
-    results.emplace(tensor.name, std::move(host));
+void describe_sizes(const OperationPlan& plan, const trial::OperationCall& call,
+                    RunReport& report) {
+  const bool has_columns =
+      has_dim(plan, CallDim::kColumns) || has_dim(plan, CallDim::kColumnBlocks);
+  if (has_dim(plan, CallDim::kTokens)) report.tokens = call.dims.tokens;
+  if (call.rows.padded > 0 || call.inputs.contains("offs"))
+    report.rows = call.rows.padded;
+  else if (has_dim(plan, CallDim::kRows))
+    report.rows = call.dims.rows;
+  if (has_columns) report.columns = call.dims.columns;
+}
+
+// A run of a layer or an operation on one device.
+struct Run {
+  const RunCommand& command;
+  const DescribedPlan& plan;
+  trial::OperationCall call;  // of a layer: its tokens, rows and inputs
+  RunReport report = {};
+
+  const LayerPlan* layer_plan() const { return std::get_if<LayerPlan>(&plan); }
+  bool has_history() const {
+    return layer_plan() != nullptr && layer_plan()->layer.recipe.has_history;
   }
-  return results;
+  std::vector<std::string_view> calls() const {
+    if (layer_plan() == nullptr) return {"run"};
+    if (!is_backward(command)) return {"update_weights", "forward"};
+    return {"update_weights", "forward", "backward"};
+  }
+  // Returns the phases of the kernels that these calls run.
+  std::vector<Phase> phases() const {
+    if (layer_plan() == nullptr) return {Phase::kForward};
+    if (!is_backward(command)) return {Phase::kWeights, Phase::kForward};
+    return {Phase::kWeights, Phase::kForward, Phase::kBackward};
+  }
+};
+
+Result<trial::OperationCall> load_call(const DescribedPlan& described,
+                                       const trial::InputOptions& options) {
+  if (const auto* const operation = std::get_if<OperationPlan>(&described))
+    return trial::load_operation_call(*operation, options);
+  const auto& plan = std::get<LayerPlan>(described);
+  MOEJIT_TRY_ASSIGN(TensorMap inputs, trial::load_inputs(plan, options));
+  const compiler::CallRows rows = trial::count_call_rows(plan.layer, inputs);
+  return trial::OperationCall{
+      .dims = {.tokens = rows.tokens}, .rows = rows, .inputs = std::move(inputs)};
 }
 
-Result<void> write_output(const RunCommand& command, const compiler::LayerPlan& plan,
-                          TensorMap results) {
-  if (command.output.empty()) return {};
-  if (command.dump_intermediates) {
-    trial::slice_colwise(results);
-    if (plan.layer.gate_up_layout == compiler::GateUpLayout::kInterleaved &&
-        !compiler::has_scales(plan.layer.recipe.weights))
-      trial::put_gate_first(results, plan.layer.intermediate);
-    trial::drop_padding_of_halves(results, plan.layer.intermediate,
-                                  compiler::padded_intermediate(plan.layer));
-  } else {
-    std::erase_if(results, [&](const auto& entry) {
-      const compiler::TensorPlan* const tensor = compiler::find_tensor(plan, entry.first);
-      return tensor == nullptr || !is_result(*tensor);
-    });
-  }
-  return checkpoint::write_safetensors(command.output, results);
+Result<std::unique_ptr<Trial>> open_trial(const Run& run, runtime::Engine& engine,
+                                          runtime::Device& device) {
+  if (run.layer_plan() != nullptr)
+    return Trial::create(*run.layer_plan(), engine, device, run.call.inputs);
+  return Trial::create(std::get<OperationPlan>(run.plan), engine, device, run.call);
 }
 
 // Finds the scales of the next step and returns the states after it; none if the recipe has no
 // history.
-Result<TensorMap> update_scales(const RunCommand& command, trial::LayerSession& session,
-                                runtime::LaunchObserver& observer) {
+Result<TensorMap> update_scales(const Run& run, Trial& trial, runtime::LaunchObserver& observer) {
   TensorMap states;
-  if (!session.plan().layer.recipe.has_history) return states;
-  MOEJIT_TRY(session.update_scales(compiler::Pass::kForward, &observer));
-  if (is_backward(command)) MOEJIT_TRY(session.update_scales(compiler::Pass::kBackward, &observer));
-  for (const compiler::TensorPlan& tensor : session.plan().tensors) {
-    if (tensor.role != TensorRole::kState) continue;
-    MOEJIT_TRY_ASSIGN(HostTensor host, session.read(tensor));
-    states.emplace(tensor.name, std::move(host));
+  if (!run.has_history()) return states;
+  MOEJIT_TRY(trial.call("update_forward_scales", &observer));
+  if (is_backward(run.command)) MOEJIT_TRY(trial.call("update_backward_scales", &observer));
+  for (const compiler::TensorPlan& tensor : trial.plan().tensors) {
+    if (tensor.role != compiler::TensorRole::kState) continue;
+    MOEJIT_TRY_ASSIGN(states[tensor.name], trial.read(tensor));
   }
   return states;
 }
 
-constexpr std::array kScalePhases = {compiler::Phase::kForwardScales,
-                                     compiler::Phase::kBackwardScales};
-
-std::vector<compiler::Phase> phases_of(const RunCommand& command) {
-  using enum compiler::Phase;
-  if (is_backward(command)) return {kWeights, kForward, kBackward};
-  return {kWeights, kForward};
+void describe_sizes(Run& run) {
+  if (run.layer_plan() == nullptr)
+    return describe_sizes(std::get<OperationPlan>(run.plan), run.call, run.report);
+  run.report.tokens = run.call.dims.tokens;
+  run.report.rows = run.call.rows.padded;
 }
 
-Result<TensorMap> run_session(const RunCommand& command, const TensorMap& inputs,
-                              trial::LayerSession& session, runtime::Device& device,
-                              StepProgress& progress, RunReport& report) {
-  measure::KernelTimer timer(device);
-  RunObserver observer(timer, progress, session.plan());
-  MOEJIT_TRY(session.update_weights(&observer));
-  MOEJIT_TRY(session.forward(&observer));
-  if (is_backward(command))
-    MOEJIT_TRY(session.backward(compiler::GradientMode::kOverwrite, &observer));
-  MOEJIT_TRY_ASSIGN(report.status, session.status());
-  report.rows = trial::count_call_rows(session.plan().layer, inputs).padded;
-  MOEJIT_TRY_ASSIGN(TensorMap results, read_results(session, keeps_intermediates(command)));
-  report.tokens = session.tokens();
-  report.is_checked = command.check;
-  MOEJIT_TRY_ASSIGN(TensorMap states, update_scales(command, session, observer));
-  MOEJIT_TRY_ASSIGN(report.times, timer.take_samples());
-  progress.start(kCheckStep);
-  if (command.check) {
-    report.checks = check::check_plan(session.plan(), phases_of(command), inputs, results);
-    for (check::TensorCheck& check :
-         check::check_plan(session.plan(), kScalePhases, results, states)) {
-      check.tensor += kOfNextStep;
-      report.checks.push_back(std::move(check));
-    }
+void check_results(Run& run, const TensorMap& results, const TensorMap& states) {
+  constexpr std::array kScalePhases = {Phase::kForwardScales, Phase::kBackwardScales};
+  const compiler::Plan& plan = base_of(run.plan);
+  run.report.checks = check::check_plan(plan, run.phases(), run.call.inputs, results);
+  if (run.layer_plan() == nullptr) return;
+  for (check::TensorCheck& check : check::check_plan(plan, kScalePhases, results, states)) {
+    check.tensor += kOfNextStep;
+    run.report.checks.push_back(std::move(check));
   }
+}
+
+// Makes the calls and returns their results.
+Result<TensorMap> make_calls(Run& run, Trial& trial, runtime::Device& device,
+                             StepProgress& progress) {
+  const RunCommand& command = run.command;
+  measure::KernelTimer timer(device);
+  RunObserver observer(timer, progress, base_of(run.plan));
+  for (const std::string_view call : run.calls()) MOEJIT_TRY(trial.call(call, &observer));
+  MOEJIT_TRY_ASSIGN(const std::vector<uint32_t> status, trial.status());
+  run.report.status = status.front();
+  MOEJIT_TRY_ASSIGN(TensorMap results, trial.results(0, keeps_intermediates(command)));
+  MOEJIT_TRY_ASSIGN(TensorMap states, update_scales(run, trial, observer));
+  MOEJIT_TRY_ASSIGN(run.report.times, timer.take_samples());
+  describe_sizes(run);
+  progress.start(kCheckStep);
+  if (const auto* const operation = std::get_if<OperationPlan>(&run.plan)) {
+    trial::cut_rows(*operation, run.call, run.call.inputs);
+    trial::cut_rows(*operation, run.call, results);
+  }
+  run.report.is_checked = command.check;
+  if (command.check) check_results(run, results, states);
   for (auto& [name, state] : states) results[name] = std::move(state);
   return results;
 }
 
-// Returns how many cores this process may use: a container with a quota has fewer than the machine.
-int32_t free_cores() {
-  const runtime::CompileBudget budget = runtime::compile_budget();
-  const double quota = budget.cpu_quota.value_or(budget.cores);
-  return std::max(std::min(budget.cores, static_cast<int32_t>(std::lround(quota))), 1);
+std::optional<trial::RandomRouting> routing_of(const RunCommand& command,
+                                               const DescribedPlan& described) {
+  if (const auto* const operation = std::get_if<OperationPlan>(&described))
+    return trial::routing_of(*operation, command.inputs);
+  if (!command.inputs.input_path.empty()) return std::nullopt;
+  return command.inputs.routing;
 }
 
-trial::SimulatedTime estimate_random(const RunCommand& command, const compiler::LayerPlan& plan,
-                                     int64_t tokens) {
-  return trial::estimate_simulated_time(
-      plan, trial::random_topk_ids(plan.layer, tokens, command.inputs.seed, command.inputs.routing),
-      {.makes_weights = command.inputs.checkpoint.shards.empty(),
-       .is_checked = command.check,
-       .cores = free_cores()});
-}
-
-// Estimates how long a run on random tokens takes in the simulator, and warns if that is long.
-// Returns none for other runs: a GPU takes hardly any time, and a file has its own tokens.
-Result<std::optional<trial::SimulatedTime>> estimate(const RunCommand& command,
-                                                     const compiler::LayerPlan& plan,
-                                                     const Terminal& terminal) {
-  if (plan.target.kind != compiler::TargetKind::kSim || !command.inputs.input_path.empty())
-    return std::nullopt;
-  MOEJIT_TRY_ASSIGN(const int64_t tokens,
-                    trial::random_token_count(plan.layer, command.inputs.tokens));
-  const trial::SimulatedTime time = estimate_random(command, plan, tokens);
-  if (!is_long(time.total())) return time;
-  int64_t fewer = tokens / 2;
-  while (fewer > 0 && is_long(estimate_random(command, plan, fewer).total())) fewer /= 2;
-  terminal.warn(long_run_text(time.total(), fewer));
-  return time;
-}
-
-Result<void> run_layer(const RunCommand& command, compiler::Layer layer, Terminal& terminal) {
-  MOEJIT_TRY(check_is_of_one_rank(layer));
-  const std::vector<compiler::Pass> described = layer.passes;
-  layer.passes = {compiler::Pass::kForward};
-  if (is_backward(command)) layer.passes.push_back(compiler::Pass::kBackward);
+Result<void> run_on_one_device(const RunCommand& command, const Description& described,
+                               Terminal& terminal) {
+  Description description = described;
+  if (auto* const layer = std::get_if<compiler::Layer>(&description))
+    choose_passes(*layer, is_backward(command) ? "training" : "forward");
   MOEJIT_TRY_ASSIGN(const trial::OpenedTarget target,
                     trial::open_target(command.target, command.inputs.seed,
                                        "run it in the simulator: --target sim"));
   terminal.note(trial::target_text(target));
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, target.device.get()));
-  MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan,
-                    compiler::plan_layer(layer, target.device->target(),
-                                         {.keep_intermediates = keeps_intermediates(command),
-                                          .tuning = tuning.get()}));
-  RunReport report;
-  report.target = target.description;
-  report.output = command.output;
-  if (command.inputs.input_path.empty()) report.routing = command.inputs.routing;
-  report.tuning = tuning_use(plan, tuning.get());
-  tell_tuning(report.tuning, terminal);
-  MOEJIT_TRY_ASSIGN(const std::optional<trial::SimulatedTime> time,
-                    estimate(command, plan, terminal));
-  StepProgress progress(terminal, run_steps(plan, time, command.check));
+  MOEJIT_TRY_ASSIGN(const DescribedPlan plan,
+                    plan_description(description, target.device->target(),
+                                     {.keep_intermediates = keeps_intermediates(command),
+                                      .tuning = tuning.get()}));
+  Run run{.command = command, .plan = plan, .call = {}};
+  run.report.target = target.description;
+  run.report.output = command.output;
+  run.report.routing = routing_of(command, plan);
+  run.report.tuning = tuning_use(base_of(plan), tuning.get());
+  tell_tuning(run.report.tuning, terminal);
+  std::optional<trial::SimulatedTime> time;
+  if (run.layer_plan() != nullptr) {
+    MOEJIT_TRY_ASSIGN(time, estimate_run(command, *run.layer_plan(), terminal));
+  }
+  StepProgress progress(terminal, run_steps(base_of(plan), time, command.check));
   progress.start(kDataStep);
-  MOEJIT_TRY_ASSIGN(const TensorMap inputs, trial::load_inputs(plan, command.inputs));
+  MOEJIT_TRY_ASSIGN(run.call, load_call(plan, command.inputs));
   trial::CacheOptions cache = command.cache;
-  cache.build_arguments = build_arguments(command, described, layer.passes);
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
-                    trial::open_engine(cache, terminal.warner()));
+  cache.build_arguments = build_arguments(command, described, plan);
+  MOEJIT_TRY_ASSIGN(const auto engine, trial::open_engine(cache, terminal.warner()));
   progress.start(kPrepareStep);
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<trial::LayerSession> session,
-                    trial::LayerSession::create(plan, *engine, *target.device, inputs));
-  MOEJIT_TRY_ASSIGN(const TensorMap results,
-                    run_session(command, inputs, *session, *target.device, progress, report));
-  MOEJIT_TRY(write_output(command, plan, results));
-  report.counters = engine->counters();
-  return finish_run(plan, report, command, terminal);
+  MOEJIT_TRY_ASSIGN(const auto trial, open_trial(run, *engine, *target.device));
+  MOEJIT_TRY_ASSIGN(TensorMap results, make_calls(run, *trial, *target.device, progress));
+  if (run.layer_plan() != nullptr)
+    results = tensors_for_file(*run.layer_plan(), std::move(results), command.dump_intermediates);
+  results.erase("status");  // the report has it
+  if (!command.output.empty()) MOEJIT_TRY(checkpoint::write_safetensors(command.output, results));
+  run.report.counters = engine->counters();
+  return finish_run(plan, run.report, command, terminal);
 }
 
 }  // namespace
@@ -230,12 +246,16 @@ Result<void> run_layer(const RunCommand& command, compiler::Layer layer, Termina
 Result<void> run_run(const RunCommand& command, Terminal& terminal) {
   MOEJIT_TRY(check_options(command));
   MOEJIT_TRY(check_output(command.output));
-  MOEJIT_TRY_ASSIGN(Description description, read_layer_or_operation(command.layer));
-  if (auto* const layer = std::get_if<compiler::Layer>(&description)) {
+  MOEJIT_TRY_ASSIGN(const Description description, read_layer_or_operation(command.layer));
+  const auto* const layer = std::get_if<compiler::Layer>(&description);
+  if (layer == nullptr) {
+    const auto& operation = std::get<compiler::OperationDescription>(description);
+    MOEJIT_TRY(check_operation_options(command, operation_name(operation)));
+  } else {
     if (command.ranks > 0) return run_group(command, *layer, terminal);
-    return run_layer(command, std::move(*layer), terminal);
+    MOEJIT_TRY(check_is_of_one_rank(*layer));
   }
-  return run_operation(command, std::get<compiler::OperationDescription>(description), terminal);
+  return run_on_one_device(command, description, terminal);
 }
 
 }  // namespace moejit::cli

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/run_group.h"
 
+#include "cli/commands/layer_file.h"
+#include "cli/commands/run_output.h"
 #include "cli/commands/run_report.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/commands/tuning_use.h"
@@ -8,59 +10,44 @@
 #include "compiler/support/table.h"
 #include "runtime/check/check_group.h"
 #include "runtime/check/check_plan.h"
-#include "runtime/trial/group_session.h"
-#include "runtime/trial/layer_session.h"
+#include "runtime/trial/group_inputs.h"
 #include "runtime/trial/open_engine.h"
 #include "runtime/trial/open_target.h"
 #include "runtime/trial/random_layer_inputs.h"
-#include "runtime/trial/split_inputs.h"
+#include "runtime/trial/trial.h"
 
 #include <algorithm>
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 namespace moejit::cli {
 namespace {
 
-using runtime::HostTensor;
 using runtime::TensorMap;
 
 using compiler::GroupPlan;
 using compiler::Layer;
 using compiler::Phase;
-using compiler::TensorRole;
-
-Result<void> check_options(const RunCommand& command, const Layer& layer) {
-  const auto usage = [](std::string message, std::string hint) {
-    return fail(Stage::kCommand, ErrorCode::kUsage, std::move(message), std::move(hint));
-  };
-  MOEJIT_TRY(check_ranks(command.ranks, layer, command.layer));
-  const std::pair<bool, const char*> of_one_rank[] = {
-      {!command.inputs.input_path.empty(), "--input"},
-      {!command.inputs.checkpoint.shards.empty(), "--weights"},
-      {!command.output.empty(), "--output"},
-      {command.dump_intermediates, "--dump-intermediates"}};
-  for (const auto& [is_given, option] : of_one_rank)
-    if (is_given)
-      return usage(fmt::format("{} is for one rank, and --ranks runs {}", option, command.ranks),
-                   fmt::format("leave {} out: ranks get random tokens and weights", option));
-  return {};
-}
-
-constexpr int64_t kTimeoutMs = 10000;
 
 // What a run came to.
 struct GroupReport {
   std::string target;
-  std::vector<int64_t> tokens;  // of each rank
-  trial::RandomRouting routing = trial::RandomRouting::kSkewed;
+  std::vector<int64_t> tokens;                  // of each rank
+  std::optional<trial::RandomRouting> routing;  // of random data
   std::vector<uint32_t> status;
   std::vector<check::TensorCheck>
       checks;  // of the ranks, and of the one rank with the CPU reference
   runtime::EngineCounters counters;
   std::optional<TuningUse> tuning;  // of each rank, if there were records
+  std::string output;               // file, may be empty
 };
+
+std::vector<Phase> phases_of(const Layer& layer) {
+  if (has_backward(layer)) return {Phase::kWeights, Phase::kForward, Phase::kBackward};
+  return {Phase::kWeights, Phase::kForward};
+}
 
 // Runs the layer on one rank with all tokens, whose results the ranks' are compared with, and
 // compares each of its kernels with the CPU reference.
@@ -69,59 +56,61 @@ Result<TensorMap> run_one_rank(const Layer& layer, runtime::Device& device, runt
   MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan,
                     compiler::plan_layer(compiler::layer_of_one_rank(layer), device.target(),
                                          {.keep_intermediates = true}));
-  MOEJIT_TRY_ASSIGN(const auto session, trial::LayerSession::create(plan, engine, device, inputs));
-  std::vector<Phase> phases = {Phase::kWeights, Phase::kForward};
-  MOEJIT_TRY(session->update_weights());
-  MOEJIT_TRY(session->forward());
-  if (has_backward(layer)) {
-    MOEJIT_TRY(session->backward(compiler::GradientMode::kOverwrite));
-    phases.push_back(Phase::kBackward);
-  }
-  TensorMap results;
-  for (const compiler::TensorPlan& tensor : plan.tensors) {
-    if (tensor.role == TensorRole::kInput || tensor.role == TensorRole::kWeight) continue;
-    if (tensor.name == "status") continue;
-    MOEJIT_TRY_ASSIGN(HostTensor host, session->read(tensor));
-    results.emplace(tensor.name, std::move(host));
-  }
-  for (check::TensorCheck& check : check::check_plan(plan, phases, inputs, results)) {
+  MOEJIT_TRY_ASSIGN(const auto trial, trial::Trial::create(plan, engine, device, inputs));
+  for (const Phase phase : phases_of(layer)) MOEJIT_TRY(trial->call(call_of_phase(phase)));
+  MOEJIT_TRY_ASSIGN(TensorMap results, trial->results(0, true));
+  for (check::TensorCheck& check : check::check_plan(plan, phases_of(layer), inputs, results)) {
     check.tensor += " of one rank";
     report.checks.push_back(std::move(check));
   }
   return results;
 }
 
-Result<std::vector<TensorMap>> run_ranks(const Layer& layer, trial::GroupDevices& devices,
-                                         runtime::Engine& engine, const TensorMap& inputs,
-                                         const TuningOptions& records, GroupReport& report,
-                                         const Terminal& terminal) {
-  const std::vector<TensorMap> of_ranks = trial::split_inputs(layer, inputs, report.tokens);
-  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(records, &devices.device(0)));
-  MOEJIT_TRY_ASSIGN(
-      const auto session,
-      trial::GroupSession::create(layer, devices, engine, of_ranks, kTimeoutMs, tuning.get()));
-  report.tuning = tuning_use(session->plan(0), tuning.get());
-  tell_tuning(report.tuning, terminal);
-  MOEJIT_TRY(session->update_weights());
-  MOEJIT_TRY(session->forward());
-  if (has_backward(layer)) MOEJIT_TRY(session->backward(compiler::GradientMode::kOverwrite));
-  MOEJIT_TRY_ASSIGN(report.status, session->status());
+// Makes the calls of a step on all ranks, and returns the results of each, with its intermediates
+// on request; states are those of the next step.
+Result<std::vector<TensorMap>> run_ranks(const Layer& layer, trial::Trial& trial,
+                                         bool with_intermediates, GroupReport& report) {
+  for (const Phase phase : phases_of(layer)) MOEJIT_TRY(trial.call(call_of_phase(phase)));
+  MOEJIT_TRY_ASSIGN(report.status, trial.status());
   std::vector<TensorMap> results;
-  for (int32_t rank = 0; rank < devices.ranks(); ++rank) {
-    TensorMap& own = results.emplace_back();
-    for (const compiler::TensorPlan& tensor : session->plan(rank).tensors)
-      if (tensor.role == TensorRole::kOutput) {
-        MOEJIT_TRY_ASSIGN(HostTensor host, session->read(rank, tensor.name));
-        own.emplace(tensor.name, std::move(host));
-      }
+  for (int32_t rank = 0; rank < trial.ranks(); ++rank) {
+    report.tokens.push_back(trial.tokens(rank));
+    MOEJIT_TRY_ASSIGN(TensorMap own, trial.results(rank, with_intermediates));
+    results.push_back(std::move(own));
   }
+  if (!layer.recipe.has_history) return results;
+  MOEJIT_TRY(trial.call("update_forward_scales"));
+  if (has_backward(layer)) MOEJIT_TRY(trial.call("update_backward_scales"));
+  for (int32_t rank = 0; rank < trial.ranks(); ++rank)
+    for (const compiler::TensorPlan& tensor : trial.plan(rank).tensors)
+      if (tensor.role == compiler::TensorRole::kState) {
+        MOEJIT_TRY_ASSIGN(results[static_cast<std::size_t>(rank)][tensor.name],
+                          trial.read(tensor, rank));
+      }
   return results;
 }
 
+// Writes the tensors of rank 1 as "rank1.y", ...
+Result<void> write_results(const std::string& path, std::span<const GroupPlan> plans,
+                           std::vector<TensorMap> results, bool with_intermediates) {
+  TensorMap all;
+  for (std::size_t rank = 0; rank < plans.size(); ++rank)
+    for (auto& [name, tensor] :
+         tensors_for_file(plans[rank], std::move(results[rank]), with_intermediates))
+      all.emplace(trial::rank_prefix(rank) + name, std::move(tensor));
+  return checkpoint::write_safetensors(path, all);
+}
+
+// Returns "5 tokens each", or "5, 3 tokens" where ranks have different numbers.
+std::string tokens_text(const std::vector<int64_t>& tokens) {
+  const bool are_equal = std::ranges::count(tokens, tokens.front()) == std::ssize(tokens);
+  return are_equal ? fmt::format("{} tokens each", tokens.front())
+                   : fmt::format("{} tokens", fmt::join(tokens, ", "));
+}
+
 std::string text_of(const Layer& layer, const GroupReport& report, int32_t width) {
-  std::string text =
-      fmt::format("layer \"{}\" on {}, {} tokens each{}\n", layer.name, report.target,
-                  report.tokens.front(), trial::routing_text(report.routing));
+  std::string text = fmt::format("layer \"{}\" on {}, {}{}\n", layer.name, report.target,
+                                 tokens_text(report.tokens), trial::routing_text(report.routing));
   if (!report.checks.empty()) {
     Table table({{"tensor"}, {"against the reference"}});
     for (const check::TensorCheck& check : report.checks) table.add({check.tensor, check.verdict});
@@ -130,6 +119,7 @@ std::string text_of(const Layer& layer, const GroupReport& report, int32_t width
                         passed == std::ssize(report.checks) ? "passed" : "FAILED", passed,
                         report.checks.size());
   }
+  if (!report.output.empty()) text += fmt::format("written to {}\n", report.output);
   return text + trial::counters_text(report.counters) + "\n";
 }
 
@@ -137,10 +127,10 @@ std::string json_of(const Layer& layer, const GroupReport& report) {
   nlohmann::ordered_json json = {{"layer", layer.name},
                                  {"device", report.target},
                                  {"ranks", report.tokens.size()},
-                                 {"tokens", report.tokens},
-                                 {"routing", to_string(report.routing)},
-                                 {"status", report.status},
-                                 {"check", nullptr}};
+                                 {"tokens", report.tokens}};
+  if (report.routing) json["routing"] = to_string(*report.routing);
+  json["status"] = report.status;
+  json["check"] = nullptr;
   if (!report.checks.empty()) {
     nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
     for (const check::TensorCheck& check : report.checks)
@@ -154,6 +144,7 @@ std::string json_of(const Layer& layer, const GroupReport& report) {
         {"tensors", tensors}};
   }
   add_tuning(json, report.tuning);
+  if (!report.output.empty()) json["output"] = report.output;
   json["compiled"] = report.counters.compiled;
   json["from_cache"] = report.counters.from_cache;
   return json_output(json);
@@ -197,38 +188,45 @@ Result<void> check_ranks(int32_t ranks, const Layer& layer, const std::string& p
 }
 
 Result<void> run_group(const RunCommand& command, const Layer& described, Terminal& terminal) {
-  MOEJIT_TRY(check_options(command, described));
+  MOEJIT_TRY(check_ranks(command.ranks, described, command.layer));
   Layer layer = described;
-  layer.passes = {compiler::Pass::kForward};
-  if (command.pass == "backward") layer.passes.push_back(compiler::Pass::kBackward);
-  MOEJIT_TRY_ASSIGN(const GroupPlan plan, compiler::plan_group_layer(layer, {}));
-  MOEJIT_TRY_ASSIGN(const int64_t tokens, trial::random_token_count(layer, command.inputs.tokens));
+  choose_passes(layer, command.pass == "backward" ? "training" : "forward");
+  MOEJIT_TRY_ASSIGN(const GroupPlan any, compiler::plan_group_layer(layer, {}));
+  if (command.inputs.input_path.empty())
+    MOEJIT_TRY(trial::random_token_count(layer, command.inputs.tokens));
   MOEJIT_TRY_ASSIGN(const auto devices,
-                    trial::GroupDevices::open(command.target, command.ranks, plan.memory.bytes,
+                    trial::GroupDevices::open(command.target, command.ranks, any.memory.bytes,
                                               command.inputs.seed));
-  GroupReport report{
-      .target = devices->description(),
-      .tokens = std::vector<int64_t>(static_cast<std::size_t>(command.ranks), tokens),
-      .routing = command.inputs.routing};
+  GroupReport report{.target = devices->description(), .output = command.output};
+  if (command.inputs.input_path.empty()) report.routing = command.inputs.routing;
   terminal.note("target " + report.target);
+  const compiler::Target& target = devices->device(0).target();
   MOEJIT_TRY_ASSIGN(const auto engine, trial::open_engine(command.cache, terminal.warner()));
-  const Layer one = compiler::layer_of_one_rank(layer);
-  const int64_t all = tokens * command.ranks;
-  TensorMap inputs = trial::random_tokens(one, all, command.inputs.seed, command.inputs.routing);
-  inputs.merge(trial::random_weights_of(one, one.local_experts, command.inputs.seed));
-  if (has_backward(layer)) inputs.merge(trial::random_gradient(one, all, command.inputs.seed));
-  MOEJIT_TRY_ASSIGN(const std::vector<TensorMap> results,
-                    run_ranks(layer, *devices, *engine, inputs, command.tuning, report, terminal));
+  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, &devices->device(0)));
+  MOEJIT_TRY_ASSIGN(const std::vector<GroupPlan> plans,
+                    trial::plan_ranks(layer, target,
+                                      {.keep_intermediates = command.dump_intermediates,
+                                       .tuning = tuning.get()}));
+  MOEJIT_TRY_ASSIGN(const auto inputs, trial::load_group_inputs(plans, command.inputs));
+  MOEJIT_TRY_ASSIGN(const auto trial, trial::Trial::create(plans, *engine, *devices, inputs));
+  report.tuning = tuning_use(plans.front(), tuning.get());
+  tell_tuning(report.tuning, terminal);
+  MOEJIT_TRY_ASSIGN(std::vector<TensorMap> results,
+                    run_ranks(layer, *trial, command.dump_intermediates, report));
   if (command.check) {
-    const bool is_simulated = devices->device(0).target().kind == compiler::TargetKind::kSim;
-    MOEJIT_TRY_ASSIGN(const trial::OpenedTarget target,
+    const TensorMap whole = trial::join_inputs(inputs);
+    const bool is_simulated = target.kind == compiler::TargetKind::kSim;
+    MOEJIT_TRY_ASSIGN(const trial::OpenedTarget one,
                       trial::open_target(is_simulated ? "sim" : "cuda", command.inputs.seed, ""));
     MOEJIT_TRY_ASSIGN(const TensorMap of_one,
-                      run_one_rank(layer, *target.device, *engine, inputs, report));
+                      run_one_rank(layer, *one.device, *engine, whole, report));
     for (check::TensorCheck& check :
-         check::check_group(layer, {.inputs = inputs, .results = of_one}, results, report.tokens))
+         check::check_group(layer, {.inputs = whole, .results = of_one}, results, report.tokens))
       report.checks.push_back(std::move(check));
   }
+  if (!command.output.empty())
+    MOEJIT_TRY(
+        write_results(command.output, plans, std::move(results), command.dump_intermediates));
   report.counters = engine->counters();
   terminal.print(command.is_json ? json_of(layer, report)
                                  : text_of(layer, report, terminal.width()));

@@ -7,9 +7,9 @@
 namespace moejit::cli {
 
 // Does `moejit run --ranks R`: runs a layer with expert_parallel on all ranks of a group in this
-// process, each with `--tokens` tokens of its own, and with `--check` compares what they compute
-// with one rank that has all tokens. Errors: kUsage for a layer without the field, for other ranks
-// than it has, and for options that groups do not have; kCheckFailed.
+// process, each with tokens of its own, and with `--check` compares what they compute with one
+// rank that has all tokens. Errors: kUsage for a layer without the field or for other ranks than it
+// has; those of load_group_inputs(); kCheckFailed.
 Result<void> run_group(const RunCommand& command, const compiler::Layer& layer, Terminal& terminal);
 
 // Checks --ranks against the description at `path`: error kUsage.

@@ -1,9 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/run_steps.h"
 
+#include "runtime/compile_budget.h"
+#include "runtime/trial/random_layer_inputs.h"
+
+#include <algorithm>
+#include <cmath>
 #include <fmt/core.h>
 
 namespace moejit::cli {
+namespace {
+
+// Returns how many cores this process may use: a container with a quota has fewer than the machine.
+int32_t free_cores() {
+  const runtime::CompileBudget budget = runtime::compile_budget();
+  const double quota = budget.cpu_quota.value_or(budget.cores);
+  return std::max(std::min(budget.cores, static_cast<int32_t>(std::lround(quota))), 1);
+}
+
+trial::SimulatedTime estimate_random(const RunCommand& command, const compiler::LayerPlan& plan,
+                                     int64_t tokens) {
+  return trial::estimate_simulated_time(
+      plan, trial::random_topk_ids(plan.layer, tokens, command.inputs.seed, command.inputs.routing),
+      {.makes_weights = command.inputs.checkpoint.shards.empty(),
+       .is_checked = command.check,
+       .cores = free_cores()});
+}
+
+}  // namespace
 
 std::vector<Step> run_steps(const compiler::Plan& plan,
                             const std::optional<trial::SimulatedTime>& time, bool is_checked) {
@@ -25,6 +49,21 @@ std::string long_run_text(double seconds, int64_t most_tokens) {
       "this takes about {} in the simulator; try {}fewer experts, as in "
       "docs/examples/layers/deepseek-v3-slice.json",
       duration_text(seconds), tokens);
+}
+
+Result<std::optional<trial::SimulatedTime>> estimate_run(const RunCommand& command,
+                                                         const compiler::LayerPlan& plan,
+                                                         const Terminal& terminal) {
+  if (plan.target.kind != compiler::TargetKind::kSim || !command.inputs.input_path.empty())
+    return std::nullopt;
+  MOEJIT_TRY_ASSIGN(const int64_t tokens,
+                    trial::random_token_count(plan.layer, command.inputs.tokens));
+  const trial::SimulatedTime time = estimate_random(command, plan, tokens);
+  if (!is_long(time.total())) return time;
+  int64_t fewer = tokens / 2;
+  while (fewer > 0 && is_long(estimate_random(command, plan, fewer).total())) fewer /= 2;
+  terminal.warn(long_run_text(time.total(), fewer));
+  return time;
 }
 
 Result<void> RunObserver::before(size_t kernel_index) {

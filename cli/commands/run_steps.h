@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cli/commands/kernel_commands.h"
 #include "cli/terminal/step_progress.h"
 #include "compiler/plan.h"
 #include "runtime/measure/kernel_timer.h"
@@ -29,6 +30,12 @@ bool is_long(double seconds);
 // Returns what to say before a long run in the simulator, and what to do instead. `most_tokens` is
 // a number of tokens with a short run; 0: there is none.
 std::string long_run_text(double seconds, int64_t most_tokens);
+
+// Estimates how long a run on random tokens takes in the simulator, and warns if that is long.
+// Returns none for other runs: a GPU takes hardly any time, and a file has its own tokens.
+Result<std::optional<trial::SimulatedTime>> estimate_run(const RunCommand& command,
+                                                         const compiler::LayerPlan& plan,
+                                                         const Terminal& terminal);
 
 // Times the kernels of a run, and tells its progress which one begins.
 class RunObserver final : public runtime::LaunchObserver {

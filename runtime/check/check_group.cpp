@@ -4,7 +4,7 @@
 #include "runtime/reference/compare.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/route.h"
-#include "runtime/trial/split_inputs.h"
+#include "runtime/trial/group_inputs.h"
 
 #include <array>
 #include <fmt/core.h>

@@ -63,13 +63,12 @@ std::vector<double> medians(const GroupTimes& times, std::size_t first, std::siz
 }
 
 // Makes a step on all ranks, which mark their kernels if there are marks.
-Result<void> make_step(GroupSession& session, int32_t ranks, bool is_training,
-                       std::span<Marks> marks) {
+Result<void> make_step(Trial& trial, int32_t ranks, bool is_training, std::span<Marks> marks) {
   for (int32_t rank = 0; rank < ranks; ++rank) {
     Marks* const own = marks.empty() ? nullptr : &marks[static_cast<std::size_t>(rank)];
     if (own != nullptr) MOEJIT_TRY(own->mark());
-    MOEJIT_TRY(session.forward(rank, own));
-    if (is_training) MOEJIT_TRY(session.backward(rank, GradientMode::kOverwrite, own));
+    MOEJIT_TRY(trial.call_on(rank, "forward", own));
+    if (is_training) MOEJIT_TRY(trial.call_on(rank, "backward", own));
   }
   return {};
 }
@@ -83,21 +82,20 @@ double GroupTimes::fastest(std::size_t first, std::size_t last) const {
   return std::ranges::min(medians(*this, first, last));
 }
 
-Result<GroupTimes> measure_group(GroupSession& session, GroupDevices& devices,
-                                 const GroupTiming& timing) {
+Result<GroupTimes> measure_group(Trial& trial, GroupDevices& devices, const GroupTiming& timing) {
   using Clock = std::chrono::steady_clock;
   const int32_t ranks = devices.ranks();
   const auto begin = Clock::now();
   // Queues stay short enough for the waits of kernels.
   while (std::chrono::duration<double>(Clock::now() - begin).count() < timing.hot_seconds) {
-    for (int i = 0; i < 4; ++i) MOEJIT_TRY(make_step(session, ranks, timing.is_training, {}));
+    for (int i = 0; i < 4; ++i) MOEJIT_TRY(make_step(trial, ranks, timing.is_training, {}));
     MOEJIT_TRY(devices.synchronize());
   }
   std::vector<std::vector<Marks>> steps;
   for (int32_t step = 0; step < timing.repeat; ++step) {
     std::vector<Marks>& marks = steps.emplace_back();
     for (int32_t rank = 0; rank < ranks; ++rank) marks.emplace_back(devices.device(rank));
-    MOEJIT_TRY(make_step(session, ranks, timing.is_training, marks));
+    MOEJIT_TRY(make_step(trial, ranks, timing.is_training, marks));
   }
   MOEJIT_TRY(devices.synchronize());
   GroupTimes measured{.kernels = steps.front().front().kernels(), .of_rank = {}};

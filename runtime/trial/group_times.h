@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/trial/group_session.h"
+#include "runtime/trial/trial.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +30,6 @@ struct GroupTimes {
 
 // Times steps on all ranks of a group: their kernels, behind steps that heat the GPUs. Errors:
 // those of the calls.
-Result<GroupTimes> measure_group(GroupSession& session, GroupDevices& devices,
-                                 const GroupTiming& timing);
+Result<GroupTimes> measure_group(Trial& trial, GroupDevices& devices, const GroupTiming& timing);
 
 }  // namespace moejit::trial

@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <fmt/core.h>
+#include <utility>
 
 namespace moejit::trial {
 namespace {
@@ -52,8 +53,19 @@ tl::unexpected<Error> missing(Error error, const TensorPlan& plan, int64_t token
   return tl::make_unexpected(std::move(error));
 }
 
-Result<void> read_tensor(const checkpoint::SafetensorsFile& file, const LayerPlan& plan,
-                         std::string_view name, int64_t tokens, TensorMap& inputs) {
+// The tensors of a file whose names begin with a prefix.
+struct InputFile {
+  checkpoint::SafetensorsFile file;
+  std::string prefix;
+
+  const std::string& path() const { return file.path(); }
+  std::string name_of(std::string_view name) const { return prefix + std::string(name); }
+  bool has(std::string_view name) const { return file.find(name_of(name)) != nullptr; }
+  auto at(std::string_view name) const { return file.at(name_of(name)); }
+};
+
+Result<void> read_tensor(const InputFile& file, const LayerPlan& plan, std::string_view name,
+                         int64_t tokens, TensorMap& inputs) {
   const TensorPlan* wanted = compiler::find_tensor(plan, name);
   if (wanted == nullptr)
     return fail(Stage::kFile, ErrorCode::kInternal,
@@ -64,30 +76,29 @@ Result<void> read_tensor(const checkpoint::SafetensorsFile& file, const LayerPla
   if (!fits(entry, *wanted, tokens))
     return fail(
         Stage::kFile, ErrorCode::kTensorMismatch,
-        fmt::format("{}: tensor \"{}\" is {} {}, wanted {}", file.path(), name, entry.dtype_name,
-                    shape_text(entry.shape), wanted_type(*wanted, tokens)),
+        fmt::format("{}: tensor \"{}\" is {} {}, wanted {}", file.path(), entry.name,
+                    entry.dtype_name, shape_text(entry.shape), wanted_type(*wanted, tokens)),
         entry.dtype && *entry.dtype != wanted->dtype ? compiler::dtype_hint(name, *entry.dtype)
                                                      : std::string());
-  MOEJIT_TRY_ASSIGN(HostTensor tensor, file.read(entry));
+  MOEJIT_TRY_ASSIGN(HostTensor tensor, file.file.read(entry));
   inputs.emplace(name, std::move(tensor));
   return {};
 }
 
-Result<int64_t> read_token_count(const checkpoint::SafetensorsFile& file,
-                                 const compiler::Layer& layer) {
+Result<int64_t> read_token_count(const InputFile& file, const compiler::Layer& layer) {
   MOEJIT_TRY_ASSIGN(const checkpoint::SafetensorsEntry* x, file.at("x"));
   const int64_t tokens = x->shape.empty() ? 0 : x->shape.front();
   if (tokens <= layer.max_tokens) return tokens;
   return fail(Stage::kFile, ErrorCode::kTensorMismatch,
-              fmt::format("{}: tensor \"x\" has {} tokens, the layer's max_tokens is {}",
-                          file.path(), tokens, layer.max_tokens),
+              fmt::format("{}: tensor \"{}\" has {} tokens, the layer's max_tokens is {}",
+                          file.path(), x->name, tokens, layer.max_tokens),
               "raise max_tokens in the layer description");
 }
 
 Result<TensorMap> read_file_inputs(const LayerPlan& plan, const InputOptions& options,
                                    bool with_weights) {
-  MOEJIT_TRY_ASSIGN(const checkpoint::SafetensorsFile file,
-                    checkpoint::SafetensorsFile::open(options.input_path));
+  MOEJIT_TRY_ASSIGN(auto opened, checkpoint::SafetensorsFile::open(options.input_path));
+  const InputFile file{std::move(opened), options.prefix};
   MOEJIT_TRY_ASSIGN(const int64_t tokens, read_token_count(file, plan.layer));
   TensorMap inputs;
   for (const std::string_view name : kTokenTensors)
@@ -96,7 +107,7 @@ Result<TensorMap> read_file_inputs(const LayerPlan& plan, const InputOptions& op
     MOEJIT_TRY(read_tensor(file, plan, "dy", tokens, inputs));
   for (const TensorPlan& tensor : plan.tensors) {
     if (tensor.role != compiler::TensorRole::kState) continue;
-    if (file.find(tensor.name) == nullptr)
+    if (!file.has(tensor.name))
       inputs.emplace(tensor.name, first_state(tensor));
     else
       MOEJIT_TRY(read_tensor(file, plan, tensor.name, tokens, inputs));
@@ -105,8 +116,7 @@ Result<TensorMap> read_file_inputs(const LayerPlan& plan, const InputOptions& op
   if (plan.layer.biases)
     for (const std::string_view name : kBiases)
       MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
-  if (has_scales(plan.layer.recipe.weights) && file.find("w1") == nullptr &&
-      file.find("w1_q") != nullptr) {
+  if (has_scales(plan.layer.recipe.weights) && !file.has("w1") && file.has("w1_q")) {
     for (const std::string_view name : kQuantizedWeights)
       MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
     return inputs;

@@ -15,6 +15,7 @@ namespace moejit::trial {
 // Where the tensors that a forward pass reads come from.
 struct InputOptions {
   std::string input_path;                    // empty: random data
+  std::string prefix;                        // of the names of tensors in this file
   checkpoint::CheckpointOptions checkpoint;  // no shards: weights from the same place as x
   std::optional<int64_t> tokens;             // T of random data; default: min(max_tokens, 128)
   uint64_t seed = 0;

@@ -21,7 +21,7 @@ struct DeviceMeasurer::OpenProblem {
 
 struct DeviceMeasurer::OpenStep {
   TunedLayer layer;
-  std::shared_ptr<trial::LayerSession> session;
+  std::shared_ptr<trial::Trial> session;
   Launch usual;
   // The version that was made last.
   std::vector<StepChoice> choices;
@@ -130,11 +130,12 @@ Result<void> DeviceMeasurer::open_step(std::size_t layer) {
   auto session = open_layer(layers_[layer], *opened_layer_, *engine_, *target_.device);
   if (!session) return failed(std::move(session.error()));
   // What was measured before may have left anything in its tensors.
-  if (auto run = measure::run_step((*session)->call()); !run) return failed(std::move(run.error()));
+  if (auto run = measure::run_step((*session)->layer_call()); !run)
+    return failed(std::move(run.error()));
   step_ = std::make_unique<OpenStep>();
   step_->layer = layers_[layer];
   step_->session = *session;
-  step_->usual = [session = step_->session] { return measure::run_step(session->call()); };
+  step_->usual = [session = step_->session] { return measure::run_step(session->layer_call()); };
   return {};
 }
 
@@ -150,7 +151,7 @@ Result<TimedBlocks> DeviceMeasurer::time_step(std::span<const StepChoice> tuned,
     step_->prepared = std::move(*prepared);
     step_->choices.assign(tuned.begin(), tuned.end());
   }
-  const measure::LayerCall usual = step_->session->call();
+  const measure::LayerCall usual = step_->session->layer_call();
   const measure::LayerCall call{.layer = *step_->prepared,
                                 .device = usual.device,
                                 .memory = usual.memory,

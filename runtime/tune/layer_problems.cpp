@@ -29,16 +29,16 @@ std::span<const runtime::TensorRef> tensors_of(const measure::LayerCall& call,
 }
 
 // Launches the kernels before this one in the order of the plan, so that it finds what it reads.
-Result<void> launch_before(trial::LayerSession& session, std::size_t index) {
-  const measure::LayerCall call = session.call();
+Result<void> launch_before(trial::Trial& session, std::size_t index) {
+  const measure::LayerCall call = session.layer_call();
   const std::vector<KernelPlan>& kernels = session.plan().kernels;
   for (std::size_t i = 0; i < index; ++i)
     MOEJIT_TRY(call.layer.launch_kernel(i, tensors_of(call, kernels[i]), call.memory, nullptr));
   return {};
 }
 
-Result<std::vector<measure::VersionedKernel::Written>> written_by(
-    const trial::LayerSession& session, const KernelPlan& kernel) {
+Result<std::vector<measure::VersionedKernel::Written>> written_by(const trial::Trial& session,
+                                                                  const KernelPlan& kernel) {
   std::vector<measure::VersionedKernel::Written> written;
   for (const compiler::TensorPlan& tensor : session.plan().tensors) {
     if (!writes(kernel, tensor.name)) continue;
@@ -52,7 +52,7 @@ Result<std::vector<measure::VersionedKernel::Written>> written_by(
 
 // Prepares the layer with these choices, and returns what launches its kernel on the session's
 // tensors.
-Result<Launch> make_version(const std::shared_ptr<trial::LayerSession>& session, const Layer& layer,
+Result<Launch> make_version(const std::shared_ptr<trial::Trial>& session, const Layer& layer,
                             std::size_t index, const Choices& choices, runtime::Engine& engine,
                             runtime::Device& device) {
   const KernelPlan& kernel = session->plan().kernels[index];
@@ -61,7 +61,7 @@ Result<Launch> make_version(const std::shared_ptr<trial::LayerSession>& session,
   MOEJIT_TRY_ASSIGN(std::shared_ptr<runtime::PreparedLayer> prepared,
                     runtime::PreparedLayer::prepare(plan, engine, device));
   return Launch([prepared, session, index] {
-    const measure::LayerCall call = session->call();
+    const measure::LayerCall call = session->layer_call();
     return prepared->launch_kernel(index, tensors_of(call, prepared->plan().kernels[index]),
                                    call.memory, nullptr);
   });
@@ -70,7 +70,7 @@ Result<Launch> make_version(const std::shared_ptr<trial::LayerSession>& session,
 Result<OpenedKernel> open_kernel(const TunedLayer& tuned, OpenedLayer& last, std::size_t index,
                                  const std::vector<Choices>& candidates, runtime::Engine& engine,
                                  runtime::Device& device) {
-  MOEJIT_TRY_ASSIGN(const std::shared_ptr<trial::LayerSession> session,
+  MOEJIT_TRY_ASSIGN(const std::shared_ptr<trial::Trial> session,
                     open_layer(tuned, last, engine, device));
   MOEJIT_TRY(launch_before(*session, index));
   const KernelPlan& kernel = session->plan().kernels[index];

@@ -26,19 +26,17 @@ int64_t TunedLayer::measured_tokens() const {
   return is_of_group(layer) ? layer.expert_parallel.ranks * tokens : tokens;
 }
 
-Result<std::shared_ptr<trial::LayerSession>> open_layer(const TunedLayer& tuned,
-                                                        OpenedLayer& opened,
-                                                        runtime::Engine& engine,
-                                                        runtime::Device& device) {
+Result<std::shared_ptr<trial::Trial>> open_layer(const TunedLayer& tuned, OpenedLayer& opened,
+                                                 runtime::Engine& engine, runtime::Device& device) {
   if (opened.session != nullptr && opened.tuned == tuned) return opened.session;
   opened = {};
   MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan,
                     plan_layer(tuned.measured_layer(), device.target()));
-  MOEJIT_TRY_ASSIGN(std::shared_ptr<trial::LayerSession> session,
-                    trial::LayerSession::create(plan, engine, device, inputs_of(tuned)));
-  MOEJIT_TRY(session->update_weights());
-  MOEJIT_TRY(session->forward());
-  if (has_backward(tuned.layer)) MOEJIT_TRY(session->backward(compiler::GradientMode::kOverwrite));
+  MOEJIT_TRY_ASSIGN(std::shared_ptr<trial::Trial> session,
+                    trial::Trial::create(plan, engine, device, inputs_of(tuned)));
+  MOEJIT_TRY(session->call("update_weights"));
+  MOEJIT_TRY(session->call("forward"));
+  if (has_backward(tuned.layer)) MOEJIT_TRY(session->call("backward"));
   opened = {tuned, session};
   return session;
 }

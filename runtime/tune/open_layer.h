@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/trial/layer_session.h"
+#include "runtime/trial/trial.h"
 
 #include <cstdint>
 #include <memory>
@@ -26,13 +26,11 @@ struct TunedLayer {
 // layers may be too large together.
 struct OpenedLayer {
   TunedLayer tuned;
-  std::shared_ptr<trial::LayerSession> session;
+  std::shared_ptr<trial::Trial> session;
 };
 
 // Opens the layer, unless it is the one that is open, and runs each of its kernels once.
-Result<std::shared_ptr<trial::LayerSession>> open_layer(const TunedLayer& tuned,
-                                                        OpenedLayer& opened,
-                                                        runtime::Engine& engine,
-                                                        runtime::Device& device);
+Result<std::shared_ptr<trial::Trial>> open_layer(const TunedLayer& tuned, OpenedLayer& opened,
+                                                 runtime::Engine& engine, runtime::Device& device);
 
 }  // namespace moejit::tune

@@ -54,7 +54,19 @@ class CommandLineErrors(Refusal):
         self.refuse(["run", TINY, "--ranks", "2"], USAGE, "--ranks is 2", "expert_parallel")
         self.refuse(["run", group, "--ranks", "4"], USAGE, "--ranks is 4", "wanted the 2 ranks")
         self.refuse(["run", group, "--ranks", "9"], USAGE, "--ranks")
-        self.refuse(["run", group, "--ranks", "2", "--input", "in"], USAGE, "--input is for one rank")
+        self.refuse(["run", group, "--ranks", "2", "--target", "sim", "--input", "absent"], FILE, "absent")
+        for tensors, words in (({"y": tensor("BF16", [1])}, ['neither tensor "rank0.x" nor "x"', "rank1.x"]),
+                               ({"rank0.x": tensor("BF16", [2, 9])}, ['"rank0.x" is BF16 [2, 9]', "wanted BF16 [2, 256]"]),
+                               ({"rank0.x": tensor("BF16", [65, 256])}, ['"rank0.x" has 65 tokens']),
+                               ({"x": tensor("BF16", [129, 256])}, ['"x" has 129 tokens', "max_tokens is 128"])):
+            path = self.write("in.safetensors", safetensors(tensors))
+            self.refuse(["run", group, "--ranks", "2", "--target", "sim", "--input", path], FILE, *words)
+        delayed = self.layer(name="delayed", recipe="fp8_delayed", dispatch="none", local_experts=None,
+                             max_permuted_rows=None, expert_parallel={"ranks": 2})
+        path = self.write("in.safetensors", safetensors({"x": tensor("BF16", [2, 256]),
+                                                         "fc1_scale": tensor("F32", [1])}))
+        self.refuse(["run", delayed, "--ranks", "2", "--target", "sim", "--input", path], FILE,
+                    '"fc1_scale" for all ranks', "rank0.fc1_scale")
         self.refuse(["run", group, "--target", "sim"], USAGE, "expert_parallel with 2 ranks", "--ranks")
         self.refuse(["bench", group], USAGE, "expert_parallel with 2 ranks", "moejit run --ranks")
         self.refuse(["bench", TINY, "--ranks", "2"], USAGE, "--ranks is 2", "expert_parallel")

@@ -7,8 +7,8 @@
 
 #include "runtime/check/check_plan.h"
 #include "runtime/trial/layer_inputs.h"
-#include "runtime/trial/layer_session.h"
 #include "runtime/trial/open_target.h"
+#include "runtime/trial/trial.h"
 #include "tests/compile/random_layers.h"
 #include "tests/support/matchers.h"
 #include "tests/support/random_layer.h"
@@ -31,7 +31,7 @@ int64_t tokens_of(const compiler::Layer& layer, uint64_t seed) {
   return random.between(0, layer.max_tokens);
 }
 
-Result<runtime::TensorMap> results_of(trial::LayerSession& session) {
+Result<runtime::TensorMap> results_of(trial::Trial& session) {
   runtime::TensorMap results;
   for (const compiler::TensorPlan& tensor : session.plan().tensors) {
     if (tensor.role == TensorRole::kInput || tensor.role == TensorRole::kWeight) continue;
@@ -49,10 +49,10 @@ Result<std::vector<check::TensorCheck>> run_and_check(const LayerPlan& plan, uin
   MOEJIT_TRY_ASSIGN(
       const runtime::TensorMap inputs,
       trial::load_inputs(plan, {.tokens = tokens_of(plan.layer, seed), .seed = seed}));
-  MOEJIT_TRY_ASSIGN(const auto session, trial::LayerSession::create(plan, engine, device, inputs));
-  MOEJIT_TRY(session->update_weights());
-  MOEJIT_TRY(session->forward());
-  if (is_training) MOEJIT_TRY(session->backward(compiler::GradientMode::kOverwrite));
+  MOEJIT_TRY_ASSIGN(const auto session, trial::Trial::create(plan, engine, device, inputs));
+  MOEJIT_TRY(session->call("update_weights"));
+  MOEJIT_TRY(session->call("forward"));
+  if (is_training) MOEJIT_TRY(session->call("backward"));
   MOEJIT_TRY(session->status());  // a layer may have fewer rows than its routing needs
   MOEJIT_TRY_ASSIGN(const runtime::TensorMap results, results_of(*session));
   using enum compiler::Phase;

@@ -6,8 +6,8 @@
 
 #include "runtime/check/check_plan.h"
 #include "runtime/trial/open_target.h"
-#include "runtime/trial/operation_session.h"
 #include "runtime/trial/random_operation_call.h"
+#include "runtime/trial/trial.h"
 #include "tests/support/matchers.h"
 #include "tests/support/random_operation.h"
 #include "tests/support/seeded_random.h"
@@ -67,9 +67,9 @@ void expect_right(uint64_t seed, const std::string& json, const OperationPlan& p
                   runtime::Device& device) {
   SCOPED_TRACE(fmt::format("{}\nseed {}", json, seed));
   trial::OperationCall call = trial::random_operation_call(plan, size_of_call(plan, seed), seed);
-  const auto session = trial::OperationSession::create(plan, test_engine(), device, call);
+  const auto session = trial::Trial::create(plan, test_engine(), device, call);
   ASSERT_TRUE(succeeded(session));
-  ASSERT_TRUE(succeeded((*session)->run()));
+  ASSERT_TRUE(succeeded((*session)->call("run")));
   auto results = (*session)->results();
   ASSERT_TRUE(succeeded(results));
   trial::cut_rows(plan, call, call.inputs);

@@ -2,8 +2,8 @@
 // What `moejit bench` measures, on a layer so small that the figures mean nothing: that each kernel
 // runs on the right data as often as it is said to, and that the clock is a GPU's.
 #include "runtime/measure/measure_layer.h"
-#include "runtime/trial/layer_session.h"
 #include "runtime/trial/random_layer_inputs.h"
+#include "runtime/trial/trial.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 using measure::ClockProbe;
 using measure::HotRun;
-using trial::LayerSession;
+using trial::Trial;
 
 constexpr int64_t kTokens = 24;
 
@@ -41,18 +41,17 @@ class BenchTest : public ::testing::Test {
     probe_ = std::make_unique<ClockProbe>(std::move(*probe));
     session_ = create_session(layer());
   }
-  static std::unique_ptr<LayerSession> create_session(const compiler::Layer& layer) {
+  static std::unique_ptr<Trial> create_session(const compiler::Layer& layer) {
     runtime::TensorMap inputs = trial::random_tokens(layer, kTokens, 1);
     inputs.merge(trial::random_weights_of(layer, layer.local_experts, 1));
     if (has_backward(layer)) inputs.merge(trial::random_gradient(layer, kTokens, 1));
     const auto plan = plan_layer(layer, test_device().device->target(), {.measure_gemms = true});
     EXPECT_TRUE(succeeded(plan));
-    auto session =
-        LayerSession::create(*plan, *test_device().engine, *test_device().device, inputs);
+    auto session = Trial::create(*plan, *test_device().engine, *test_device().device, inputs);
     EXPECT_TRUE(succeeded(session));
     return std::move(*session);
   }
-  static runtime::HostTensor read(LayerSession& session, std::string_view name) {
+  static runtime::HostTensor read(Trial& session, std::string_view name) {
     auto tensor = session.read(*find_tensor(session.plan(), name));
     EXPECT_TRUE(succeeded(tensor));
     return std::move(*tensor);
@@ -64,16 +63,16 @@ class BenchTest : public ::testing::Test {
   }
 
   std::unique_ptr<ClockProbe> probe_;
-  std::unique_ptr<LayerSession> session_;
+  std::unique_ptr<Trial> session_;
 };
 
 TEST_F(BenchTest, HotRunsTakeEveryKernelAndLeaveTheResultsOfAPass) {
-  const std::unique_ptr<LayerSession> once = create_session(layer());
-  ASSERT_TRUE(succeeded(once->update_weights()));
-  ASSERT_TRUE(succeeded(once->forward()));
+  const std::unique_ptr<Trial> once = create_session(layer());
+  ASSERT_TRUE(succeeded(once->call("update_weights")));
+  ASSERT_TRUE(succeeded(once->call("forward")));
 
   constexpr double kSeconds = 0.002;
-  const auto runs = measure_hot(session_->call(), *probe_, kSeconds);
+  const auto runs = measure_hot(session_->layer_call(), *probe_, kSeconds);
   ASSERT_TRUE(succeeded(runs));
   ASSERT_EQ(runs->size(), session_->plan().kernels.size());
   for (const HotRun& run : *runs) {
@@ -87,7 +86,7 @@ TEST_F(BenchTest, HotRunsTakeEveryKernelAndLeaveTheResultsOfAPass) {
 }
 
 TEST_F(BenchTest, HotGemmsHaveTheClockThatTheyCounted) {
-  const auto runs = measure_hot(session_->call(), *probe_, 0.002);
+  const auto runs = measure_hot(session_->layer_call(), *probe_, 0.002);
   ASSERT_TRUE(succeeded(runs));
   int32_t gemms = 0;
   for (size_t i = 0; i < runs->size(); ++i) {
@@ -108,8 +107,8 @@ TEST_F(BenchTest, HotGemmsHaveTheClockThatTheyCounted) {
 }
 
 TEST_F(BenchTest, ForwardPassesAreTimedAsAWhole) {
-  ASSERT_TRUE(succeeded(session_->update_weights()));
-  const auto run = measure_forward(session_->call(), *probe_, 0.002);
+  ASSERT_TRUE(succeeded(session_->call("update_weights")));
+  const auto run = measure_forward(session_->layer_call(), *probe_, 0.002);
   ASSERT_TRUE(succeeded(run));
   EXPECT_GT(run->microseconds, 0.0);
   expect_clock(run->megahertz);
@@ -117,14 +116,14 @@ TEST_F(BenchTest, ForwardPassesAreTimedAsAWhole) {
 
 TEST_F(BenchTest, StepsAreForwardAndBackwardPasses) {
   const compiler::Layer trained = layer({compiler::Pass::kForward, compiler::Pass::kBackward});
-  const std::unique_ptr<LayerSession> session = create_session(trained);
-  ASSERT_TRUE(succeeded(session->update_weights()));
-  ASSERT_TRUE(succeeded(session->forward()));
-  ASSERT_TRUE(succeeded(session->backward(compiler::GradientMode::kOverwrite)));
+  const std::unique_ptr<Trial> session = create_session(trained);
+  ASSERT_TRUE(succeeded(session->call("update_weights")));
+  ASSERT_TRUE(succeeded(session->call("forward")));
+  ASSERT_TRUE(succeeded(session->call("backward")));
   const std::vector<std::byte> dx = read(*session, "dx").bytes;
   const std::vector<std::byte> dw1 = read(*session, "dw1").bytes;
 
-  const auto run = measure_step(session->call(), *probe_, 0.002);
+  const auto run = measure_step(session->layer_call(), *probe_, 0.002);
   ASSERT_TRUE(succeeded(run));
   EXPECT_GT(run->microseconds, 0.0);
   expect_clock(run->megahertz);
@@ -135,7 +134,7 @@ TEST_F(BenchTest, StepsAreForwardAndBackwardPasses) {
 TEST_F(BenchTest, CoolRunsHaveTimeAndClockOfEveryKernel) {
   // In the simulator emptying the caches takes half a second for each kernel.
   if (test_device().is_simulator()) GTEST_SKIP() << "the simulator has no caches";
-  const auto runs = measure_cool(session_->call(), *test_device().engine, *probe_, 3);
+  const auto runs = measure_cool(session_->layer_call(), *test_device().engine, *probe_, 3);
   ASSERT_TRUE(succeeded(runs));
   ASSERT_EQ(runs->size(), session_->plan().kernels.size());
   for (const measure::CoolRun& run : *runs) {

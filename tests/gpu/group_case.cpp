@@ -2,10 +2,9 @@
 #include "tests/gpu/group_case.h"
 
 #include "compiler/support/file.h"
-#include "runtime/trial/layer_session.h"
+#include "runtime/trial/group_inputs.h"
 #include "runtime/trial/random_layer_inputs.h"
 #include "runtime/trial/routing_tensors.h"
-#include "runtime/trial/split_inputs.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 #include "tests/tested_target.h"
@@ -87,19 +86,22 @@ std::unique_ptr<GroupCase> GroupCase::open(const Layer& layer, std::vector<int64
   }
   made->tokens_ = std::move(tokens);
   const auto of_ranks = trial::split_inputs(layer, made->inputs_, made->tokens_);
-  auto session =
-      trial::GroupSession::create(layer, *made->devices_, test_engine(), of_ranks, timeout_ms);
+  const auto plans =
+      trial::plan_ranks(layer, made->devices_->device(0).target(), {.timeout_ms = timeout_ms});
+  EXPECT_TRUE(succeeded(plans));
+  if (!plans) return nullptr;
+  auto session = trial::Trial::create(*plans, test_engine(), *made->devices_, of_ranks);
   EXPECT_TRUE(succeeded(session));
   if (!session) return nullptr;
   made->session_ = std::move(*session);
-  EXPECT_TRUE(succeeded(made->session_->update_weights()));
+  EXPECT_TRUE(succeeded(made->session_->call("update_weights")));
   return made;
 }
 
 std::vector<uint32_t> GroupCase::run() {
-  EXPECT_TRUE(succeeded(session_->forward()));
+  EXPECT_TRUE(succeeded(session_->call("forward")));
   if (has_backward(layer_)) {
-    EXPECT_TRUE(succeeded(session_->backward(GradientMode::kOverwrite)));
+    EXPECT_TRUE(succeeded(session_->call("backward")));
   }
   const auto status = session_->status();
   EXPECT_TRUE(succeeded(status));
@@ -112,7 +114,7 @@ std::vector<runtime::TensorMap> GroupCase::results() {
     runtime::TensorMap& own = results.emplace_back();
     for (const TensorPlan& tensor : session_->plan(rank).tensors) {
       if (tensor.role != TensorRole::kOutput) continue;
-      auto host = session_->read(rank, tensor.name);
+      auto host = session_->read(tensor, rank);
       EXPECT_TRUE(succeeded(host));
       if (host) own.emplace(tensor.name, std::move(*host));
     }
@@ -144,12 +146,12 @@ const runtime::TensorMap& GroupCase::one_rank() {
   const auto plan = compiler::plan_layer(compiler::layer_of_one_rank(layer_), (*device)->target(),
                                          {.keep_intermediates = true});
   EXPECT_TRUE(succeeded(plan));
-  auto session = trial::LayerSession::create(*plan, test_engine(), **device, inputs_);
+  auto session = trial::Trial::create(*plan, test_engine(), **device, inputs_);
   EXPECT_TRUE(succeeded(session));
-  EXPECT_TRUE(succeeded((*session)->update_weights()));
-  EXPECT_TRUE(succeeded((*session)->forward()));
+  EXPECT_TRUE(succeeded((*session)->call("update_weights")));
+  EXPECT_TRUE(succeeded((*session)->call("forward")));
   if (has_backward(layer_)) {
-    EXPECT_TRUE(succeeded((*session)->backward(GradientMode::kOverwrite)));
+    EXPECT_TRUE(succeeded((*session)->call("backward")));
   }
   for (const TensorPlan& tensor : plan->tensors) {
     if (tensor.role == TensorRole::kInput || tensor.role == TensorRole::kWeight) continue;

@@ -3,7 +3,7 @@
 
 #include "compiler/group_plan.h"
 #include "runtime/check/check_group.h"
-#include "runtime/trial/group_session.h"
+#include "runtime/trial/trial.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -35,7 +35,7 @@ class GroupCase {
                                          std::string& why_not, uint64_t seed = 1,
                                          const SetIds& set_ids = {}, int64_t timeout_ms = 10000);
 
-  trial::GroupSession& session() { return *session_; }
+  trial::Trial& session() { return *session_; }
   trial::GroupDevices& devices() { return *devices_; }
   // Runs forward, and backward if the layer has it, on all ranks; returns their status words.
   std::vector<uint32_t> run();
@@ -57,7 +57,7 @@ class GroupCase {
   std::vector<int64_t> tokens_;
   runtime::TensorMap inputs_, one_rank_;
   std::unique_ptr<trial::GroupDevices> devices_;
-  std::unique_ptr<trial::GroupSession> session_;
+  std::unique_ptr<trial::Trial> session_;
 };
 
 }  // namespace moejit::testing

@@ -164,8 +164,8 @@ TEST(GroupOrder, HasNoBackwardBeforeForward) {
   std::string why_not;
   const auto group = GroupCase::open(completed(group_layer(2)), {3, 3}, why_not);
   if (group == nullptr) GTEST_SKIP() << why_not;
-  EXPECT_TRUE(is_refused(group->session().backward(GradientMode::kOverwrite),
-                         ErrorCode::kInvalidState, "backward of the layer group comes before"));
+  EXPECT_TRUE(is_refused(group->session().call("backward"), ErrorCode::kInvalidState,
+                         "backward of the layer group comes before"));
   EXPECT_EQ(group->run(), (std::vector<uint32_t>{0, 0}));  // nothing was launched
 }
 
@@ -175,9 +175,9 @@ TEST(GroupOrder, AddsNothingToBf16Gradients) {
   layer.wgrad_dtype = compiler::WgradDtype::kBf16;
   const auto group = GroupCase::open(completed(layer), {3}, why_not);
   if (group == nullptr) GTEST_SKIP() << why_not;
-  EXPECT_TRUE(succeeded(group->session().forward()));
-  EXPECT_TRUE(is_refused(group->session().backward(GradientMode::kAdd), ErrorCode::kUnsupported,
-                         "in bf16"));
+  EXPECT_TRUE(succeeded(group->session().call("forward")));
+  EXPECT_TRUE(
+      is_refused(group->session().call("backward+add"), ErrorCode::kUnsupported, "in bf16"));
 }
 
 // A saved block of a forward call with another T is told of on all ranks, and nobody waits.
@@ -185,7 +185,7 @@ TEST(GroupOrder, HasBackwardOfTheTokensOfForward) {
   std::string why_not;
   const auto group = GroupCase::open(completed(group_layer(2)), {3, 7}, why_not);
   if (group == nullptr) GTEST_SKIP() << why_not;
-  trial::GroupSession& session = group->session();
+  trial::Trial& session = group->session();
   EXPECT_EQ(group->run(), (std::vector<uint32_t>{0, 0}));
   const auto* const saved = find_tensor(session.plan(1), "saved_tokens");
   ASSERT_NE(saved, nullptr);
@@ -193,7 +193,7 @@ TEST(GroupOrder, HasBackwardOfTheTokensOfForward) {
   ASSERT_TRUE(succeeded(group->devices().device(1).copy_to_device(
       static_cast<std::byte*>(session.memory(1).saved) + saved->saved_offset, &other,
       sizeof(other))));
-  EXPECT_TRUE(succeeded(session.backward(GradientMode::kOverwrite)));
+  EXPECT_TRUE(succeeded(session.call("backward")));
   const auto status = session.status();
   ASSERT_TRUE(succeeded(status));
   EXPECT_EQ(*status, std::vector<uint32_t>(2, device::kStatusOtherTokens));
@@ -335,13 +335,14 @@ TEST(GroupSilence, EndsInTheStatusWordAndAReset) {
   std::string why_not;
   const auto group = GroupCase::open(completed(group_layer(2)), {5, 4}, why_not, 1, {}, 1000);
   if (group == nullptr) GTEST_SKIP() << why_not;
-  trial::GroupSession& session = group->session();
-  ASSERT_TRUE(succeeded(session.forward(0)));
+  trial::Trial& session = group->session();
+  ASSERT_TRUE(succeeded(session.call_on(0, "forward")));
   const auto status = session.status();
   ASSERT_TRUE(succeeded(status));
   EXPECT_EQ((*status)[0] & device::kStatusSilentRank, device::kStatusSilentRank);
   EXPECT_EQ(runtime::silent_ranks((*status)[0]), "1");
-  EXPECT_TRUE(is_refused(session.forward(0), ErrorCode::kInvalidState, "rank 1 of the group"));
+  EXPECT_TRUE(
+      is_refused(session.call_on(0, "forward"), ErrorCode::kInvalidState, "rank 1 of the group"));
   for (int32_t rank = 0; rank < 2; ++rank) ASSERT_TRUE(succeeded(session.group(rank).reset()));
   EXPECT_EQ(group->run(), (std::vector<uint32_t>{0, 0}));
   group->expect_bits_of_one_rank();

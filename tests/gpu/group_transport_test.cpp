@@ -153,7 +153,7 @@ TEST(TransportStatus, TellsAllRanksOfOtherTokensInBackward) {
   std::string why_not;
   const auto group = GroupCase::open(completed(layer_over_transport(2)), {3, 7}, why_not);
   ASSERT_NE(group, nullptr) << why_not;
-  trial::GroupSession& session = group->session();
+  trial::Trial& session = group->session();
   EXPECT_EQ(group->run(), zeros(2));
   const auto* const saved = find_tensor(session.plan(1), "saved_tokens");
   ASSERT_NE(saved, nullptr);
@@ -161,7 +161,7 @@ TEST(TransportStatus, TellsAllRanksOfOtherTokensInBackward) {
   ASSERT_TRUE(succeeded(group->devices().device(1).copy_to_device(
       static_cast<std::byte*>(session.memory(1).saved) + saved->saved_offset, &other,
       sizeof(other))));
-  EXPECT_TRUE(succeeded(session.backward(compiler::GradientMode::kOverwrite)));
+  EXPECT_TRUE(succeeded(session.call("backward")));
   const auto status = session.status();
   ASSERT_TRUE(succeeded(status));
   EXPECT_EQ(*status, std::vector<uint32_t>(2, device::kStatusOtherTokens));
@@ -172,7 +172,7 @@ TEST(TransportOrder, NamesAStepThatOneRankComesToAlone) {
   std::string why_not;
   const auto group = GroupCase::open(completed(layer_over_transport(2)), {3, 7}, why_not);
   ASSERT_NE(group, nullptr) << why_not;
-  EXPECT_TRUE(succeeded(group->session().forward(0)));
+  EXPECT_TRUE(succeeded(group->session().call_on(0, "forward")));
   const auto waited = group->devices().synchronize();
   ASSERT_FALSE(waited);
   EXPECT_EQ(waited.error().code, ErrorCode::kSimulatorFault);
@@ -186,11 +186,11 @@ TEST(TransportOrder, EndsWhatWaitsIfItIsAborted) {
   std::string why_not;
   const auto group = GroupCase::open(completed(layer_over_transport(2)), {3, 7}, why_not);
   ASSERT_NE(group, nullptr) << why_not;
-  EXPECT_TRUE(succeeded(group->session().forward(0)));
+  EXPECT_TRUE(succeeded(group->session().call_on(0, "forward")));
   group->session().group(0).abort();
   EXPECT_TRUE(succeeded(group->devices().synchronize()));
   for (int32_t rank = 0; rank < 2; ++rank) {
-    const auto again = group->session().forward(rank);
+    const auto again = group->session().call_on(rank, "forward");
     ASSERT_FALSE(again);
     EXPECT_EQ(again.error().code, ErrorCode::kInvalidState);
     EXPECT_EQ(group->session().group(rank).status().error().code, ErrorCode::kInvalidState);

@@ -2,9 +2,9 @@
 #include "tests/gpu/process_rank.h"
 
 #include "compiler/support/file.h"
+#include "runtime/trial/group_inputs.h"
 #include "runtime/trial/layer_inputs.h"
 #include "runtime/trial/random_layer_inputs.h"
-#include "runtime/trial/split_inputs.h"
 #include "tests/gpu/group_case.h"
 #include "tests/support/test_engine.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One process and several GPUs: each layer runs on its own, whichever thread calls.
-#include "runtime/trial/layer_session.h"
 #include "runtime/trial/random_layer_inputs.h"
+#include "runtime/trial/trial.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 
@@ -12,7 +12,7 @@
 namespace moejit::testing {
 namespace {
 
-using trial::LayerSession;
+using trial::Trial;
 
 constexpr int64_t kTokensOfEachGpu = 100;
 
@@ -32,7 +32,7 @@ compiler::Layer layer() {
 
 struct Gpu {
   std::unique_ptr<runtime::Device> device;
-  std::unique_ptr<LayerSession> session;
+  std::unique_ptr<Trial> session;
   std::mutex mutex;  // a layer is called by one thread at a time
 };
 
@@ -53,16 +53,16 @@ class SeveralGpusTest : public ::testing::Test {
     for (const auto& gpu : gpus_) {
       const auto plan = plan_layer(layer(), gpu->device->target(), {});
       ASSERT_TRUE(succeeded(plan));
-      auto session = LayerSession::create(*plan, *engine_, *gpu->device, inputs);
+      auto session = Trial::create(*plan, *engine_, *gpu->device, inputs);
       ASSERT_TRUE(succeeded(session));
       gpu->session = std::move(*session);
     }
   }
   static void run(Gpu& gpu) {
     const std::lock_guard lock(gpu.mutex);
-    EXPECT_TRUE(succeeded(gpu.session->update_weights()));
-    EXPECT_TRUE(succeeded(gpu.session->forward()));
-    EXPECT_TRUE(succeeded(gpu.session->backward(compiler::GradientMode::kOverwrite)));
+    EXPECT_TRUE(succeeded(gpu.session->call("update_weights")));
+    EXPECT_TRUE(succeeded(gpu.session->call("forward")));
+    EXPECT_TRUE(succeeded(gpu.session->call("backward")));
   }
   static std::vector<std::byte> read(Gpu& gpu, std::string_view name) {
     auto tensor = gpu.session->read(*find_tensor(gpu.session->plan(), name));

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/trial/group_inputs.h"
+
+#include "compiler/compiler.h"
+#include "runtime/checkpoint/safetensors_file.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/core.h>
+#include <string_view>
+#include <utility>
+
+namespace moejit::trial {
+
+using compiler::GroupPlan;
+using runtime::HostTensor;
+using runtime::TensorMap;
+
+namespace {
+
+// What a file of inputs has.
+enum class FileForm { kOfEachRank, kOfAllTokens };
+
+Result<FileForm> read_form(std::span<const GroupPlan> plans, const std::string& path) {
+  MOEJIT_TRY_ASSIGN(const auto file, checkpoint::SafetensorsFile::open(path));
+  const std::string first = rank_prefix(0) + "x";
+  if (file.find(first) != nullptr) return FileForm::kOfEachRank;
+  if (file.find("x") == nullptr)
+    return fail(
+        Stage::kFile, ErrorCode::kMissingTensor,
+        fmt::format("{}: got neither tensor \"{}\" nor \"x\", wanted one of them", path, first),
+        "x has the tokens of all ranks, rank0.x, rank1.x, ... those of each");
+  for (const compiler::TensorPlan& tensor : plans.front().tensors)
+    if (tensor.role == compiler::TensorRole::kState && file.find(tensor.name) != nullptr)
+      return fail(Stage::kFile, ErrorCode::kTensorMismatch,
+                  fmt::format("{}: got tensor \"{}\" for all ranks, wanted a state for each", path,
+                              tensor.name),
+                  fmt::format("name the tensors of each rank: {}, {}{}, ...", first, rank_prefix(0),
+                              tensor.name));
+  return FileForm::kOfAllTokens;
+}
+
+// Loads the inputs of one rank that has all tokens and experts, and parts them. States stay out.
+Result<std::vector<TensorMap>> load_and_split(const GroupPlan& plan, InputOptions options) {
+  const auto ranks = static_cast<int64_t>(plan.layer.expert_parallel.ranks);
+  if (options.input_path.empty()) {
+    MOEJIT_TRY_ASSIGN(const int64_t tokens, random_token_count(plan.layer, options.tokens));
+    options.tokens = tokens * ranks;
+  }
+  MOEJIT_TRY_ASSIGN(const compiler::LayerPlan one,
+                    compiler::plan_layer(compiler::layer_of_one_rank(plan.layer), plan.target));
+  MOEJIT_TRY_ASSIGN(TensorMap inputs, load_inputs(one, options));
+  for (const compiler::TensorPlan& tensor : one.tensors)
+    if (tensor.role == compiler::TensorRole::kState) inputs.erase(tensor.name);
+  std::vector<int64_t> tokens;
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    tokens.push_back(token_count(inputs) / ranks + (rank < token_count(inputs) % ranks ? 1 : 0));
+  return split_inputs(plan.layer, inputs, tokens);
+}
+
+}  // namespace
+
+std::string rank_prefix(std::size_t rank) { return fmt::format("rank{}.", rank); }
+
+Result<std::vector<TensorMap>> load_group_inputs(std::span<const GroupPlan> plans,
+                                                 const InputOptions& options) {
+  FileForm form = FileForm::kOfAllTokens;
+  if (!options.input_path.empty()) {
+    MOEJIT_TRY_ASSIGN(form, read_form(plans, options.input_path));
+  }
+  if (form == FileForm::kOfAllTokens) return load_and_split(plans.front(), options);
+  std::vector<TensorMap> ranks;
+  InputOptions of_rank = options;
+  for (std::size_t rank = 0; rank < plans.size(); ++rank) {
+    of_rank.prefix = rank_prefix(rank);
+    MOEJIT_TRY_ASSIGN(TensorMap inputs, load_inputs(plans[rank], of_rank));
+    ranks.push_back(std::move(inputs));
+    of_rank.checkpoint.first_expert += plans[rank].layer.local_experts;
+  }
+  return ranks;
+}
+
+HostTensor slice_rows(const HostTensor& tensor, int64_t first, int64_t count) {
+  HostTensor slice{tensor.dtype, tensor.shape, {}};
+  const int64_t rows = tensor.shape.front();
+  const int64_t row_bytes = rows == 0 ? 0 : std::ssize(tensor.bytes) / rows;
+  slice.shape.front() = count;
+  const auto begin = tensor.bytes.begin() + first * row_bytes;
+  slice.bytes.assign(begin, begin + count * row_bytes);
+  return slice;
+}
+
+std::vector<TensorMap> split_inputs(const compiler::Layer& layer, const TensorMap& inputs,
+                                    std::span<const int64_t> tokens) {
+  constexpr std::array kOfTokens =
+      std::to_array<std::string_view>({"x", "topk_ids", "topk_probs", "dy"});
+  std::vector<TensorMap> ranks;
+  int64_t first_token = 0;
+  for (std::size_t rank = 0; rank < tokens.size(); ++rank) {
+    TensorMap& own = ranks.emplace_back();
+    for (const auto& [name, tensor] : inputs) {
+      const bool is_of_tokens = std::ranges::find(kOfTokens, name) != kOfTokens.end();
+      own[name] = is_of_tokens
+                      ? slice_rows(tensor, first_token, tokens[rank])
+                      : slice_rows(tensor, static_cast<int64_t>(rank) * layer.local_experts,
+                                   layer.local_experts);
+    }
+    first_token += tokens[rank];
+  }
+  return ranks;
+}
+
+TensorMap join_inputs(std::span<const TensorMap> ranks) {
+  TensorMap joined = ranks.front();
+  for (const TensorMap& rank : ranks.subspan(1))
+    for (const auto& [name, tensor] : rank) {
+      HostTensor& whole = joined.at(name);
+      whole.shape.front() += tensor.shape.front();
+      whole.bytes.insert(whole.bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
+    }
+  return joined;
+}
+
+}  // namespace moejit::trial

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/trial/trial.h"
+
+#include "runtime/trial/cast_transpose_list.h"
+#include "runtime/trial/layer_inputs.h"
+#include "runtime/trial/layer_states.h"
+
+#include <optional>
+
+namespace moejit::trial {
+
+using compiler::GroupPlan;
+using compiler::TensorPlan;
+using compiler::TensorRole;
+using runtime::HostTensor;
+using runtime::TensorMap;
+
+namespace {
+
+const HostTensor* find(const TensorMap& tensors, const std::string& name) {
+  const auto found = tensors.find(name);
+  return found == tensors.end() ? nullptr : &found->second;
+}
+
+}  // namespace
+
+bool is_result(const TensorPlan& tensor) {
+  return (tensor.role == TensorRole::kOutput || tensor.role == TensorRole::kState) &&
+         tensor.name != "status";
+}
+
+Result<std::vector<GroupPlan>> plan_ranks(const compiler::Layer& layer,
+                                          const compiler::Target& target,
+                                          compiler::PlanOptions options) {
+  std::vector<GroupPlan> plans;
+  for (options.rank = 0; options.rank < layer.expert_parallel.ranks; ++options.rank) {
+    MOEJIT_TRY_ASSIGN(GroupPlan plan, compiler::plan_group_layer(layer, target, options));
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+Result<void> Trial::add_tensors(TrialRank& rank, const TensorMap& inputs) {
+  const compiler::Plan& plan = rank.plan();
+  for (const TensorPlan& tensor : plan.tensors) {
+    if (!compiler::is_callers(tensor.role) || tensor.is_optional) continue;
+    // If weights came quantized, no kernel reads the bf16 ones; biases are still read.
+    if (tensor.role == TensorRole::kWeight && has_quantized_weights(inputs) &&
+        !call_takes(plan, "forward", tensor.name))
+      continue;
+    const HostTensor* content = find(inputs, tensor.name);
+    std::optional<HostTensor> first;
+    if (content == nullptr && tensor.role == TensorRole::kState)
+      content = &first.emplace(first_state(tensor));
+    MOEJIT_TRY(rank.add(tensor, content));
+    if (begins_as_zeros(tensor))
+      MOEJIT_TRY(rank.device().fill(rank.tensors().address_of(tensor.name), std::byte{0},
+                                    tensor.bytes, nullptr));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Trial>> Trial::create(const compiler::LayerPlan& plan,
+                                             runtime::Engine& engine, runtime::Device& device,
+                                             const TensorMap& inputs) {
+  std::unique_ptr<Trial> trial(new Trial);
+  MOEJIT_TRY_ASSIGN(auto layer, runtime::PreparedLayer::prepare(plan, engine, device));
+  const int64_t tokens = token_count(inputs);
+  MOEJIT_TRY_ASSIGN(const compiler::MemorySizes sizes, layer->sizes(tokens));
+  MOEJIT_TRY_ASSIGN(auto rank, TrialRank::create(std::move(layer), device, {.tokens = tokens}));
+  MOEJIT_TRY(add_tensors(*rank, inputs));
+  MOEJIT_TRY(rank->finish(sizes));
+  trial->came_quantized_ = has_quantized_weights(inputs);
+  trial->ranks_.push_back(std::move(rank));
+  return trial;
+}
+
+Result<std::unique_ptr<Trial>> Trial::create(const compiler::OperationPlan& plan,
+                                             runtime::Engine& engine, runtime::Device& device,
+                                             const OperationCall& call, bool tells_clock) {
+  std::unique_ptr<Trial> trial(new Trial);
+  MOEJIT_TRY_ASSIGN(auto prepared,
+                    runtime::PreparedPlan::prepare(std::make_shared<compiler::OperationPlan>(plan),
+                                                   engine, device));
+  MOEJIT_TRY_ASSIGN(auto rank, TrialRank::create(std::move(prepared), device, call.dims));
+  if (const auto* list = std::get_if<compiler::MultiCastTransposeOperation>(&plan.operation)) {
+    MOEJIT_TRY_ASSIGN(trial->listed_, add_list(*list, call.inputs, rank->tensors()));
+  } else {
+    for (const TensorPlan& tensor : plan.tensors) {
+      const HostTensor* const content = find(call.inputs, tensor.name);
+      if (content == nullptr && tensor.role != TensorRole::kOutput) continue;  // optional
+      if (tensor.name != "elapsed" || tells_clock) MOEJIT_TRY(rank->add(tensor, content));
+    }
+  }
+  MOEJIT_TRY(rank->finish({.workspace_bytes = plan.workspace_bytes}));
+  trial->ranks_.push_back(std::move(rank));
+  return trial;
+}
+
+Result<std::unique_ptr<Trial>> Trial::create(std::span<const GroupPlan> plans,
+                                             runtime::Engine& engine, GroupDevices& devices,
+                                             std::span<const TensorMap> inputs) {
+  std::unique_ptr<Trial> trial(new Trial);
+  trial->devices_ = &devices;
+  std::vector<runtime::GroupMember> members;
+  for (const GroupPlan& plan : plans)
+    members.push_back({.base = devices.memory(static_cast<int32_t>(plan.rank)),
+                       .bytes = plan.memory.bytes,
+                       .identity = compiler::group_identity(plan)});
+  std::vector<std::unique_ptr<runtime::Transport>> transports;
+  if (compiler::uses_collectives(plans.front().layer)) {
+    MOEJIT_TRY_ASSIGN(transports, devices.open_transport());
+  }
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const GroupPlan& plan = plans[i];
+    runtime::Device& device = devices.device(static_cast<int32_t>(i));
+    auto group = transports.empty() ? runtime::Group::adopt(plan, device, members)
+                                    : runtime::Group::open(plan, device, std::move(transports[i]));
+    if (!group) return tl::make_unexpected(std::move(group).error());
+    MOEJIT_TRY_ASSIGN(auto layer, runtime::PreparedPlan::prepare(
+                                      std::make_shared<const GroupPlan>(plan), engine, **group));
+    trial->groups_.push_back(std::move(*group));
+    MOEJIT_TRY_ASSIGN(
+        auto rank, TrialRank::create(std::move(layer), device, {.tokens = token_count(inputs[i])}));
+    MOEJIT_TRY(add_tensors(*rank, inputs[i]));
+    MOEJIT_TRY(
+        rank->finish({.workspace_bytes = plan.workspace_bytes, .saved_bytes = plan.saved_bytes}));
+    trial->ranks_.push_back(std::move(rank));
+  }
+  trial->came_quantized_ = has_quantized_weights(inputs.front());
+  MOEJIT_TRY(devices.synchronize());
+  return trial;
+}
+
+Result<void> Trial::call(std::string_view name, runtime::LaunchObserver* observer) {
+  for (int32_t rank = 0; rank < ranks(); ++rank) MOEJIT_TRY(call_on(rank, name, observer));
+  return {};
+}
+
+Result<void> Trial::call_on(int32_t rank, std::string_view name,
+                            runtime::LaunchObserver* observer) {
+  if (name == "update_weights" && came_quantized_) return {};
+  const TrialRank& one = at(rank);
+  if (void* const status = one.tensors().address_of("status");
+      name == "forward" && one.layer() != nullptr && status != nullptr)
+    MOEJIT_TRY(one.device().fill(status, std::byte{0}, sizeof(uint32_t), nullptr));
+  return one.call(name, observer);
+}
+
+Result<std::vector<uint32_t>> Trial::status() {
+  MOEJIT_TRY(devices_ != nullptr ? devices_->synchronize() : at(0).device().synchronize(nullptr));
+  std::vector<uint32_t> words;
+  for (int32_t rank = 0; rank < ranks(); ++rank) {
+    if (devices_ != nullptr) {
+      MOEJIT_TRY_ASSIGN(const uint32_t word, group(rank).status());
+      words.push_back(word);
+    } else if (tensors(rank).has("status")) {
+      MOEJIT_TRY_ASSIGN(const HostTensor word, tensors(rank).read("status"));
+      words.push_back(runtime::elements<uint32_t>(word).front());
+    } else {
+      words.push_back(0);
+    }
+  }
+  return words;
+}
+
+Result<TensorMap> Trial::results(int32_t rank, bool with_intermediates) const {
+  const bool is_operation = devices_ == nullptr && at(rank).layer() == nullptr;
+  TensorMap results;
+  for (const TensorPlan& tensor : plan(rank).tensors) {
+    if (compiler::is_callers(tensor.role) && !tensors(rank).has(tensor.name)) continue;
+    const bool is_written = tensor.role != TensorRole::kInput &&
+                            tensor.role != TensorRole::kWeight && tensor.role != TensorRole::kGroup;
+    const bool is_asked_for =
+        is_operation ? tensor.role == TensorRole::kOutput
+                     : is_result(tensor) || (with_intermediates && tensor.name != "status");
+    if (!is_written || !is_asked_for) continue;
+    MOEJIT_TRY_ASSIGN(results[tensor.name], read(tensor, rank));
+  }
+  for (const std::string& name : listed_) {
+    MOEJIT_TRY_ASSIGN(results[name], tensors(rank).read(name));
+  }
+  return results;
+}
+
+measure::LayerCall Trial::layer_call() {
+  const TrialRank& rank = at(0);
+  measure::LayerCall call{*rank.layer(), rank.device(), rank.memory(), {}};
+  for (std::size_t phase = 0; phase < compiler::kPhaseCount; ++phase)
+    call.tensors[phase] = rank.tensors_of(call_of_phase(static_cast<compiler::Phase>(phase)));
+  return call;
+}
+
+}  // namespace moejit::trial

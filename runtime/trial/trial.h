@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/group.h"
+#include "runtime/measure/measure_layer.h"
+#include "runtime/trial/group_devices.h"
+#include "runtime/trial/operation_inputs.h"
+#include "runtime/trial/trial_rank.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moejit::trial {
+
+// A plan on 1 to R devices with tensors of the host: a layer or an operation on one device, or the
+// ranks of a group in this process. Calls do not wait for the devices; a call without a rank is
+// made on all, rank 0 first. Engine and devices must live longer.
+class Trial {
+ public:
+  // Loads a layer's kernels, allocates its tensors and uploads `inputs`, which are those of
+  // load_inputs(); weights of fewer experts than the layer has are repeated. A state that is
+  // missing is that of a first step. What no call has written yet has bytes of 255.
+  static Result<std::unique_ptr<Trial>> create(const compiler::LayerPlan& plan,
+                                               runtime::Engine& engine, runtime::Device& device,
+                                               const runtime::TensorMap& inputs);
+  // Does so for an operation. GEMMs tell how long they ran, in "elapsed", if `tells_clock`.
+  static Result<std::unique_ptr<Trial>> create(const compiler::OperationPlan& plan,
+                                               runtime::Engine& engine, runtime::Device& device,
+                                               const OperationCall& call, bool tells_clock = false);
+  // Does so for a layer's plans of all ranks, with the inputs of each. Errors: also those of
+  // Group::adopt() and Group::open().
+  static Result<std::unique_ptr<Trial>> create(std::span<const compiler::GroupPlan> plans,
+                                               runtime::Engine& engine, GroupDevices& devices,
+                                               std::span<const runtime::TensorMap> inputs);
+
+  int32_t ranks() const { return static_cast<int32_t>(ranks_.size()); }
+  const compiler::Plan& plan(int32_t rank = 0) const { return at(rank).plan(); }
+  int64_t tokens(int32_t rank = 0) const { return at(rank).tokens(); }
+  const runtime::CallMemory& memory(int32_t rank = 0) const { return at(rank).memory(); }
+  const DeviceTensors& tensors(int32_t rank = 0) const { return at(rank).tensors(); }
+  runtime::Group& group(int32_t rank) { return *groups_[static_cast<std::size_t>(rank)]; }
+
+  // Make a call, by its name in Plan::calls: "update_weights", "forward", "backward+add", of an
+  // operation "run". "update_weights" does nothing if the weights came quantized; "forward" first
+  // clears the status word of a layer on one device.
+  Result<void> call(std::string_view name, runtime::LaunchObserver* observer = nullptr);
+  Result<void> call_on(int32_t rank, std::string_view name,
+                       runtime::LaunchObserver* observer = nullptr);
+
+  // Waits for all ranks, and returns the status word of each; 0 where there is none.
+  Result<std::vector<uint32_t>> status();
+  // Return a tensor of the plan after a call, and its memory, as TrialRank does. Intermediates need
+  // a plan that keeps them.
+  Result<runtime::HostTensor> read(const compiler::TensorPlan& tensor, int32_t rank = 0) const {
+    return at(rank).read(tensor);
+  }
+  Result<runtime::MemoryRegion> memory_of(const compiler::TensorPlan& tensor) const {
+    return at(0).memory_of(tensor);
+  }
+  // Returns the results of a rank: outputs and states, of a layer without the status word; on
+  // request also all other tensors that its kernels wrote. multi_cast_transpose writes "output.0",
+  // "output_colwise.0", "amax.0", "scale_inv.0", ...
+  Result<runtime::TensorMap> results(int32_t rank = 0, bool with_intermediates = false) const;
+
+  // Returns a layer on one device with these tensors, for measurements.
+  measure::LayerCall layer_call();
+
+ private:
+  Trial() = default;
+  const TrialRank& at(int32_t rank) const { return *ranks_[static_cast<std::size_t>(rank)]; }
+  // Allocates and uploads the tensors of a layer.
+  static Result<void> add_tensors(TrialRank& rank, const runtime::TensorMap& inputs);
+
+  GroupDevices* devices_ = nullptr;                      // of a group; null on one device
+  std::vector<std::unique_ptr<runtime::Group>> groups_;  // of its ranks
+  std::vector<std::unique_ptr<TrialRank>> ranks_;
+  std::vector<std::string> listed_;  // results of an operation that the plan does not name
+  bool came_quantized_ = false;      // the weights
+};
+
+// Returns whether a tensor is a result of a layer: an output, or the state for the next step. The
+// status word is none.
+bool is_result(const compiler::TensorPlan& tensor);
+
+// Plans a layer's part of each rank. Errors: those of plan_group_layer().
+Result<std::vector<compiler::GroupPlan>> plan_ranks(const compiler::Layer& layer,
+                                                    const compiler::Target& target,
+                                                    compiler::PlanOptions options = {});
+
+}  // namespace moejit::trial

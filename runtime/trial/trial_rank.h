@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/memory_layout.h"
+#include "runtime/prepared_layer.h"
+#include "runtime/trial/device_tensors.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace moejit::trial {
+
+// The part of a trial on one device: what runs, the caller's tensors, and the blocks of memory.
+class TrialRank {
+ public:
+  using Prepared =
+      std::variant<std::unique_ptr<runtime::PreparedLayer>, std::unique_ptr<runtime::PreparedPlan>>;
+
+  // The device must live longer; `dims` are those of the calls. Error kInternal: as of
+  // MemoryLayout::make().
+  static Result<std::unique_ptr<TrialRank>> create(Prepared prepared, runtime::Device& device,
+                                                   const compiler::CallDims& dims);
+
+  const compiler::Plan& plan() const;
+  int64_t tokens() const { return dims_.tokens; }
+  runtime::Device& device() const { return device_; }
+  DeviceTensors& tensors() { return tensors_; }
+  const DeviceTensors& tensors() const { return tensors_; }
+  const runtime::CallMemory& memory() const { return memory_; }
+  // Returns the layer; null for other plans, and for the ranks of a group.
+  runtime::PreparedLayer* layer() const;
+  // Returns the tensors of a call; none if the plan has no such call.
+  std::span<const runtime::TensorRef> tensors_of(std::string_view call) const;
+
+  // Allocates a tensor of the plan with these contents; null: as DeviceTensors::add().
+  Result<void> add(const compiler::TensorPlan& tensor, const runtime::HostTensor* content);
+  // Allocates the blocks and binds the tensors that were added.
+  Result<void> finish(const compiler::MemorySizes& sizes);
+
+  // Makes a call of the plan, by its name in Plan::calls; does not wait for it. Error kUnsupported:
+  // there is no such call.
+  Result<void> call(std::string_view name, runtime::LaunchObserver* observer) const;
+
+  // Returns the memory of a tensor in these calls. Error kInternal: a tensor that was not added.
+  Result<runtime::MemoryRegion> memory_of(const compiler::TensorPlan& tensor) const;
+  // Returns a tensor after a call, without the rows past offs[E] that a layer's intermediates have.
+  Result<runtime::HostTensor> read(const compiler::TensorPlan& tensor) const;
+
+ private:
+  runtime::PreparedPlan& prepared() const;
+  TrialRank(Prepared prepared, runtime::Device& device, const compiler::CallDims& dims)
+      : prepared_(std::move(prepared)), device_(device), dims_(dims), tensors_(device) {}
+  // Returns offs[E] of the last call. Error kInternal if it is not between 0 and P.
+  Result<int64_t> permuted_rows() const;
+  Result<void> copy_out(const compiler::TensorPlan& tensor, int64_t offset_bytes, void* destination,
+                        int64_t bytes) const;
+
+  Prepared prepared_;
+  runtime::Device& device_;
+  compiler::CallDims dims_;
+  compiler::MemoryLayout layout_;
+  DeviceTensors tensors_;
+  runtime::DeviceMemory workspace_, saved_, deferred_;
+  runtime::CallMemory memory_;                         // all three blocks
+  std::vector<std::vector<runtime::TensorRef>> refs_;  // arguments, by index into Plan::calls
+};
+
+}  // namespace moejit::trial
