@@ -73,6 +73,7 @@ Result<void> GroupRank::allocate(bool fills_memory) {
     moejit_tensor_info tensor{};
     tensor.struct_size = sizeof(tensor);
     MOEJIT_TRY(checked(moejit_plan_get_tensor(layer_, i, &tensor)));
+    if (tensor.offset >= 0) continue;
     std::vector<int64_t>& shape = shapes_[tensor.name];
     shape.assign(tensor.shape, tensor.shape + tensor.ndim);
     DLTensor& dl = tensors_[tensor.name];

@@ -37,7 +37,7 @@ RULES = {
     "docs/": ["docs/examples/", "runtime/*", "compiler/*", "cache/*", SUPPORT],
 }
 # Installed headers lie beside each other.
-RULES["runtime/bindings/c/"] = [*RULES["runtime/"], "runtime/bindings/c/", "moejit_errors.h", "moejit.h"]
+RULES["runtime/bindings/c/"] = [*RULES["runtime/"], "runtime/bindings/c/", "moejit_errors.h", "moejit_calls.h", "moejit.h"]
 # The CPU reference must not share code with what it judges.
 RULES["runtime/reference/"] = ["runtime/reference/"]
 CUDA_FOLDERS = ("runtime/", "tests/fakes/")

@@ -40,11 +40,13 @@ TEST(CApiAllocations, AreNoneToReadTheTensorsOfACall) {
   for (DLTensor& tensor : fixture.tensors) tensor.strides = strides.data();
   bool is_read = false;
   EXPECT_EQ(allocations_of([&] {
-              bindings::CallTensors tensors;
+              const moejit_call call = {.struct_size = sizeof(call),
+                                        .tensors = fixture.named.data(),
+                                        .tensor_count = fixture.named.size()};
+              bindings::GivenCall given;
               const auto result =
-                  bindings::read_call_tensors(fixture.layer.plan, fixture.layer,
-                                              MOEJIT_USED_BY_FORWARD, fixture.named, tensors);
-              is_read = result.has_value() && tensors.span().size() == 64;
+                  bindings::read_call(fixture.layer, fixture.plan->calls[0], call, given);
+              is_read = result.has_value() && given.tensors.span().size() == 64;
             }),
             0);
   EXPECT_TRUE(is_read);

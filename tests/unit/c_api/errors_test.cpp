@@ -189,20 +189,20 @@ TEST(CApiErrors, SayWhichPointerIsNull) {
   EXPECT_TRUE(is_error(moejit_device_synchronize(device, nullptr), kNull, "device of"));
   EXPECT_TRUE(is_error(moejit_engine_create(nullptr, nullptr), kNull, "engine of"));
   EXPECT_TRUE(is_error(moejit_engine_get_info(engine, &engine_info), kNull, "engine of"));
-  EXPECT_TRUE(is_error(moejit_plan_create("{}", 2, "sim", nullptr, nullptr), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_plan_create("{}", 2, "sim", nullptr, nullptr), kNull, "plan of"));
   EXPECT_TRUE(is_error(moejit_plan_create(nullptr, 2, "sim", nullptr, &layer), kNull, "json of"));
   EXPECT_TRUE(is_error(moejit_plan_create("{}", 2, nullptr, nullptr, &layer), kNull, "target of"));
-  EXPECT_TRUE(is_error(moejit_plan_get_info(layer, &layer_info), kNull, "layer of"));
-  EXPECT_TRUE(is_error(moejit_plan_get_description(layer, &text), kNull, "layer of"));
-  EXPECT_TRUE(is_error(moejit_plan_get_json(layer, &text), kNull, "layer of"));
-  EXPECT_TRUE(is_error(moejit_plan_get_text(layer, 0, &text), kNull, "layer of"));
-  EXPECT_TRUE(is_error(moejit_plan_get_tensor(layer, 0, &tensor_info), kNull, "layer of"));
-  EXPECT_TRUE(is_error(moejit_plan_find_tensor(layer, "x", &tensor_info), kNull, "layer of"));
-  EXPECT_TRUE(is_error(moejit_plan_prepare(layer, engine, device), kNull, "layer of"));
-  EXPECT_TRUE(is_error(moejit_layer_update_weights(layer, &call), kNull, "layer of"));
-  EXPECT_TRUE(is_error(moejit_layer_forward(layer, &call), kNull, "layer of"));
+  EXPECT_TRUE(is_error(moejit_plan_get_info(layer, &layer_info), kNull, "plan of"));
+  EXPECT_TRUE(is_error(moejit_plan_get_description(layer, &text), kNull, "plan of"));
+  EXPECT_TRUE(is_error(moejit_plan_get_json(layer, &text), kNull, "plan of"));
+  EXPECT_TRUE(is_error(moejit_plan_get_text(layer, 0, &text), kNull, "plan of"));
+  EXPECT_TRUE(is_error(moejit_plan_get_tensor(layer, 0, &tensor_info), kNull, "plan of"));
+  EXPECT_TRUE(is_error(moejit_plan_find_tensor(layer, "x", &tensor_info), kNull, "plan of"));
+  EXPECT_TRUE(is_error(moejit_plan_prepare(layer, engine, device), kNull, "plan of"));
+  EXPECT_TRUE(is_error(moejit_layer_update_weights(layer, &call), kNull, "plan of"));
+  EXPECT_TRUE(is_error(moejit_layer_forward(layer, &call), kNull, "plan of"));
   EXPECT_TRUE(
-      is_error(moejit_layer_backward(layer, MOEJIT_GRADIENT_ADD, &call), kNull, "layer of"));
+      is_error(moejit_layer_backward(layer, MOEJIT_GRADIENT_ADD, &call), kNull, "plan of"));
 }
 
 TEST(CApiErrors, LetNullBeDestroyed) {

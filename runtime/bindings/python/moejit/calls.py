@@ -151,4 +151,4 @@ def _read(call: CallInfo, name: str, infos: Mapping[str, TensorInfo], value: obj
 
 
 def _read_only(what: str, call: CallInfo) -> Error:
-    return Error("tensor_mismatch", "launch", f"{what}: it is read-only, and {call.name} writes it")
+    return Error("tensor_mismatch", "launch", f"{what}: it is read-only, and {call.name}() writes it")
