@@ -20,13 +20,20 @@ def test(name, label, *command):
     return {"name": name, "command": ["cpu_seconds", *command], "properties": [{"name": "LABELS", "value": [label]}]}
 
 
-TESTS = [test("uses_sim_test", "sim", "/build/uses_sim_test"), test("other_sim_test", "sim", "/build/other_sim_test"),
-         test("unknown_sim_test", "sim", "/build/unknown_sim_test"), test("Planner.Pads", "unit", "/build/planner_test"),
-         test("Option.IsRead", "unit", "/build/tests/unit/cli/unit_cli"), test("cli.runs", "cli", "python3", f"{ROOT}/tests/cli/runs_test.py", TOOL),
-         test("cli.docs", "cli", "python3", f"{ROOT}/tests/cli/docs_test.py", TOOL),
-         test("fault.tool", "fault", "python3", "tool_test.py", TOOL), test("fault.errno", "fault", "python3", "errno_test.py"),
-         test("package.docs_commands", "package", "python3", "docs_commands_test.py"),
-         test("Rendezvous.Meets", "ranks", "/build/rendezvous_test"), test("lint.check_text", "lint", "python3", "check_text.py")]
+TESTS = [
+    test("uses_sim_test", "sim", "/build/uses_sim_test"),
+    test("other_sim_test", "sim", "/build/other_sim_test"),
+    test("unknown_sim_test", "sim", "/build/unknown_sim_test"),
+    test("Planner.Pads", "unit", "/build/planner_test"),
+    test("Option.IsRead", "unit", "/build/tests/unit/cli/unit_cli"),
+    test("cli.runs", "cli", "python3", f"{ROOT}/tests/cli/runs_test.py", TOOL),
+    test("cli.docs", "cli", "python3", f"{ROOT}/tests/cli/docs_test.py", TOOL),
+    test("fault.tool", "fault", "python3", "tool_test.py", TOOL),
+    test("fault.errno", "fault", "python3", "errno_test.py"),
+    test("package.docs_commands", "package", "python3", "docs_commands_test.py"),
+    test("Rendezvous.Meets", "ranks", "/build/rendezvous_test"),
+    test("lint.check_text", "lint", "python3", "check_text.py"),
+]
 RECORDS = {"uses_sim_test": changed.reached([ROUTE]), "other_sim_test": {"moejit_device/gemm/row_scales.cuh"}}
 
 
@@ -48,7 +55,8 @@ class Choice(unittest.TestCase):
 
     def test_a_command_runs_what_starts_the_tool(self):
         self.assertEqual(chosen("cli/commands/run_command.cpp"),
-                         {"Option.IsRead", "cli.runs", "cli.docs", "fault.tool", "package.docs_commands", "lint.check_text"})
+                         {"Option.IsRead", "cli.runs", "cli.docs", "fault.tool", "package.docs_commands",
+                          "lint.check_text"})
 
     def test_pages_and_python_tests_run_little(self):
         self.assertEqual(chosen("docs/cache.md"), {"cli.docs", "package.docs_commands", "lint.check_text"})
@@ -59,9 +67,9 @@ class Choice(unittest.TestCase):
         with unittest.mock.patch.object(changed, "users_of_cli", lambda: {"tests/gpu/layer_test.cpp"}):
             with self.assertRaisesRegex(changed.Undecided, "layer_test.cpp calls cli/"):
                 chosen("cli/commands/run_command.cpp")
-        for file in ("compiler/planner/planner.cpp", "Makefile", "CMakeLists.txt", "cli/CMakeLists.txt", "tests/cli/tool.py",
-                     "templates/moejit_device/params/route_params.h", "templates/moejit_sim/machine.h", "docs/examples/embed.cpp",
-                     "tests/sim/wgmma_test.cpp"):
+        for file in ("compiler/planner/planner.cpp", "Makefile", "CMakeLists.txt", "cli/CMakeLists.txt",
+                     "tests/cli/tool.py", "templates/moejit_device/params/route_params.h",
+                     "templates/moejit_sim/machine.h", "docs/examples/embed.cpp", "tests/sim/wgmma_test.cpp"):
             with self.assertRaises(changed.Undecided, msg=file):
                 chosen("docs/cache.md", file)
         with self.assertRaisesRegex(changed.Undecided, "host code"):
@@ -73,7 +81,8 @@ class Choice(unittest.TestCase):
 class Users(unittest.TestCase):
     def test_of_cli_are_tests_other_than_its_units(self):
         with tempfile.TemporaryDirectory() as name, unittest.mock.patch.object(changed, "ROOT", pathlib.Path(name)):
-            for file, text in (("tests/unit/cli/a_test.cpp", '#include "cli/a.h"\n'), ("tests/gpu/b.h", '#include "cli/b.h"\n'),
+            for file, text in (("tests/unit/cli/a_test.cpp", '#include "cli/a.h"\n'),
+                               ("tests/gpu/b.h", '#include "cli/b.h"\n'),
                                ("tests/gpu/c_test.cpp", '#include "runtime/c.h"\n')):
                 path = pathlib.Path(name) / file
                 path.parent.mkdir(parents=True, exist_ok=True)
