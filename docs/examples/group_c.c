@@ -67,7 +67,8 @@ static void allocate(rank_of_layer* rank) {
   for (size_t i = 0; i < rank->info.tensor_count; ++i) {
     moejit_tensor_info tensor = {.struct_size = sizeof(tensor)};
     check(moejit_plan_get_tensor(rank->layer, i, &tensor));
-    if (tensor.is_optional || tensor.offset >= 0) continue; /* or it lies in a block, or in the group */
+    if (tensor.is_optional || tensor.offset >= 0)
+      continue; /* or it lies in a block, or in the group */
     if (rank->count == kMostTensors || tensor.ndim > kMostDims) fail("too many tensors");
     const size_t slot = rank->count++;
     for (int32_t d = 0; d < tensor.ndim; ++d)

@@ -201,8 +201,7 @@ TEST(CApiErrors, SayWhichPointerIsNull) {
   EXPECT_TRUE(is_error(moejit_plan_prepare(layer, engine, device), kNull, "plan of"));
   EXPECT_TRUE(is_error(moejit_layer_update_weights(layer, &call), kNull, "plan of"));
   EXPECT_TRUE(is_error(moejit_layer_forward(layer, &call), kNull, "plan of"));
-  EXPECT_TRUE(
-      is_error(moejit_layer_backward(layer, MOEJIT_GRADIENT_ADD, &call), kNull, "plan of"));
+  EXPECT_TRUE(is_error(moejit_layer_backward(layer, MOEJIT_GRADIENT_ADD, &call), kNull, "plan of"));
 }
 
 TEST(CApiErrors, LetNullBeDestroyed) {
