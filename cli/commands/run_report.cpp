@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/run_report.h"
 
-#include "cli/terminal/json_output.h"
+#include "cli/terminal/output.h"
 #include "compiler/support/table.h"
-#include "runtime/trial/open_engine.h"
+#include "runtime/trial/file_tensors.h"
+#include "runtime/trial/open_target.h"
+#include "runtime/trial/trial.h"
 #include "templates/moejit_device/params/status_bits.h"
 
 #include <algorithm>
@@ -181,6 +183,24 @@ Result<void> finish_run(const DescribedPlan& plan, const RunReport& report,
                   fmt::format("tensor \"{}\" differs from the reference: {}", check.tensor,
                               check.message.empty() ? check.verdict : check.message));
   return {};
+}
+
+runtime::TensorMap tensors_for_file(const compiler::LayerPlan& plan, runtime::TensorMap results,
+                                    bool with_intermediates) {
+  if (!with_intermediates) {
+    std::erase_if(results, [&](const auto& entry) {
+      const compiler::TensorPlan* const tensor = compiler::find_tensor(plan, entry.first);
+      return tensor == nullptr || !trial::is_result(*tensor);
+    });
+    return results;
+  }
+  trial::slice_colwise(results);
+  if (plan.layer.gate_up_layout == compiler::GateUpLayout::kInterleaved &&
+      !compiler::has_scales(plan.layer.recipe.weights))
+    trial::put_gate_first(results, plan.layer.intermediate);
+  trial::drop_padding_of_halves(results, plan.layer.intermediate,
+                                compiler::padded_intermediate(plan.layer));
+  return results;
 }
 
 }  // namespace moejit::cli

@@ -3,9 +3,10 @@
 
 #include "cli/commands/kernel_commands.h"
 #include "cli/commands/layer_file.h"
-#include "cli/commands/tuning_use.h"
+#include "cli/commands/tuning_records.h"
 #include "runtime/check/tensor_check.h"
 #include "runtime/engine.h"
+#include "runtime/host_tensor.h"
 #include "runtime/measure/kernel_timer.h"
 
 #include <cstdint>
@@ -47,5 +48,10 @@ std::string json_of(const DescribedPlan& plan, const RunReport& report);
 // the error kDeviceStatus; a tensor that differs is the error kCheckFailed.
 Result<void> finish_run(const DescribedPlan& plan, const RunReport& report,
                         const RunCommand& command, Terminal& terminal);
+
+// Returns what `moejit run --output` writes of a layer's results: these alone or, with
+// intermediates, all tensors in the form that docs/cli.md describes.
+runtime::TensorMap tensors_for_file(const compiler::LayerPlan& plan, runtime::TensorMap results,
+                                    bool with_intermediates);
 
 }  // namespace moejit::cli
