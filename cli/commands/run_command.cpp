@@ -25,7 +25,6 @@ namespace {
 
 using runtime::TensorMap;
 
-using compiler::CallDim;
 using compiler::LayerPlan;
 using compiler::OperationPlan;
 using compiler::Phase;
@@ -73,24 +72,6 @@ std::string build_arguments(const RunCommand& command, const Description& descri
   return file + (has_other_passes               ? " --variants all"
                  : keeps_intermediates(command) ? " --with-intermediates"
                                                 : "");
-}
-
-bool has_dim(const OperationPlan& plan, CallDim wanted) {
-  for (const compiler::TensorPlan& tensor : plan.tensors)
-    if (compiler::call_dim(tensor) == wanted) return true;
-  return false;
-}
-
-void describe_sizes(const OperationPlan& plan, const trial::OperationCall& call,
-                    RunReport& report) {
-  const bool has_columns =
-      has_dim(plan, CallDim::kColumns) || has_dim(plan, CallDim::kColumnBlocks);
-  if (has_dim(plan, CallDim::kTokens)) report.tokens = call.dims.tokens;
-  if (call.rows.padded > 0 || call.inputs.contains("offs"))
-    report.rows = call.rows.padded;
-  else if (has_dim(plan, CallDim::kRows))
-    report.rows = call.dims.rows;
-  if (has_columns) report.columns = call.dims.columns;
 }
 
 // A run of a layer or an operation on one device.

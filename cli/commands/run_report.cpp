@@ -91,7 +91,25 @@ bool is_simulated(const compiler::Plan& plan) {
   return plan.target.kind == compiler::TargetKind::kSim;
 }
 
+bool has_dim(const compiler::OperationPlan& plan, compiler::CallDim wanted) {
+  for (const compiler::TensorPlan& tensor : plan.tensors)
+    if (compiler::call_dim(tensor) == wanted) return true;
+  return false;
+}
+
 }  // namespace
+
+void describe_sizes(const compiler::OperationPlan& plan, const trial::OperationCall& call,
+                    RunReport& report) {
+  const bool has_columns =
+      has_dim(plan, compiler::CallDim::kColumns) || has_dim(plan, compiler::CallDim::kColumnBlocks);
+  if (has_dim(plan, compiler::CallDim::kTokens)) report.tokens = call.dims.tokens;
+  if (call.rows.padded > 0 || call.inputs.contains("offs"))
+    report.rows = call.rows.padded;
+  else if (has_dim(plan, compiler::CallDim::kRows))
+    report.rows = call.dims.rows;
+  if (has_columns) report.columns = call.dims.columns;
+}
 
 std::string status_text(uint32_t status) {
   std::string text;

@@ -8,6 +8,7 @@
 #include "runtime/engine.h"
 #include "runtime/host_tensor.h"
 #include "runtime/measure/kernel_timer.h"
+#include "runtime/trial/operation_inputs.h"
 
 #include <cstdint>
 #include <optional>
@@ -36,6 +37,10 @@ struct RunReport {
   std::string output;               // file, may be empty
   std::optional<TuningUse> tuning;  // if there were records
 };
+
+// Sets those sizes of the report that the operation has.
+void describe_sizes(const compiler::OperationPlan& plan, const trial::OperationCall& call,
+                    RunReport& report);
 
 // Returns a sentence about the status word; empty if no bit is set.
 std::string status_text(uint32_t status);
