@@ -3,8 +3,7 @@
 
 #include "cli/arguments/add_command.h"
 #include "cli/commands/process_commands.h"
-#include "cli/terminal/shell_word.h"
-#include "cli/terminal/wrap_help.h"
+#include "cli/terminal/words.h"
 #include "compiler/support/json_document.h"
 #include "compiler/support/nearest_name.h"
 

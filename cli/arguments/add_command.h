@@ -3,8 +3,8 @@
 
 #include "cli/arguments.h"
 #include "cli/commands/tuning_records.h"
-#include "runtime/trial/open_engine.h"
-#include "runtime/trial/random_routing.h"
+#include "runtime/trial/open_target.h"
+#include "runtime/trial/random_layer_inputs.h"
 
 #include <CLI/CLI.hpp>
 #include <memory>

@@ -3,7 +3,7 @@
 #include "cli/arguments/add_command.h"
 #include "cli/commands/kernel_commands.h"
 #include "runtime/trial/layer_inputs.h"
-#include "runtime/trial/open_engine.h"
+#include "runtime/trial/open_target.h"
 
 #include <string>
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/bench_gemms.h"
-
+#include "cli/commands/bench_kinds.h"
 #include "cli/commands/gemm_cases.h"
 #include "cli/commands/gemms_report.h"
 #include "compiler/support/file.h"
-#include "runtime/check/check_gemm.h"
+#include "runtime/check/sampled_gemm.h"
 #include "runtime/measure/gemm_session.h"
-#include "runtime/trial/open_engine.h"
+#include "runtime/trial/open_target.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/bench_group.h"
-
+#include "cli/commands/bench_kinds.h"
 #include "cli/commands/bench_run.h"
 #include "cli/commands/run_group.h"
 #include "cli/commands/run_report.h"
 #include "cli/commands/tuning_records.h"
-#include "cli/commands/tuning_use.h"
-#include "cli/terminal/json_output.h"
+#include "cli/terminal/output.h"
 #include "compiler/support/table.h"
 #include "compiler/work.h"
 #include "runtime/trial/group_inputs.h"
 #include "runtime/trial/group_times.h"
-#include "runtime/trial/open_engine.h"
+#include "runtime/trial/open_target.h"
 #include "runtime/trial/random_layer_inputs.h"
 
 #include <algorithm>

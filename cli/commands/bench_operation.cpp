@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/bench_operation.h"
-
+#include "cli/commands/bench_kinds.h"
 #include "cli/commands/bench_report.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/report/bench_page.h"
-#include "cli/terminal/shell_word.h"
-#include "runtime/trial/open_engine.h"
+#include "cli/terminal/words.h"
+#include "runtime/trial/open_target.h"
 #include "runtime/trial/operation_inputs.h"
 #include "runtime/trial/trial.h"
 

@@ -2,10 +2,10 @@
 #include "cli/commands/bench_report.h"
 
 #include "cli/commands/bench_line.h"
-#include "cli/terminal/json_output.h"
+#include "cli/terminal/output.h"
 #include "compiler/support/table.h"
 #include "runtime/measure/utilization.h"
-#include "runtime/trial/open_engine.h"
+#include "runtime/trial/open_target.h"
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>

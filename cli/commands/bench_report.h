@@ -3,10 +3,10 @@
 
 #include "cli/commands/bench_run.h"
 #include "cli/commands/layer_file.h"
-#include "cli/commands/tuning_use.h"
+#include "cli/commands/tuning_records.h"
 #include "compiler/compiler.h"
 #include "runtime/measure/measure_layer.h"
-#include "runtime/trial/random_routing.h"
+#include "runtime/trial/random_layer_inputs.h"
 
 #include <optional>
 #include <string>

@@ -6,12 +6,12 @@
 #include "cli/commands/build_report.h"
 #include "cli/commands/kernel_commands.h"
 #include "cli/commands/tuning_records.h"
-#include "cli/terminal/output_file.h"
-#include "cli/terminal/shell_word.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/words.h"
 #include "compiler/kernel_key.h"
 #include "compiler/support/exhausted.h"
 #include "runtime/kernel_pack.h"
-#include "runtime/trial/open_engine.h"
+#include "runtime/trial/open_target.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/build_report.h"
 
-#include "cli/terminal/json_output.h"
+#include "cli/terminal/output.h"
 #include "compiler/support/table.h"
-#include "runtime/trial/open_engine.h"
+#include "runtime/trial/open_target.h"
 
 #include <algorithm>
 #include <cmath>

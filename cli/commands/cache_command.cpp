@@ -2,7 +2,7 @@
 // Shows the entries of the cache: ls, show, verify.
 #include "cli/commands/cache_entries.h"
 #include "cli/commands/foreign_json.h"
-#include "cli/terminal/json_output.h"
+#include "cli/terminal/output.h"
 #include "compiler/support/table.h"
 #include "runtime/kernel_entry.h"
 

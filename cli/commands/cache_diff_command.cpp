@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows in which fields two keys differ.
 #include "cli/commands/cache_entries.h"
-#include "cli/terminal/json_output.h"
+#include "cli/terminal/output.h"
 #include "compiler/support/table.h"
 #include "runtime/kernel_entry.h"
 

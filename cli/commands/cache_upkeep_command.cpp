@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows how large the cache is and keeps it small: stats, gc, clear.
 #include "cli/commands/cache_entries.h"
-#include "cli/terminal/json_output.h"
+#include "cli/terminal/output.h"
 #include "compiler/support/table.h"
 
 #include <cstdio>

@@ -3,7 +3,7 @@
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/commands/wanted_kernels.h"
-#include "cli/terminal/json_output.h"
+#include "cli/terminal/output.h"
 #include "compiler/support/env.h"
 #include "compiler/support/table.h"
 

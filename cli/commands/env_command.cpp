@@ -4,7 +4,7 @@
 #include "cache/pack.h"
 #include "cache/stripe_locks.h"
 #include "cli/commands/process_commands.h"
-#include "cli/terminal/json_output.h"
+#include "cli/terminal/output.h"
 #include "compiler/compiler.h"
 #include "compiler/disassembly.h"
 #include "compiler/support/env.h"

@@ -4,9 +4,9 @@
 #include "cli/commands/layer_commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_records.h"
-#include "cli/terminal/shell_word.h"
+#include "cli/terminal/words.h"
 #include "compiler/support/file.h"
-#include "runtime/trial/open_engine.h"
+#include "runtime/trial/open_target.h"
 
 #include <algorithm>
 #include <cstring>

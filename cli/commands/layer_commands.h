@@ -4,7 +4,7 @@
 #include "cli/commands/tuning_records.h"
 #include "cli/terminal/terminal.h"
 #include "compiler/support/error.h"
-#include "runtime/trial/open_engine.h"
+#include "runtime/trial/open_target.h"
 
 #include <cstdint>
 #include <string>

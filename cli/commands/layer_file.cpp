@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/layer_file.h"
 
-#include "cli/terminal/shell_word.h"
+#include "cli/terminal/words.h"
 #include "compiler/support/file.h"
 
 #include <filesystem>

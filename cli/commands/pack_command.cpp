@@ -4,7 +4,7 @@
 #include "cli/commands/cache_entries.h"
 #include "cli/commands/foreign_json.h"
 #include "cli/commands/pack_commands.h"
-#include "cli/terminal/json_output.h"
+#include "cli/terminal/output.h"
 #include "compiler/support/table.h"
 
 #include <fmt/core.h>

@@ -4,7 +4,7 @@
 #include "cache/pack.h"
 #include "cache/pack_writer.h"
 #include "cli/commands/pack_commands.h"
-#include "cli/terminal/json_output.h"
+#include "cli/terminal/output.h"
 #include "compiler/support/file.h"
 #include "compiler/support/table.h"
 #include "runtime/kernel_compilers.h"

@@ -2,7 +2,7 @@
 #include "cli/commands/layer_commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_records.h"
-#include "cli/terminal/json_output.h"
+#include "cli/terminal/output.h"
 #include "compiler/group_plan.h"
 
 #include <nlohmann/json.hpp>

@@ -2,18 +2,17 @@
 #include "cli/commands/kernel_commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/run_group.h"
-#include "cli/commands/run_output.h"
 #include "cli/commands/run_report.h"
 #include "cli/commands/run_steps.h"
 #include "cli/commands/tuning_records.h"
-#include "cli/terminal/output_file.h"
-#include "cli/terminal/shell_word.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/words.h"
 #include "compiler/group_plan.h"
 #include "runtime/check/check_plan.h"
+#include "runtime/checkpoint/write_safetensors.h"
 #include "runtime/measure/kernel_timer.h"
-#include "runtime/trial/call_rows.h"
-#include "runtime/trial/open_engine.h"
 #include "runtime/trial/open_target.h"
+#include "runtime/trial/routing_tensors.h"
 #include "runtime/trial/trial.h"
 
 #include <array>
@@ -26,7 +25,6 @@ namespace {
 
 using runtime::TensorMap;
 
-using compiler::CallDim;
 using compiler::LayerPlan;
 using compiler::OperationPlan;
 using compiler::Phase;
@@ -74,24 +72,6 @@ std::string build_arguments(const RunCommand& command, const Description& descri
   return file + (has_other_passes               ? " --variants all"
                  : keeps_intermediates(command) ? " --with-intermediates"
                                                 : "");
-}
-
-bool has_dim(const OperationPlan& plan, CallDim wanted) {
-  for (const compiler::TensorPlan& tensor : plan.tensors)
-    if (compiler::call_dim(tensor) == wanted) return true;
-  return false;
-}
-
-void describe_sizes(const OperationPlan& plan, const trial::OperationCall& call,
-                    RunReport& report) {
-  const bool has_columns =
-      has_dim(plan, CallDim::kColumns) || has_dim(plan, CallDim::kColumnBlocks);
-  if (has_dim(plan, CallDim::kTokens)) report.tokens = call.dims.tokens;
-  if (call.rows.padded > 0 || call.inputs.contains("offs"))
-    report.rows = call.rows.padded;
-  else if (has_dim(plan, CallDim::kRows))
-    report.rows = call.dims.rows;
-  if (has_columns) report.columns = call.dims.columns;
 }
 
 // A run of a layer or an operation on one device.

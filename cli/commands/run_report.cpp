@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/run_report.h"
 
-#include "cli/terminal/json_output.h"
+#include "cli/terminal/output.h"
 #include "compiler/support/table.h"
-#include "runtime/trial/open_engine.h"
+#include "runtime/trial/file_tensors.h"
+#include "runtime/trial/open_target.h"
+#include "runtime/trial/trial.h"
 #include "templates/moejit_device/params/status_bits.h"
 
 #include <algorithm>
@@ -89,7 +91,25 @@ bool is_simulated(const compiler::Plan& plan) {
   return plan.target.kind == compiler::TargetKind::kSim;
 }
 
+bool has_dim(const compiler::OperationPlan& plan, compiler::CallDim wanted) {
+  for (const compiler::TensorPlan& tensor : plan.tensors)
+    if (compiler::call_dim(tensor) == wanted) return true;
+  return false;
+}
+
 }  // namespace
+
+void describe_sizes(const compiler::OperationPlan& plan, const trial::OperationCall& call,
+                    RunReport& report) {
+  const bool has_columns =
+      has_dim(plan, compiler::CallDim::kColumns) || has_dim(plan, compiler::CallDim::kColumnBlocks);
+  if (has_dim(plan, compiler::CallDim::kTokens)) report.tokens = call.dims.tokens;
+  if (call.rows.padded > 0 || call.inputs.contains("offs"))
+    report.rows = call.rows.padded;
+  else if (has_dim(plan, compiler::CallDim::kRows))
+    report.rows = call.dims.rows;
+  if (has_columns) report.columns = call.dims.columns;
+}
 
 std::string status_text(uint32_t status) {
   std::string text;
@@ -181,6 +201,24 @@ Result<void> finish_run(const DescribedPlan& plan, const RunReport& report,
                   fmt::format("tensor \"{}\" differs from the reference: {}", check.tensor,
                               check.message.empty() ? check.verdict : check.message));
   return {};
+}
+
+runtime::TensorMap tensors_for_file(const compiler::LayerPlan& plan, runtime::TensorMap results,
+                                    bool with_intermediates) {
+  if (!with_intermediates) {
+    std::erase_if(results, [&](const auto& entry) {
+      const compiler::TensorPlan* const tensor = compiler::find_tensor(plan, entry.first);
+      return tensor == nullptr || !trial::is_result(*tensor);
+    });
+    return results;
+  }
+  trial::slice_colwise(results);
+  if (plan.layer.gate_up_layout == compiler::GateUpLayout::kInterleaved &&
+      !compiler::has_scales(plan.layer.recipe.weights))
+    trial::put_gate_first(results, plan.layer.intermediate);
+  trial::drop_padding_of_halves(results, plan.layer.intermediate,
+                                compiler::padded_intermediate(plan.layer));
+  return results;
 }
 
 }  // namespace moejit::cli

@@ -3,10 +3,12 @@
 
 #include "cli/commands/kernel_commands.h"
 #include "cli/commands/layer_file.h"
-#include "cli/commands/tuning_use.h"
+#include "cli/commands/tuning_records.h"
 #include "runtime/check/tensor_check.h"
 #include "runtime/engine.h"
+#include "runtime/host_tensor.h"
 #include "runtime/measure/kernel_timer.h"
+#include "runtime/trial/operation_inputs.h"
 
 #include <cstdint>
 #include <optional>
@@ -36,6 +38,10 @@ struct RunReport {
   std::optional<TuningUse> tuning;  // if there were records
 };
 
+// Sets those sizes of the report that the operation has.
+void describe_sizes(const compiler::OperationPlan& plan, const trial::OperationCall& call,
+                    RunReport& report);
+
 // Returns a sentence about the status word; empty if no bit is set.
 std::string status_text(uint32_t status);
 
@@ -47,5 +53,10 @@ std::string json_of(const DescribedPlan& plan, const RunReport& report);
 // the error kDeviceStatus; a tensor that differs is the error kCheckFailed.
 Result<void> finish_run(const DescribedPlan& plan, const RunReport& report,
                         const RunCommand& command, Terminal& terminal);
+
+// Returns what `moejit run --output` writes of a layer's results: these alone or, with
+// intermediates, all tensors in the form that docs/cli.md describes.
+runtime::TensorMap tensors_for_file(const compiler::LayerPlan& plan, runtime::TensorMap results,
+                                    bool with_intermediates);
 
 }  // namespace moejit::cli

@@ -3,7 +3,7 @@
 
 #include "cli/terminal/interruption.h"
 #include "cli/terminal/terminal.h"
-#include "runtime/tune/open_measurer.h"
+#include "runtime/tune/device_measurer.h"
 #include "runtime/tune/tune_observer.h"
 #include "runtime/tune/tune_subjects.h"
 

@@ -8,7 +8,7 @@
 #include "cli/report/roofline_plot.h"
 #include "compiler/support/file.h"
 #include "compiler/support/table.h"
-#include "runtime/trial/open_engine.h"
+#include "runtime/trial/open_target.h"
 
 #include <algorithm>
 #include <cstddef>

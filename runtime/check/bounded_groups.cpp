@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/check/bounded_groups.h"
-
 #include "runtime/check/bounded_values.h"
 #include "runtime/reference/microscaling.h"
 #include "runtime/reference/number_formats.h"

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/check/bounded_passes.h"
-
 #include "runtime/check/bounded_values.h"
 #include "runtime/reference/number_formats.h"
-#include "runtime/trial/colwise_slices.h"
+#include "runtime/trial/file_tensors.h"
 
 #include <algorithm>
 

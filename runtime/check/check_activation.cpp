@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/check/activation_values.h"
-#include "runtime/check/bounded_groups.h"
+#include "runtime/check/bounded_values.h"
 #include "runtime/check/check_quantized.h"
-#include "runtime/check/expert_rows.h"
-#include "runtime/check/gated_rows.h"
+#include "runtime/check/expert_amax.h"
 #include "runtime/check/kernel_checks.h"
+#include "runtime/check/operand_rows.h"
 #include "runtime/check/reference_activation.h"
 #include "runtime/reference/activation.h"
 #include "runtime/reference/sum_error.h"

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/check/gathered_rows.h"
+
 #include "runtime/check/kernel_checks.h"
+#include "runtime/check/operand_rows.h"
 #include "runtime/reference/microscaling.h"
 #include "runtime/reference/two_level.h"
 
 #include <fmt/core.h>
 
 namespace moejit::check {
+
 namespace {
 
 using runtime::copy_elements;
@@ -87,6 +89,16 @@ void check_kernel(const compiler::SwizzleScalesSpec& spec, const KernelTensors& 
               spec.of_columns ? reference::swizzle_column_scales(scales, groups, rows, 0)
                               : reference::swizzle_row_scales(scales, groups, rows, 0),
               512, tensors, list);
+}
+
+void check_kernel(const compiler::ColumnCastSpec& spec, const KernelTensors& tensors,
+                  CheckList& list) {
+  if (!tensors.has("input")) return;
+  const CastOperand got(tensors, "output");
+  const std::vector<uint16_t> rows = permuted_rows(spec.source, spec.columns, tensors);
+  got.compare(reference::quantize_columns(rows, spec.columns, got.groups(), got.output_columns(),
+                                          spec.epsilon, 0),
+              "exact", list);
 }
 
 }  // namespace moejit::check

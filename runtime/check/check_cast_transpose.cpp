@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/check/expert_rows.h"
-#include "runtime/check/gathered_rows.h"
+
+#include "runtime/check/expert_amax.h"
 #include "runtime/check/kernel_checks.h"
-#include "runtime/check/recorded_amax.h"
-#include "runtime/check/transposed_rows.h"
+#include "runtime/check/operand_rows.h"
+#include "runtime/reference/cast_transpose.h"
+#include "runtime/reference/number_formats.h"
 #include "runtime/trial/fp8_format.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <span>
 
 namespace moejit::check {
@@ -37,6 +39,57 @@ void check_kernel(const compiler::CastTransposeSpec& spec, const KernelTensors& 
                      "output_colwise", list);
   }
   check_recorded_amax(spec.amax, recorded, tensors, list);
+}
+
+namespace {
+
+using runtime::copy_elements;
+using runtime::elements;
+using runtime::HostTensor;
+
+std::vector<float> floats_of(const HostTensor& tensor) {
+  if (tensor.dtype == compiler::DType::kF32) return copy_elements<float>(tensor);
+  std::vector<float> values;
+  for (const uint16_t bits : elements<uint16_t>(tensor))
+    values.push_back(reference::float_from_bf16(bits));
+  return values;
+}
+
+void check_bytes(const HostTensor& got, const std::string& name, const std::vector<uint8_t>& wanted,
+                 CheckList& list) {
+  list.add(check_of(
+      name, testing::compare_e4m3({name, got.shape.back()}, elements<uint8_t>(got), wanted)));
+}
+
+void check_float(const KernelTensors& tensors, const std::string& name, float wanted,
+                 CheckList& list) {
+  if (const HostTensor* const got = tensors.find_named(name))
+    list.add(check_of(name, testing::compare_f32({name}, elements<float>(*got), {&wanted, 1})));
+}
+
+}  // namespace
+
+// Checks the tensors of the list, which are named by number: "input.0", "output.0", ...
+void check_kernel(const compiler::MultiCastTransposeSpec& spec, const KernelTensors& tensors,
+                  CheckList& list) {
+  const auto format = spec.output == compiler::DType::kF8E5M2 ? reference::Fp8Format::kE5m2
+                                                              : reference::Fp8Format::kE4m3;
+  for (int64_t i = 0;; ++i) {
+    const auto name = [&](const char* what) { return fmt::format("{}.{}", what, i); };
+    const HostTensor* const input = tensors.find_named(name("input"));
+    const HostTensor* const output = tensors.find_named(name("output"));
+    const HostTensor* const colwise = tensors.find_named(name("output_colwise"));
+    if (input == nullptr || output == nullptr || colwise == nullptr) return;
+    const HostTensor* const scale = tensors.find_named(name("scale"));
+    const reference::CastTransposed wanted = reference::cast_transpose(
+        floats_of(*input), input->shape[0], input->shape[1],
+        scale == nullptr ? 1.0f : elements<float>(*scale).front(), format);
+    check_bytes(*output, name("output"), wanted.bytes, list);
+    check_bytes(*colwise, name("output_colwise"), wanted.colwise, list);
+    if (output->bytes.empty()) continue;  // the kernel uses no address of a tensor without elements
+    check_float(tensors, name("amax"), wanted.amax, list);
+    check_float(tensors, name("scale_inv"), wanted.scale_inv, list);
+  }
 }
 
 }  // namespace moejit::check

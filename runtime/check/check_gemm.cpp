@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/check/check_gemm.h"
-
-#include "runtime/check/check_gradient.h"
-#include "runtime/check/choose.h"
+#include "runtime/check/sampled_gemm.h"
 #include "runtime/reference/end_scaled_gemm.h"
 #include "runtime/reference/gemm.h"
 #include "runtime/reference/number_formats.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/check/gathered_rows.h"
 #include "runtime/check/kernel_checks.h"
+#include "runtime/check/operand_rows.h"
 #include "runtime/reference/gate_up_layout.h"
 #include "runtime/reference/row_scale.h"
-#include "runtime/trial/colwise_slices.h"
+#include "runtime/trial/file_tensors.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/check/expert_rows.h"
+#include "runtime/check/expert_amax.h"
 #include "runtime/check/kernel_checks.h"
 #include "runtime/reference/gate_up_layout.h"
 #include "runtime/reference/microscaling.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "runtime/check/expert_amax.h"
 #include "runtime/check/kernel_checks.h"
-#include "runtime/check/recorded_amax.h"
 #include "runtime/reference/expert_scale.h"
 #include "runtime/reference/gate_up_layout.h"
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/check/cast_operand.h"
 #include "runtime/check/kernel_checks.h"
-#include "runtime/check/transposed_rows.h"
+#include "runtime/check/operand_rows.h"
 #include "runtime/reference/transpose.h"
-#include "runtime/trial/colwise_slices.h"
+#include "runtime/trial/file_tensors.h"
 #include "templates/moejit_device/params/status_bits.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/check/gathered_rows.h"
 #include "runtime/check/kernel_checks.h"
+#include "runtime/check/operand_rows.h"
 #include "runtime/reference/microscaling.h"
 #include "runtime/reference/two_level.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/checkpoint/checkpoint_options.h"
+#include "runtime/checkpoint/expert_weights.h"
 #include "runtime/checkpoint/shard_set.h"
 
 #include <cstdint>

@@ -4,8 +4,7 @@
 #include "compiler/support/json_document.h"
 #include "runtime/checkpoint/dequantize.h"
 #include "runtime/checkpoint/expert_group.h"
-#include "runtime/checkpoint/fused_experts.h"
-#include "runtime/checkpoint/split_experts.h"
+#include "runtime/checkpoint/loaded_experts.h"
 #include "runtime/reference/gate_up_layout.h"
 
 #include <fmt/core.h>

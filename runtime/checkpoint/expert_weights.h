@@ -3,10 +3,24 @@
 
 #include "compiler/layer.h"
 #include "compiler/support/error.h"
-#include "runtime/checkpoint/checkpoint_options.h"
 #include "runtime/host_tensor.h"
 
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
 namespace moejit::checkpoint {
+
+// Says where the experts of one layer are in a Hugging Face checkpoint.
+struct CheckpointOptions {
+  std::vector<std::string> shards;      // files that share the experts; an index, a folder
+  std::optional<std::string> prefix;    // "model.layers.3.mlp"
+  std::optional<int64_t> layer_number;  // 3, instead of a prefix
+  int64_t first_expert = 0;             // number in the checkpoint of local expert 0
+  // How gate and up are arranged in a fused tensor; empty: as the family arranges them.
+  std::optional<compiler::GateUpLayout> gate_up_layout;
+};
 
 // Loads the local experts' weights under the names of the layer's tensors, from
 //   PREFIX.experts.N.gate_proj.weight, up_proj, down_proj    (DeepSeek, Qwen, GLM, ...)

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/fused_experts.h"
-
 #include "compiler/support/json_document.h"
 #include "runtime/checkpoint/fused_tensor.h"
 #include "runtime/checkpoint/gate_up_order.h"
+#include "runtime/checkpoint/loaded_experts.h"
 
 #include <array>
 #include <fmt/core.h>

@@ -2,7 +2,7 @@
 #include "runtime/checkpoint/fused_tensor.h"
 
 #include "compiler/support/json_document.h"
-#include "runtime/checkpoint/mxfp4.h"
+#include "runtime/checkpoint/dequantize.h"
 
 #include <algorithm>
 #include <fmt/core.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/split_experts.h"
-
 #include "compiler/support/json_document.h"
+#include "runtime/checkpoint/loaded_experts.h"
 #include "runtime/reference/microscaling.h"
 #include "runtime/reference/number_formats.h"
 

@@ -4,7 +4,7 @@
 #include "compiler/plan.h"
 #include "runtime/checkpoint/expert_weights.h"
 #include "runtime/host_tensor.h"
-#include "runtime/trial/random_routing.h"
+#include "runtime/trial/random_layer_inputs.h"
 
 #include <cstdint>
 #include <optional>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
 #include "runtime/trial/routing_tensors.h"
 
 #include "runtime/reference/number_formats.h"
+#include "runtime/reference/route.h"
 
 #include <algorithm>
 #include <iterator>
@@ -43,6 +45,25 @@ HostTensor make_topk_probs(DType dtype, std::vector<int64_t> shape,
   std::vector<uint16_t> rounded;
   std::ranges::transform(probs, std::back_inserter(rounded), reference::bf16_from_float);
   return make_tensor(dtype, std::move(shape), rounded);
+}
+
+using runtime::TensorMap;
+
+compiler::CallRows count_call_rows(const compiler::Layer& layer, const TensorMap& inputs) {
+  const HostTensor& ids = inputs.at("topk_ids");
+  const int64_t tokens = ids.shape.front();
+  const reference::Route route = reference::route(expert_ids(ids), tokens,
+                                                  {.experts = layer.local_experts,
+                                                   .top_k = layer.top_k,
+                                                   .hidden = layer.hidden,
+                                                   .intermediate = layer.intermediate,
+                                                   .alignment = layer.splits_alignment,
+                                                   .max_rows = layer.max_permuted_rows});
+  return {.tokens = tokens,
+          .routed = route.routed_rows(),
+          .padded = route.rows(),
+          .routed_tokens = route.routed_tokens(layer.top_k),
+          .routed_experts = route.routed_experts()};
 }
 
 }  // namespace moejit::trial

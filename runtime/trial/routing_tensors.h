@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/compiler.h"
 #include "runtime/host_tensor.h"
 
 #include <cstdint>
@@ -19,5 +20,8 @@ runtime::HostTensor make_topk_ids(compiler::DType dtype, std::vector<int64_t> sh
                                   const std::vector<int64_t>& ids);
 runtime::HostTensor make_topk_probs(compiler::DType dtype, std::vector<int64_t> shape,
                                     const std::vector<float>& probs);
+
+// Counts, on the host, the rows that the routing of `inputs` gives the kernels of a call.
+compiler::CallRows count_call_rows(const compiler::Layer& layer, const runtime::TensorMap& inputs);
 
 }  // namespace moejit::trial

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/trial/trial.h"
 
-#include "runtime/trial/cast_transpose_list.h"
+#include "runtime/trial/device_tensors.h"
 #include "runtime/trial/layer_inputs.h"
 #include "runtime/trial/layer_states.h"
 

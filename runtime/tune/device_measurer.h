@@ -4,9 +4,13 @@
 #include "runtime/measure/gpu_monitor.h"
 #include "runtime/trial/open_target.h"
 #include "runtime/tune/measurer.h"
+#include "runtime/tune/race_kernel.h"
+#include "runtime/tune/tune_observer.h"
 #include "runtime/tune/tune_subjects.h"
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace moejit::tune {
@@ -58,5 +62,25 @@ class DeviceMeasurer final : public Measurer {
 
 // Returns the GPU's identity as JSON, as journals have it.
 std::string gpu_json(const runtime::Device& device);
+
+// On what a tuner measures, and how.
+struct MeasureOptions {
+  std::string target = "auto";  // as of open_target()
+  std::string without_gpu;      // "
+  trial::CacheOptions cache;
+  double candidate_seconds = 60.0;  // in which a candidate must be made and run once
+  double block_milliseconds = 100.0;
+  double heat_seconds = 0.6;
+  uint64_t seed = 0;
+};
+
+// Opens in this process what measures the subjects. The observer hears the warnings of the kernel
+// cache and must live longer.
+Result<std::unique_ptr<DeviceMeasurer>> open_measurer(const MeasureOptions& options,
+                                                      const TuneSubjects& subjects,
+                                                      TuneObserver& observer);
+
+// Returns how long the blocks and the heating of a race take.
+RaceTimes race_times(const MeasureOptions& options);
 
 }  // namespace moejit::tune

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/tune/open_measurer.h"
+#include "runtime/tune/device_measurer.h"
 #include "runtime/tune/tune_observer.h"
 #include "runtime/tune/tune_subjects.h"
 

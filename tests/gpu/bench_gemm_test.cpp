@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A case of `moejit bench --gemms` from its operands to its figures, so small that these mean
 // nothing.
-#include "runtime/check/check_gemm.h"
+#include "runtime/check/sampled_gemm.h"
 #include "runtime/measure/gemm_session.h"
 #include "runtime/reference/column_blocks.h"
 #include "tests/gpu/test_layer.h"

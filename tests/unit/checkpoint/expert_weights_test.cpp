@@ -2,7 +2,7 @@
 #include "runtime/checkpoint/expert_weights.h"
 
 #include "compiler/support/file.h"
-#include "runtime/checkpoint/mxfp4.h"
+#include "runtime/checkpoint/dequantize.h"
 #include "runtime/checkpoint/write_safetensors.h"
 #include "runtime/reference/number_formats.h"
 #include "tests/support/matchers.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/terminal/wrap_help.h"
+#include "cli/terminal/words.h"
 
 #include <gtest/gtest.h>
 

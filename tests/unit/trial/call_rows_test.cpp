@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/trial/call_rows.h"
+#include "runtime/trial/routing_tensors.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,6 @@
 
 #include "compiler/compiler.h"
 #include "runtime/checkpoint/write_safetensors.h"
-#include "runtime/trial/call_rows.h"
 #include "runtime/trial/random_layer_inputs.h"
 #include "runtime/trial/routing_tensors.h"
 #include "tests/support/matchers.h"

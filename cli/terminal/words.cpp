@@ -1,9 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/terminal/wrap_help.h"
+
+#include "cli/terminal/words.h"
 
 #include <algorithm>
 
 namespace moejit::cli {
+
+std::string shell_word(std::string_view argument) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%";
+  if (!argument.empty() && argument.find_first_not_of(kPlain) == std::string_view::npos)
+    return std::string(argument);
+  std::string word = "'";
+  for (const char c : argument) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
 namespace {
 
 // Returns where the description of an option or command begins: after its name and at least two

@@ -3,6 +3,8 @@
 
 #include "runtime/host_tensor.h"
 
+#include <cstdint>
+
 namespace moejit::trial {
 
 // Returns the bytes [rows, C] of an operand of wgrad [C / 128, rows, 128].
@@ -16,5 +18,14 @@ runtime::HostTensor join_column_blocks(const runtime::HostTensor& blocks);
 // "counts" and "offs" or, if present, "colwise_offs". Operands of values in bf16 lie as rows and
 // stay.
 void slice_colwise(runtime::TensorMap& tensors);
+
+// Removes, for files, the zeros that pad gate and up from I = `columns` elements each to `padded`
+// in "dh1_q", "w1_colwise_q" and, sliced by slice_colwise(), "dh1_colwise_q.e" and
+// "dh1_colwise_scale_inv.e".
+void drop_padding_of_halves(runtime::TensorMap& tensors, int64_t columns, int64_t padded);
+
+// Puts, for files, all of gate before all of up in rows of "h1", "dh1" and, of recovered values,
+// "dh1_q" and "dh1_colwise_q": 2 * `columns` elements of bf16 in which they alternate.
+void put_gate_first(runtime::TensorMap& tensors, int64_t columns);
 
 }  // namespace moejit::trial

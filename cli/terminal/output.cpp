@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/terminal/output_file.h"
+
+#include "cli/terminal/output.h"
 
 #include "compiler/support/file.h"
 
 #include <cerrno>
 #include <filesystem>
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 namespace moejit::cli {
@@ -33,6 +35,10 @@ Result<void> check_output(const std::string& path) {
               fmt::format("cannot write {}: {}", path, errno_text(error)),
               error == ENOENT ? fmt::format("make the folder {} first", folder.string())
                               : "name a file in a folder that you may write to");
+}
+
+std::string json_output(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace moejit::cli
