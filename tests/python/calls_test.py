@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of layers in the simulator: plain memory in, numbers out that a plain reference bounds."""
 import array
+import sys
 import unittest
 
 import small_layer
@@ -8,6 +9,7 @@ from package_case import SMALL, PackageTest, bf16_values, shaped
 from small_layer import TOKENS, Inputs
 
 import moejit
+import moejit.records
 
 
 def shaped_behind_one(tensor):
@@ -39,6 +41,59 @@ class Calls(PackageTest):
         self.layer.backward(tensors, saved=saved, mode="add")
         self.assertEqual(list(tensors["dw2"].cast("B").cast("f")), [2 * value for value in once])
         self.assertTrue(any(once))
+
+    def test_any_call_is_made_by_its_name(self):
+        tensors, others = self.inputs.tensors(), self.inputs.tensors()
+        saved = self.layer.forward(tensors)
+        self.layer.backward(tensors, saved=saved)
+        blocks = self.layer.call("forward", others)
+        self.layer.call("backward", others, saved=blocks.saved)
+        for name in ("y", "dx", "dw1"):
+            self.assertEqual(bytes(others[name].cast("B")), bytes(tensors[name].cast("B")), name)
+        with self.raises("unsupported", "has no halves", "backward_halves"):
+            self.layer.call("backward_data", tensors, saved=saved)
+        with self.raises("unsupported", "has no call sideways, wanted one of update_weights,"):
+            self.layer.call("sideways", tensors)
+
+    def test_plans_list_their_calls(self):
+        forward, backward = self.layer.calls["forward"], self.layer.calls["backward+add"]
+        self.assertLessEqual({"x", "topk_ids", "topk_probs", "w1", "w2", "y", "status"}, forward.tensors)
+        self.assertEqual((forward.writes, forward.blocks["saved"], forward.adds), ({"y", "status"}, moejit.records.WRITE, False))
+        self.assertLessEqual({"dy"}, backward.reads - backward.writes)
+        self.assertEqual((backward.blocks["saved"], backward.adds), (moejit.records.READ, True))
+        self.assertEqual(backward.optional, {"status"})
+
+    def test_a_call_runs_few_functions_of_python(self):
+        layer, given = self.layer, self.layer.allocate(TOKENS)
+        given = {name: given[name] for name in layer.calls["forward"].tensors}
+        saved, frames = layer.forward(given), []
+
+        def note(_frame, event, _argument):
+            if event == "call":
+                frames.append(_frame.f_code.co_name)
+
+        sys.setprofile(note)
+        layer.forward(given, saved=saved)
+        sys.setprofile(None)
+        self.assertLessEqual(len(frames), 50, frames)
+
+    def test_tensors_that_change_are_read_anew(self):
+        tensors = self.layer.allocate(TOKENS)
+        given = self.inputs.tensors()
+        for name in ("x", "topk_ids", "topk_probs", "w1", "w2"):
+            tensors[name].write(given[name])
+        self.layer.forward(tensors)
+        for name in ("x", "topk_ids", "topk_probs", "y"):
+            tensors[name].shape = (TOKENS - 1, *tensors[name].shape[1:])
+        tensors["y"].memory.write(bytes(tensors["y"].memory.size))
+        self.layer.forward(tensors)
+        self.assertEqual(tensors["y"].memory.read()[tensors["y"].size:], bytes(tensors["y"].memory.size - tensors["y"].size))
+        x = moejit.Tensor(tensors["x"].memory, "U16", tensors["x"].shape)  # bits of bf16
+        self.layer.forward({**tensors, "x": x})
+        self.assertEqual((x.dtype, x.given().tensor.dtype.code), ("U16", 1))
+        tensors["x"].memory.close()
+        with self.raises("invalid_value", "the memory is closed"):
+            self.layer.forward(tensors)
 
     def test_blocks_of_the_caller_serve(self):
         tensors, sizes = self.inputs.tensors(), self.layer.sizes(TOKENS)

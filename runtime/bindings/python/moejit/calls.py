@@ -10,8 +10,9 @@ from typing import Any, Iterator, Mapping, NamedTuple
 from moejit import records
 from moejit.device import DL_CPU, DL_CUDA, Device, Memory
 from moejit.errors import Error
+from moejit.handle import Handle
 from moejit.info import CallInfo, TensorInfo
-from moejit.tensors import Given, Lease, read_tensor
+from moejit.tensors import Given, Lease, Tensor, read_tensor
 
 _PER_THREAD_STREAM = 2  # CU_STREAM_PER_THREAD: a different stream in each thread
 _BFLOAT, _UINT = 4, 1
@@ -118,6 +119,7 @@ class CallRecord:
 
     def __init__(self, call: CallInfo, infos: Mapping[str, TensorInfo], tensors: Mapping[str, Any], workspace: Block,
                  saved: Block, deferred: Block, stream: int) -> None:
+        self._held: list[Handle] = []
         given = [(name, _read(call, name, infos, value, stream)) for name, value in tensors.items()
                  if value is not None and (name in call.tensors or name not in infos)]
         named = (records.NamedTensor * len(given))()
@@ -127,13 +129,20 @@ class CallRecord:
             if block.is_read_only and call.blocks[name] == records.WRITE:
                 raise _read_only(f"block {name}", call)
         self._keep = (given, named, workspace, saved, deferred)
+        held = [tensor.handle for _, tensor in given if tensor.handle is not None]
+        Handle.acquire_all(held)
+        self._held = held
         self.record = records.Call(tensors=named, tensor_count=len(given), workspace=workspace.address,
                                    workspace_bytes=workspace.size, saved=saved.address, saved_bytes=saved.size,
                                    stream=stream, deferred=deferred.address, deferred_bytes=deferred.size)
 
 
+    def __del__(self) -> None:
+        Handle.release_all(self._held)
+
+
 def _read(call: CallInfo, name: str, infos: Mapping[str, TensorInfo], value: object, stream: int) -> Given:
-    given = read_tensor(name, value, stream)
+    given = value.given() if type(value) is Tensor else read_tensor(name, value, stream)
     info = infos.get(name)
     if info is None:
         return given  # the library reports the error
@@ -142,7 +151,9 @@ def _read(call: CallInfo, name: str, infos: Mapping[str, TensorInfo], value: obj
         raise _read_only(f"tensor {name}", call)
     tensor = given.tensor
     if info.dtype == "BF16" and tensor.dtype.code == _UINT and tensor.dtype.bits == 16:
+        tensor = records.DLTensor.from_buffer_copy(tensor)
         tensor.dtype.code = _BFLOAT  # numpy lacks bf16; these are its bits
+        given = Given(tensor, given, given.is_read_only, given.handle)
     # Small tensors, beside weights.
     may_copy = not is_written and (info.role in ("input", "dispatched") or name in ("b1", "b2"))
     if may_copy and ((tensor.data or 0) + tensor.byte_offset) % _ALIGNMENT:

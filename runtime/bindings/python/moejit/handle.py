@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import weakref
-from typing import Callable, Iterator, TypeVar
+from typing import Callable, Iterator, Sequence, TypeVar
 
 from moejit.errors import Error
 
@@ -50,6 +50,27 @@ class Handle:
             is_last = self._is_closed and self._users == 0
         if is_last:
             self._end()
+
+    @staticmethod
+    def acquire_all(handles: Sequence[Handle]) -> None:
+        """Acquires several handles at once, or none of them if one is closed."""
+        with _lock:
+            for handle in handles:
+                if handle._is_closed:
+                    raise Error("invalid_value", "load", f"{handle._what} is closed", "make another one")
+            for handle in handles:
+                handle._users += 1
+
+    @staticmethod
+    def release_all(handles: Sequence[Handle]) -> None:
+        last = []
+        with _lock:
+            for handle in handles:
+                handle._users -= 1
+                if handle._is_closed and handle._users == 0:
+                    last.append(handle)
+        for handle in last:
+            handle._end()
 
     @contextlib.contextmanager
     def use(self) -> Iterator[int]:

@@ -70,17 +70,14 @@ class TensorInfo:
 class CallInfo:
     """A call of a plan."""
     name: str  # "forward", "backward+add", "run", ...
-    reads: frozenset[str]  # names of tensors
+    tensors: frozenset[str]  # names of the tensors that it takes
+    reads: frozenset[str]
     writes: frozenset[str]
     optional: frozenset[str]  # tensors that the call may leave out
     shape_only: frozenset[str]  # tensors that only tell T
     blocks: dict[str, int]  # records.READ or WRITE for "workspace", "saved" and "deferred"; 0: not used
     adds: bool  # whether it adds to the gradients of weights and biases
     is_of_all_ranks: bool  # whether all ranks of a group make it together
-
-    @property
-    def tensors(self) -> frozenset[str]:
-        return self.reads | self.writes
 
 
 def call_info_of(record: records.CallInfo, names: Sequence[str]) -> CallInfo:
@@ -91,7 +88,8 @@ def call_info_of(record: records.CallInfo, names: Sequence[str]) -> CallInfo:
         return frozenset(name for name, tensor in given if is_meant(tensor))
 
     return CallInfo(
-        name=record.name.decode(), reads=select(lambda tensor: tensor.access & records.READ),
+        name=record.name.decode(), tensors=frozenset(name for name, _ in given),
+        reads=select(lambda tensor: tensor.access & records.READ),
         writes=select(lambda tensor: tensor.access & records.WRITE), optional=select(lambda tensor: tensor.is_optional),
         shape_only=select(lambda tensor: tensor.is_shape_only),
         blocks={name: getattr(record, name) for name in ("workspace", "saved", "deferred")},

@@ -130,7 +130,8 @@ class Layer(Planned):
             Error: As for forward(); "unsupported": the layer has no backward pass, or its gradients are bf16 and cannot
                 be added to.
         """
-        self.call(_in_mode("backward", mode), tensors, workspace=workspace, saved=saved, deferred=deferred, stream=stream)
+        self.call(_in_mode("backward", mode), tensors, workspace=workspace, saved=saved, deferred=deferred,
+                  stream=stream)
 
     def backward_data(self, tensors: Mapping[str, Any], *, saved: object, workspace: object = None,
                       deferred: object = None, stream: object = None) -> object:

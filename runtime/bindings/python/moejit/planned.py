@@ -213,7 +213,7 @@ class Planned(Owner):
         address = address_of(stream)
         call = self.calls.get(name)
         if call is None:  # the library reports the error
-            call = CallInfo(name, *[frozenset[str]()] * 4, dict.fromkeys(("workspace", "saved", "deferred"), 0), False,
+            call = CallInfo(name, *[frozenset[str]()] * 5, dict.fromkeys(("workspace", "saved", "deferred"), 0), False,
                             False)
         saved, saved_block = self._block("saved", saved, call, tensors, address)
         deferred, deferred_block = self._block("deferred", deferred, call, tensors, address)
@@ -243,7 +243,9 @@ class Planned(Owner):
                     shape = value.shape if hasattr(value, "shape") else memoryview(value).shape
                 except TypeError:
                     break
-                return min(int(shape[0]), self.info.max_tokens) if len(shape) == len(info.shape) else self.info.max_tokens
+                if len(shape) == len(info.shape):
+                    return min(int(shape[0]), self.info.max_tokens)
+                break
         return self.info.max_tokens
 
     def __repr__(self) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import math
-from ctypes import POINTER, c_char_p, c_int64, c_void_p, py_object
+from ctypes import c_char_p, c_int64, c_void_p, py_object
 from typing import Any, Sequence
 
 from moejit.buffers import Pinned
 from moejit.device import DL_CPU, DL_CUDA, Memory
 from moejit.errors import Error
+from moejit.handle import Handle
 from moejit.records import DLDataType, DLDevice, DLTensor
 from moejit.streams import dlpack_number_of
 
@@ -58,10 +59,25 @@ class Tensor:
         if dtype not in _DTYPES:
             raise Error("invalid_value", "launch", f'dtype is "{dtype}", wanted one of {", ".join(_DTYPES)}')
         self.memory, self.dtype, self.shape = memory, dtype, tuple(map(int, shape))
+        self._kept: tuple[Memory | None, str, tuple[int, ...], Given | None] = (None, "", (), None)  # what given() made
         size = memory.size if isinstance(memory, Memory) else memoryview(memory).nbytes
         if self.size > size or min(self.shape, default=0) < 0:
             raise Error("invalid_value", "launch",
                         f"a tensor {dtype} {list(self.shape)} has {self.size} bytes, its memory {size}")
+
+    def given(self) -> Given:
+        """Returns the tensor as calls read it; over a Memory an object that is kept, whose handle the call acquires."""
+        memory, dtype, shape, given = self._kept
+        if memory is self.memory and dtype == self.dtype and shape == self.shape:
+            return given
+        dtype = _DTYPES[self.dtype]
+        if isinstance(self.memory, Memory):
+            memory = self.memory
+            given = _make(memory.address, dtype, self.shape, None, memory, False, memory.device._place, memory._handle)
+            self._kept = (memory, self.dtype, self.shape, given)
+            return given
+        pinned = Pinned(self.memory)
+        return _make(pinned.address, dtype, self.shape, None, pinned, pinned.is_read_only)
 
     @property
     def size(self) -> int:
@@ -105,10 +121,13 @@ class Tensor:
 
 
 class Given:
-    """A tensor that was given to a call: the record that the library reads, and the objects that keep it in memory."""
+    """A tensor that was given to a call: the record that the library reads, and what keeps it in memory.
 
-    def __init__(self, tensor: DLTensor, keep: object, is_read_only: bool) -> None:
-        self.tensor, self.keep, self.is_read_only = tensor, keep, is_read_only
+    A call holds `handle`, if there is one, until its record is collected.
+    """
+
+    def __init__(self, tensor: DLTensor, keep: object, is_read_only: bool, handle: Handle | None = None) -> None:
+        self.tensor, self.keep, self.is_read_only, self.handle = tensor, keep, is_read_only, handle
 
     @property
     def address(self) -> int:
@@ -134,7 +153,7 @@ def read_tensor(name: str, value: object, stream: int) -> Given:
     """
     try:
         if isinstance(value, Tensor):
-            return _of_tensor(value)
+            return value.given()
         if hasattr(value, "__array_interface__"):
             return _of_array(value)
         if hasattr(value, "__dlpack__"):
@@ -150,7 +169,7 @@ def read_tensor(name: str, value: object, stream: int) -> Given:
 
 
 def _make(address: int, dtype: tuple[int, int], shape: Sequence[int], strides: Sequence[int] | None, keep: object,
-          is_read_only: bool, place: tuple[int, int] = (DL_CPU, 0)) -> Given:
+          is_read_only: bool, place: tuple[int, int] = (DL_CPU, 0), handle: Handle | None = None) -> Given:
     """Returns a tensor over memory. Strides are in bytes."""
     code, bits = dtype
     if 0 in shape:
@@ -158,19 +177,8 @@ def _make(address: int, dtype: tuple[int, int], shape: Sequence[int], strides: S
     sizes = (c_int64 * len(shape))(*shape)
     steps = (c_int64 * len(shape))(*(stride * 8 // bits for stride in strides)) if strides else None
     tensor = DLTensor(data=address, device=DLDevice(*place), ndim=len(shape), dtype=DLDataType(code, bits, 1),
-                      shape=ctypes.cast(sizes, POINTER(c_int64)),
-                      strides=ctypes.cast(steps, POINTER(c_int64)) if steps else None)
-    return Given(tensor, (keep, sizes, steps), is_read_only)
-
-
-def _of_tensor(value: Tensor) -> Given:
-    dtype = _DTYPES[value.dtype]
-    if isinstance(value.memory, Memory):
-        memory = value.memory
-        lease = Lease(memory)
-        return _make(lease.address, dtype, value.shape, None, lease, False, memory.device._place)
-    pinned = Pinned(value.memory)
-    return _make(pinned.address, dtype, value.shape, None, pinned, pinned.is_read_only)
+                      shape=sizes, strides=steps)
+    return Given(tensor, (keep, sizes, steps), is_read_only, handle)
 
 
 class Lease:
