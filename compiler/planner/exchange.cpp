@@ -3,6 +3,7 @@
 
 #include "compiler/planner/complete_kernel.h"
 #include "compiler/planner/exchange_operation.h"
+#include "compiler/planner/make_calls.h"
 #include "compiler/planner/plan_workspace.h"
 #include "moejit_device/params/exchange_params.h"
 
@@ -75,6 +76,7 @@ Result<Plan> plan_exchange(ExchangeStep step, const Exchange& exchange, const Ta
     tensor.role = writes(kernel, tensor.name) ? TensorRole::kOutput : TensorRole::kInput;
   plan.kernels.push_back(std::move(kernel));
   plan.workspace_bytes = plan_workspace(plan, {});
+  make_operation_calls(plan);
   return plan;
 }
 

@@ -5,8 +5,8 @@
 
 namespace moejit::compiler {
 
-// Fills the plan's calls and absent calls, of a layer or of an operation, whose one call is "run".
-// Kernels, collectives and tensors of the plan are complete.
+// Fill the plan's calls and absent calls: of a layer, and of a plan with the one call "run", which
+// runs all kernels. Kernels, collectives and tensors of the plan are complete.
 void make_layer_calls(const Layer& layer, Plan& plan);
 void make_operation_calls(Plan& plan);
 

@@ -9,7 +9,10 @@ namespace {
 
 moejit_error_code create(const std::string& json, moejit_plan** operation,
                          const char* target = "sim") {
-  return moejit_plan_create(json.data(), json.size(), target, nullptr, operation);
+  moejit_plan_options options = {};
+  options.struct_size = sizeof(options);
+  options.kind = MOEJIT_KIND_OPERATION;
+  return moejit_plan_create(json.data(), json.size(), target, &options, operation);
 }
 
 template <typename Record>
@@ -132,10 +135,10 @@ TEST(OperationHandle, RefusesWhatIsWrong) {
   EXPECT_TRUE(is_error(moejit_plan_create(nullptr, 0, "sim", nullptr, &operation),
                        MOEJIT_ERROR_INVALID_VALUE, "json of moejit_plan_create() is NULL"));
   EXPECT_TRUE(is_error(moejit_operation_run(nullptr, nullptr), MOEJIT_ERROR_INVALID_VALUE,
-                       "operation of moejit_operation_run() is NULL"));
+                       "plan of moejit_plan_call() is NULL"));
   ASSERT_TRUE(is_ok(create(example_operation("route"), &operation)));
   EXPECT_TRUE(is_error(moejit_operation_run(operation, nullptr), MOEJIT_ERROR_INVALID_VALUE,
-                       "call of moejit_operation_run() is NULL"));
+                       "call of moejit_plan_call() is NULL"));
   auto call = record<moejit_call>();
   EXPECT_TRUE(is_error(moejit_operation_run(operation, &call), MOEJIT_ERROR_INVALID_VALUE,
                        "the operation route is not prepared"));
