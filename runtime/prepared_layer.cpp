@@ -15,4 +15,14 @@ Result<std::unique_ptr<PreparedLayer>> PreparedLayer::prepare(const compiler::La
   return layer;
 }
 
+Result<std::unique_ptr<PreparedLayer>> PreparedLayer::prepare(const compiler::GroupPlan& plan,
+                                                              Group& group, Engine& engine,
+                                                              const PrepareOptions& options) {
+  std::unique_ptr<PreparedLayer> layer(new PreparedLayer);
+  const auto shared = std::make_shared<const compiler::GroupPlan>(plan);
+  layer->plan_ = shared;
+  MOEJIT_TRY_ASSIGN(layer->prepared_, PreparedPlan::prepare(shared, engine, group, options));
+  return layer;
+}
+
 }  // namespace moejit::runtime

@@ -11,15 +11,20 @@
 
 namespace moejit::runtime {
 
-// The calls of a layer's PreparedPlan under names of their own.
+// The calls of a layer's PreparedPlan under names of their own, of one rank or of a rank of a
+// group.
 class PreparedLayer {
  public:
   using Tensors = std::span<const TensorRef>;
 
-  // Prepares the layer's plan, with the errors of PreparedPlan::prepare(), and kUnsupported for a
-  // layer of a group, which GroupLayer runs. The device has to outlive the layer.
+  // Prepare the layer's plan, with the errors of PreparedPlan::prepare(), for a device, which has
+  // to outlive the layer, or on the device of a group. Error kUnsupported: a layer of a group, for
+  // a device.
   static Result<std::unique_ptr<PreparedLayer>> prepare(const compiler::LayerPlan& plan,
                                                         Engine& engine, Device& device,
+                                                        const PrepareOptions& options = {});
+  static Result<std::unique_ptr<PreparedLayer>> prepare(const compiler::GroupPlan& plan,
+                                                        Group& group, Engine& engine,
                                                         const PrepareOptions& options = {});
 
   const compiler::LayerPlan& plan() const { return *plan_; }

@@ -2,7 +2,7 @@
 // What a group refuses, and what becomes of it: wrong memory, wrong order, a silent rank.
 #include "moejit_device/params/status_bits.h"
 #include "runtime/group/group_state.h"
-#include "runtime/group_layer.h"
+#include "runtime/prepared_layer.h"
 #include "tests/gpu/group_case.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
@@ -19,8 +19,8 @@ using compiler::GradientMode;
 using compiler::GroupPlan;
 using compiler::Layer;
 using runtime::Group;
-using runtime::GroupLayer;
 using runtime::GroupMember;
+using runtime::PreparedLayer;
 
 ::testing::AssertionResult is_refused(const Result<void>& result, ErrorCode code,
                                       std::string_view words) {
@@ -136,7 +136,7 @@ TEST_F(GroupMemories, OfAnotherShapeAreNoLayers) {
   other.max_tokens = 13;
   auto plan = compiler::plan_group_layer(completed(other), target());
   ASSERT_TRUE(succeeded(plan));
-  const auto layer = GroupLayer::prepare(*plan, **group, test_engine());
+  const auto layer = PreparedLayer::prepare(*plan, **group, test_engine());
   ASSERT_FALSE(layer);
   EXPECT_EQ(layer.error().code, ErrorCode::kInvalidValue);
   EXPECT_NE(layer.error().hint.find("max_tokens"), std::string::npos);
@@ -150,12 +150,12 @@ TEST_F(GroupMemories, OfTrainingAreEnoughForForward) {
   ASSERT_TRUE(succeeded(forward));
   auto group = Group::adopt(plan_, devices_->device(0), members_);
   ASSERT_TRUE(succeeded(group));
-  EXPECT_TRUE(succeeded(GroupLayer::prepare(*forward, **group, test_engine())));
+  EXPECT_TRUE(succeeded(PreparedLayer::prepare(*forward, **group, test_engine())));
   group->reset();
   for (GroupMember& member : members_) member.identity.clear();
   auto smaller = Group::adopt(*forward, devices_->device(0), members_);
   ASSERT_TRUE(succeeded(smaller));
-  const auto training = GroupLayer::prepare(plan_, **smaller, test_engine());
+  const auto training = PreparedLayer::prepare(plan_, **smaller, test_engine());
   ASSERT_FALSE(training);
   EXPECT_NE(training.error().hint.find("passes"), std::string::npos);
 }
@@ -215,7 +215,8 @@ class GroupTensors : public ::testing::Test {
     auto group = Group::adopt(*plan, devices_->device(0), {&member, 1});
     ASSERT_TRUE(succeeded(group));
     group_ = std::move(*group);
-    auto made = GroupLayer::prepare(*plan, *group_, test_engine());
+    plan_ = *plan;
+    auto made = PreparedLayer::prepare(plan_, *group_, test_engine());
     ASSERT_TRUE(succeeded(made));
     layer_ = std::move(*made);
     auto workspace = runtime::DeviceMemory::allocate(devices_->device(0), plan->workspace_bytes);
@@ -242,9 +243,10 @@ class GroupTensors : public ::testing::Test {
   }
   Result<void> forward() { return layer_->forward(tensors_, memory_, nullptr); }
 
+  compiler::GroupPlan plan_;
   std::unique_ptr<trial::GroupDevices> devices_;
   std::unique_ptr<Group> group_;
-  std::unique_ptr<GroupLayer> layer_;
+  std::unique_ptr<PreparedLayer> layer_;
   runtime::DeviceMemory workspace_;
   runtime::CallMemory memory_;
   std::vector<std::vector<int64_t>> shapes_;
@@ -316,7 +318,7 @@ TEST_F(GroupTensors, AreNotOfAGroupThatOpens) {
                          "the group adopted memory of the caller"));
   if (tested_target() != "sim") return;
   const auto opened =
-      Group::open(layer_->plan(), devices_->device(0), {.path = "/tmp/none", .deadline_ms = 1});
+      Group::open(plan_, devices_->device(0), {.path = "/tmp/none", .deadline_ms = 1});
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code, ErrorCode::kUnsupported);
   EXPECT_NE(opened.error().message.find("simulator has no memory that processes share"),

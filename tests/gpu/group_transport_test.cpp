@@ -2,7 +2,7 @@
 // Layers whose ranks reach no memory of each other: a transport moves the bytes, here that of the
 // simulator. Results are those of one rank with all tokens, and of ranks that do reach it.
 #include "moejit_device/params/status_bits.h"
-#include "runtime/group_layer.h"
+#include "runtime/prepared_layer.h"
 #include "runtime/simulator_group.h"
 #include "tests/gpu/group_case.h"
 #include "tests/support/matchers.h"

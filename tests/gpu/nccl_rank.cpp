@@ -108,7 +108,7 @@ Result<void> NcclRank::open_group(const NcclCase& of, const std::string& id_path
       runtime::open_nccl_transport(
           *device_, {.id = id, .rank = rank_, .ranks = 2, .deadline_ms = deadline_ms}));
   MOEJIT_TRY_ASSIGN(group_, runtime::Group::open(plan, *device_, std::move(transport)));
-  MOEJIT_TRY_ASSIGN(layer_, runtime::GroupLayer::prepare(plan, *group_, test_engine()));
+  MOEJIT_TRY_ASSIGN(layer_, runtime::PreparedLayer::prepare(plan, *group_, test_engine()));
   const runtime::TensorMap inputs = inputs_of(of_, rank_, 1);
   for (const TensorPlan& tensor : plan.tensors) {
     if (!compiler::is_callers(tensor.role) || tensor.is_optional) continue;

@@ -67,14 +67,14 @@ Result<void> ProcessRank::open_group(const ProcessLayer& of, const std::string& 
   const auto began = Clock::now();
   MOEJIT_TRY_ASSIGN(group_, runtime::Group::open(plan, *device_, {.path = path}));
   open_ms_ = ms_since(began);
-  MOEJIT_TRY_ASSIGN(layer_, runtime::GroupLayer::prepare(plan, *group_, test_engine()));
+  MOEJIT_TRY_ASSIGN(layer_, runtime::PreparedLayer::prepare(plan, *group_, test_engine()));
   MOEJIT_TRY(add_tensors(inputs_of(of, rank_)));
   MOEJIT_TRY(layer_->update_weights(weights_, nullptr));
   return device_->synchronize(nullptr);
 }
 
 Result<void> ProcessRank::add_tensors(const runtime::TensorMap& inputs) {
-  const compiler::GroupPlan& plan = layer_->plan();
+  const compiler::LayerPlan& plan = layer_->plan();
   for (const TensorPlan& tensor : plan.tensors) {
     if (!compiler::is_callers(tensor.role) || tensor.is_optional) continue;
     std::vector<int64_t> shape;
