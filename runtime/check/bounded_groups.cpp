@@ -41,14 +41,15 @@ class Group {
   uint8_t exponent() const { return exact_; }
   bool takes(uint8_t exponent) const { return least_ <= exponent && exponent <= most_; }
 
-  // Returns whether the code is that of a value within the bounds.
+  // Returns whether a value within the bounds may have this code.
   bool takes(int64_t i, uint8_t code, uint8_t exponent) const {
     return may_have_code(rows_, at(i), code,
                          [&](double value) { return code_of(value, exponent); });
   }
   uint8_t code(int64_t i, uint8_t exponent) const { return code_of(rows_.value[at(i)], exponent); }
 
-  // Returns the exponent whose codes give all these values, or that of the exact values.
+  // Returns the exponent whose codes give all these values. If there is none, the exponent of the
+  // exact values.
   uint8_t exponent_of(std::span<const uint16_t> got) const {
     for (int exponent = least_; exponent <= most_; ++exponent) {
       const auto tried = static_cast<uint8_t>(exponent);
@@ -70,7 +71,7 @@ class Group {
   uint8_t least_ = 0, most_ = 0, exact_ = 0;
 };
 
-// Calls a function with each group of each row: the group, its row and its index there.
+// Calls visit(group, row, index of the group in its row) for each group.
 template <typename Visit>
 void for_each_group(const BoundedRows& rows, const KernelTensors& tensors, const Visit& visit) {
   const auto row_count =

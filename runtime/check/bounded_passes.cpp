@@ -13,7 +13,8 @@ using runtime::HostTensor;
 
 using reference::kBlock;
 
-// Returns the magnitude that is wanted: what a kernel got, if it lies within the bounds.
+// Returns the wanted magnitude: the one that the kernel got if it lies within the bounds, else the
+// exact one.
 float wanted_amax(const AmaxBounds& amax, float got) {
   return got >= amax.least && got <= amax.most ? got : amax.exact;
 }

@@ -38,7 +38,8 @@ class RowBlock {
   RowBlock(const BoundedRows& rows, float epsilon) : rows_(rows), epsilon_(epsilon) {}
 
   void add(int64_t row, int64_t column) { amax_.add(rows_, place(row, column)); }
-  // Returns the scale that is wanted: what a kernel got, if an amax within the bounds has it.
+  // Returns the wanted scale: the one that the kernel got if an amax within the bounds has it, else
+  // the scale of the exact amax.
   float scale_inv(float got) const {
     const float low = scale_of(amax_.least), high = scale_of(amax_.most);
     int exponent = 0;
@@ -46,7 +47,8 @@ class RowBlock {
     const bool is_between = is_power && (amax_.least == 0.0F || got >= low) && got <= high;
     return got == low || got == high || is_between ? got : scale_of(amax_.exact);
   }
-  // Returns the code that is wanted: what a kernel got, if a value within the bounds has it.
+  // Returns the wanted code: the one that the kernel got if a value within the bounds has it, else
+  // the code of the exact value.
   uint8_t code(int64_t row, int64_t column, float scale_inv, uint8_t got) const {
     const size_t at = place(row, column);
     const auto code_of = [&](double value) {
@@ -74,7 +76,7 @@ void check_rounded_rows(const BoundedRows& rows, float epsilon, const KernelTens
                         std::string_view role, CheckList& list) {
   const reference::QuantizedRows got = tensors.rows(role);
   const std::vector<uint8_t> is_real = reference::real_rows(tensors.route());
-  // A row has a scale for each block of 128 columns, or one.
+  // A row has a scale for each block of 128 columns, or a single one.
   const int64_t blocks = got.rows > 0 ? std::ssize(got.scale_inv) / got.rows : 1;
   const int64_t width = blocks == 1 ? rows.columns : kBlock;
   reference::QuantizedRows wanted = got;

@@ -29,8 +29,8 @@ BoundedRows activation_values(const compiler::Activation& spec, int64_t columns,
       const auto [gate, up] = h1.at(row, i);
       const double prob = probs[static_cast<size_t>(row)];
       rows.value.push_back(prob == 0.0 ? 0.0 : activation.value(gate, up) * prob);
-      // The kernel may flush a factor of the activation below 2^-126 to 0; the other factors, which
-      // multiply that error, are at most these.
+      // The kernel may flush a factor of the activation below 2^-126 to 0. The other factors
+      // multiply that error; they are at most these.
       const double subnormal = 0x1p-126 * (1.0 + std::fabs(gate)) * (2.0 + std::fabs(up));
       rows.bound.push_back(std::fabs(prob) * (activation.value_error(gate, up) + subnormal) +
                            0x1p-24 * std::fabs(rows.value.back()) + 0x1p-126);

@@ -22,13 +22,14 @@ using runtime::HostTensor;
 
 using reference::ActivationGradients;
 
-// Relative error of an activation before it is rounded to bf16: the sigmoid's, and four roundings.
+// Relative error of an activation before it is rounded to bf16: the sigmoid's error, and four
+// roundings.
 constexpr double kActivationError = 0x1p-17 + 4 * 0x1p-24;
 
 // The fields of a kernel's spec that shape the gradient of its activation.
 struct Shape {
   int64_t columns = 0;
-  int64_t pitch = 0;  // columns of half of a stored row
+  int64_t pitch = 0;  // columns of one half of a stored row
   bool is_interleaved = false;
 };
 
@@ -46,7 +47,7 @@ ActivationGradients gradients_of(const compiler::Activation& activation, const S
 void check_quantized_rows(const ActivationGradients& wanted, const Shape& shape,
                           const KernelTensors& tensors, CheckList& list) {
   const reference::Route route = tensors.route();
-  std::vector<float> values;  // rows of gate, then up, each followed by zeros
+  std::vector<float> values;  // rows of gate, then rows of up, each followed by zeros
   for (int64_t row = 0; row < route.rows(); ++row)
     for (const std::vector<float>* half : {&wanted.gate, &wanted.up}) {
       if (half->empty()) continue;
@@ -60,7 +61,7 @@ void check_quantized_rows(const ActivationGradients& wanted, const Shape& shape,
 
 // Returns the gradients as rows of dh1, before they are rounded. Each is a sum of products of dact,
 // the probability, and functions of gate and up that grow no faster than the factors below. The
-// terms may cancel, so the error is bounded by that of the largest term.
+// terms may cancel, so the error of the largest term bounds the error of the sum.
 BoundedRows bounded_gradients(const compiler::Activation& activation, const Shape& shape,
                               const ActivationGradients& wanted, const KernelTensors& tensors) {
   const bool is_gated = has_gate(activation);
@@ -119,7 +120,7 @@ void check_dprobs_blocks(ActivationGradients& wanted, const KernelTensors& tenso
                                                      wanted.dprobs_blocks, wanted.dprobs_bounds)));
 }
 
-// Returns the gradients, which have to outlive them, by rows.
+// Returns a view of the gradients by rows. `wanted` must outlive it.
 ValueRows rows_of(const ActivationGradients& wanted, int64_t columns) {
   const bool has_gate = !wanted.gate.empty();
   return {.parts = has_gate ? 2 : 1,
@@ -130,7 +131,7 @@ ValueRows rows_of(const ActivationGradients& wanted, int64_t columns) {
           }};
 }
 
-// Checks the gradients in the format in which they are stored.
+// Checks the gradients in the format in which the kernel stores them.
 void check_output(const compiler::RowChainSpec& spec, const ActivationGradients& wanted,
                   const Shape& shape, const KernelTensors& tensors, CheckList& list) {
   const ValueRows rows = rows_of(wanted, spec.columns);
@@ -168,7 +169,7 @@ void check_activation_gradient(const compiler::RowChainSpec& spec, const KernelT
 
 namespace {
 
-// The rows of the activation as another kernel stored them, with which codes are exact; null if no
+// The rows of the activation as another kernel stored them; with these, codes are exact. Null if no
 // kernel of the plan stores them or their values are unknown.
 struct StoredActivation {
   const HostTensor* codes = nullptr;
@@ -195,7 +196,8 @@ StoredActivation find_activation(const KernelTensors& tensors) {
   return {};
 }
 
-// Checks codes with the scale of a row's expert, by rows, and the same bytes by columns.
+// Checks the codes by rows, which have the scale of their row's expert, and the same bytes by
+// columns.
 void check_expert_casts(const compiler::GatedGradientSpec& spec, const ActivationGradients& wanted,
                         const KernelTensors& tensors, CheckList& list) {
   if (tensors.has("output") && tensors.has("expert_scales"))
@@ -207,7 +209,7 @@ void check_expert_casts(const compiler::GatedGradientSpec& spec, const Activatio
     check_kept_bytes(tensors, *act, "act_colwise", list);
 }
 
-// Checks the largest magnitudes of these values.
+// Checks the largest magnitudes of the gradients and of the activation.
 void check_magnitudes(const compiler::GatedGradientSpec& spec, const BoundedRows& gradients,
                       const KernelTensors& tensors, CheckList& list) {
   if (tensors.has("output")) check_segment_amax(gradients, spec.columns, tensors, list);
@@ -217,7 +219,8 @@ void check_magnitudes(const compiler::GatedGradientSpec& spec, const BoundedRows
                       "act_colwise", list);
 }
 
-// Checks their casts by columns, with scales that follow from such magnitudes.
+// Checks casts by columns of the gradients and of the activation. Their scales follow from the
+// largest magnitudes.
 void check_known_scales(const compiler::GatedGradientSpec& spec, const BoundedRows& gradients,
                         const KernelTensors& tensors, CheckList& list) {
   if (tensors.has("output_colwise") && tensors.has("column_scale_inv"))

@@ -42,7 +42,7 @@ struct Sum {
   }
 };
 
-// Returns the column of the rows that is summed into this column of the result.
+// Returns which column of the rows is summed into this column of the result.
 int64_t source_column(const compiler::ColumnSumsSpec& spec, int64_t column) {
   if (spec.is_interleaved) return column % spec.sections * spec.pitch + column / spec.sections;
   return column / spec.section_columns * spec.pitch + column % spec.section_columns;
@@ -61,7 +61,7 @@ void compare(const KernelTensors& tensors, const std::vector<double>& wanted,
 
 void check_kernel(const compiler::ColumnSumsSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
-  constexpr int64_t kWalkers = 32;  // each adds up every 32nd row, then the 32 sums are added
+  constexpr int64_t kWalkers = 32;  // each adds up every 32nd row; the 32 sums are then added
   if (!tensors.has("input") || !tensors.has("output")) return;
   const GradientRows gradient(tensors);
   const reference::Route route = tensors.route();
@@ -83,8 +83,8 @@ void check_kernel(const compiler::ColumnSumsSpec& spec, const KernelTensors& ten
   compare(tensors, wanted, bound, list);
 }
 
-// The bound counts the additions of a lane: 16 columns of every fourth block, then five more to
-// combine sums.
+// The bound counts the additions of a lane. A lane adds 16 columns of every fourth block, then
+// makes five more additions to combine the sums.
 void check_kernel(const compiler::RowDotsSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
   if (!tensors.has("input") || !tensors.has("output")) return;

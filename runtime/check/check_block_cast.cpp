@@ -19,7 +19,8 @@ using compiler::BlockCastSpec;
 using compiler::CastResult;
 using reference::MxMatrix;
 
-// Returns the rows that a kernel casts; of groups with zeros in pad rows, up to the last group.
+// Returns the rows that a kernel casts. If there are groups, their pad rows are zeros, and rows end
+// with the last group.
 std::vector<uint16_t> values_of(const BlockCastSpec& spec, const KernelTensors& tensors) {
   if (spec.matrix_rows > 0) return copy_elements<uint16_t>(tensors.at("input"));
   const reference::Route route = tensors.route();
@@ -28,7 +29,7 @@ std::vector<uint16_t> values_of(const BlockCastSpec& spec, const KernelTensors& 
   return reference::with_zero_pads(rows, spec.columns, route.counts, route.offs);
 }
 
-// Compares what was written of a tensor, from its first byte on.
+// Compares `wanted` with the first bytes of a tensor; a kernel may leave the rest unwritten.
 void check_bytes(std::string_view role, const std::vector<uint8_t>& wanted, int64_t columns,
                  const KernelTensors& tensors, CheckList& list) {
   std::span<const uint8_t> got = tensors.view<uint8_t>(role);

@@ -69,7 +69,7 @@ void check_float(const KernelTensors& tensors, const std::string& name, float wa
 
 }  // namespace
 
-// Checks the tensors of the list, which are named by number: "input.0", "output.0", ...
+// Checks the tensors of the list, whose names are numbered: "input.0", "output.0", ...
 void check_kernel(const compiler::MultiCastTransposeSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
   const auto format = spec.output == compiler::DType::kF8E5M2 ? reference::Fp8Format::kE5m2

@@ -27,7 +27,7 @@ using reference::QuantizedRows;
 
 constexpr double kMaxContractionMultiplyAdds = 0x1p31;  // for all experts together
 
-// An operand whose tokens lie as columns, [rows, C], with a scale for each tile, [rows / 128, C /
+// An operand whose tokens lie as columns, [rows, C]. It has a scale for each tile, [rows / 128, C /
 // 128], or for each row and 128 of its columns, [C / 128, rows].
 class ColumnOperand {
  public:
@@ -66,8 +66,8 @@ class ColumnOperand {
   bool has_tiles_;
 };
 
-// An operand whose tokens lie as columns, [rows, C], with scales that complete sums meet: of each
-// expert, or of each expert's rows.
+// An operand whose tokens lie as columns, [rows, C]. Its scales multiply complete sums; each expert
+// has one, or each of its rows.
 class EndScaledOperand {
  public:
   EndScaledOperand(const ContractionGroupedGemmSpec& spec, const KernelTensors& tensors,
@@ -109,7 +109,7 @@ class EndScaledOperand {
   bool by_row_, is_one_chain_;
 };
 
-// An operand in bf16, [P, columns], from which columns are chosen.
+// An operand in bf16, [P, columns]. Samples choose among its columns.
 class RowOperand {
  public:
   RowOperand(const KernelTensors& tensors, std::string_view role) : tensor_(tensors.at(role)) {}
@@ -129,7 +129,7 @@ class RowOperand {
   const HostTensor& tensor_;
 };
 
-// An operand in bf16 with a scale for each expert, which complete sums meet.
+// An operand in bf16 with a scale for each expert, which multiplies complete sums.
 class ScaledRowOperand : public RowOperand {
  public:
   ScaledRowOperand(const KernelTensors& tensors, std::string_view role,
@@ -142,8 +142,8 @@ class ScaledRowOperand : public RowOperand {
   std::span<const float> scales_;
 };
 
-// Maps rows of A to rows of the gradient. A's rows come in sections, each padded with rows that the
-// gradient lacks.
+// Maps rows of A to rows of the gradient. A's rows come in sections; each ends with pad rows that
+// the gradient does not have.
 class RowSections {
  public:
   explicit RowSections(const ContractionGroupedGemmSpec& spec)
@@ -207,20 +207,20 @@ std::vector<float> gradient_of(const ScaledRowOperand& a, const std::vector<int6
                                size_t expert, int64_t first, int32_t count) {
   const RowOperand &a_rows = a, &b_rows = b;
   std::vector<float> sums = gradient_of(a_rows, of_a, b_rows, of_b, expert, first, count);
-  if (count == 0) return sums;  // whatever the scales
+  if (count == 0) return sums;  // zeros, whatever the scales are
   const float factor = a.scale(expert) * b.scale(expert);
   for (float& sum : sums) sum *= factor;
   return sums;
 }
 
-// Chosen elements of the gradient, with their wanted values.
+// Some elements of the gradient, with their wanted values.
 struct ContractionSample {
   std::vector<size_t> at;
   std::vector<float> wanted;
 };
 
-// Takes all elements of the gradient, or some rows and columns of every expert if all would take
-// the CPU too long.
+// Samples all elements of the gradient. If these would take the CPU too long, samples some rows and
+// columns of every expert.
 template <typename Operand>
 ContractionSample take_sample(const ContractionGroupedGemmSpec& spec, const KernelTensors& tensors,
                               const Operand& a, const Operand& b) {

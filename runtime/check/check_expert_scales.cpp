@@ -98,7 +98,7 @@ void check_rows_amax(const compiler::RowChainSpec& spec, const KernelTensors& te
                      CheckList& list) {
   const std::span<const uint16_t> input = tensors.view<uint16_t>("input");
   const std::vector<int64_t> experts = experts_of_rows(tensors.route());
-  // Rows of no group are never written.
+  // Rows that belong to no group are never written.
   std::vector<float> wanted = copy_elements<float>(tensors.at("output"));
   const int64_t sets = (spec.columns + kSet - 1) / kSet;
   for (size_t row = 0; row < experts.size(); ++row) {
@@ -153,7 +153,7 @@ void check_values_amax(const ValueRows& values, const KernelTensors& tensors, Ch
           if (value > amax) amax = value;
         }
       wanted[at] = amax;
-      // A value may be rounded to another neighbor in bf16; what is stored is such a value.
+      // A kernel may round a value to another bf16 neighbor; what it stores is still a bf16 value.
       const bool is_bf16 = (reference::bits_of(elements<float>(output)[at]) & 0xffffU) == 0;
       bounds[at] = is_bf16 ? 0x1p-7 * amax + 0x1p-126 : 0.0;
     }

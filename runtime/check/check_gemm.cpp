@@ -88,8 +88,8 @@ class ChosenGemm {
     return add_scales(operands.b_scale_inv, block_row, group, at, b_scales_);
   }
 
-  // Appends the scales of a row or column to `to`: those of `block_row`, or the one of its tensor,
-  // or its own.
+  // Appends the scales of a row or column to `to`. These are the scales of `block_row`, the only
+  // scale of its tensor, or its own scale.
   Result<void> add_scales(const NamedMemory& from, int64_t block_row, int64_t tensor, int64_t own,
                           std::vector<float>& to) {
     const int64_t blocks = block_count(gemm_.k);

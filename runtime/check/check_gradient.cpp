@@ -67,7 +67,7 @@ class GradientSample {
                                                  : add_got(group, rows, columns, f32_);
   }
 
-  // Adds a small GEMM whose complete sums meet their scales.
+  // Adds a small GEMM whose scales multiply complete sums.
   Result<void> add_end_scaled(int64_t group, const std::vector<int64_t>& rows,
                               const std::vector<int64_t>& columns) {
     const GemmOperands& operands = session_.operands();

@@ -12,23 +12,24 @@
 
 namespace moejit::check {
 
-// What one rank with all tokens computed: its inputs, and its results with the intermediates h2,
-// row_map and dx_permuted.
+// What one rank with all tokens computed: its inputs and its results. The results include the
+// intermediates h2, row_map and dx_permuted.
 struct OneRankRun {
   const runtime::TensorMap& inputs;
   const runtime::TensorMap& results;
 };
 
-// Returns bf16 [T, H], the rows of tokens that the ranks' sums give: for each rank in ascending
-// order the fp32 sum of the token's rows of its experts, in descending order of rows and rounded to
-// bf16; these added in fp32 from 0, and rounded once. `rows` is "h2" or "dx_permuted". With one
-// rank it is what unpermute makes.
+// Returns bf16 [T, H]: rows of tokens as the ranks' sums give them. Each rank adds the token's rows
+// of its own experts in fp32, in descending order of rows, and rounds the sum to bf16. These sums
+// are then added in fp32 from 0, in ascending order of ranks, and rounded once. `rows` is "h2" or
+// "dx_permuted". With one rank the result equals what unpermute makes.
 std::vector<uint16_t> partial_sums(const compiler::Layer& layer, const OneRankRun& one,
                                    std::string_view rows);
 
-// Compares the results of all ranks, bit for bit, with what one rank makes of all tokens: y and dx
-// with partial_sums() of that rank's rows; dprobs, dw1, dw2, db1 and db2 with that rank's own.
-// `ranks` has the results of each rank, `tokens` its T. Names are "y of rank 0".
+// Compares the results of all ranks, bit for bit, with what one rank makes of all tokens. y and dx
+// are compared with partial_sums() of that rank's rows. dprobs, dw1, dw2, db1 and db2 are compared
+// with that rank's own results. `ranks` has the results of each rank, `tokens` its T. Checks have
+// names like "y of rank 0".
 std::vector<TensorCheck> check_group(const compiler::Layer& layer, const OneRankRun& one,
                                      std::span<const runtime::TensorMap> ranks,
                                      std::span<const int64_t> tokens);

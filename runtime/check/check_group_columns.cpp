@@ -45,8 +45,8 @@ void check_matrices(const GroupColumnsSpec& spec, const KernelTensors& tensors, 
   list.codes(tensors, "output", wanted.q);
 }
 
-// Compares the columns of an operand. Those that belong to no group are never written: they are
-// passed over.
+// Compares the columns of an operand. Columns that belong to no group are never written, so they
+// are skipped.
 void check_cast(const GroupColumnsSpec& spec, const KernelTensors& tensors,
                 const std::vector<uint16_t>& rows, const reference::TransposeGroups& groups,
                 CheckList& list) {
@@ -69,7 +69,7 @@ void check_cast(const GroupColumnsSpec& spec, const KernelTensors& tensors,
 
 namespace {
 
-// Compares scales with those of the largest magnitudes of tiles.
+// Compares scales with the scales that the largest magnitudes of tiles give.
 void check_scales_of_magnitudes(const GroupColumnsSpec& spec, const KernelTensors& tensors,
                                 CheckList& list) {
   const reference::Route route = tensors.route();

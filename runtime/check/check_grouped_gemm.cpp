@@ -24,13 +24,13 @@ using compiler::GemmBias;
 using compiler::GemmScales;
 using compiler::GroupedGemmSpec;
 
-// The reference takes about ten seconds for these on two cores.
+// The reference takes about ten seconds on two cores for so many multiply-adds.
 constexpr int64_t kMaxMultiplyAdds = int64_t{1} << 33, kMaxBf16MultiplyAdds = int64_t{1} << 32;
 
 int64_t columns_of(const GroupedGemmSpec& spec) { return int64_t{spec.sections} * spec.section_n; }
 
-// Adds a bias to a GEMM's sums for the sampled rows, as kernels do; `source_rows` are their
-// permuted rows.
+// Adds a bias to a GEMM's sums for the sampled rows, as kernels do. `sample.source_rows` are the
+// permuted rows that were sampled.
 void add_bias(const GroupedGemmSpec& spec, const KernelTensors& tensors, const RowSample& sample,
               std::vector<float>& sums) {
   if (spec.bias == GemmBias::kNone) return;
@@ -94,7 +94,7 @@ std::vector<float> decoded(std::span<const uint8_t> codes, reference::Fp8Format 
   return values;
 }
 
-// Checks a GEMM of bf16 that scales complete sums, with one scale for each expert's A and B.
+// Checks a GEMM in bf16 whose scales, one for each expert's A and B, multiply complete sums.
 void check_scaled_bf16(const GroupedGemmSpec& spec, const KernelTensors& tensors, CheckList& list) {
   const reference::Bf16Weights b{.values = tensors.view<uint16_t>("b"),
                                  .columns = columns_of(spec),
@@ -116,7 +116,7 @@ void check_scaled_bf16(const GroupedGemmSpec& spec, const KernelTensors& tensors
   compare(spec, tensors, sample, std::move(sums), list);
 }
 
-// Checks a GEMM that scales complete sums.
+// Checks a GEMM in FP8 whose scales multiply complete sums.
 void check_end_scaled(const GroupedGemmSpec& spec, const KernelTensors& tensors, CheckList& list) {
   const reference::Route route = tensors.route();
   const int64_t columns = columns_of(spec);
@@ -169,8 +169,8 @@ void check_product(const GroupedGemmSpec& spec, const KernelTensors& tensors, Ch
 
 }  // namespace
 
-// Checks the product and, if the kernel stores it, the activation. The activation is computed from
-// the rounded product, which must be stored for that.
+// Checks the product and, if the kernel stores it, the activation. The wanted activation is
+// computed from the rounded product, so that must be stored too.
 void check_kernel(const GroupedGemmSpec& spec, const KernelTensors& tensors, CheckList& list) {
   if (!tensors.has("d")) return;
   if (tensors.has("a") && tensors.has("b")) check_product(spec, tensors, list);

@@ -11,18 +11,19 @@
 
 namespace moejit::check {
 
-// Compares what the kernels of these phases wrote with the CPU reference, each on what it read
-// itself, so that the kernel is blamed that differs. `inputs` are the tensors that the calls were
-// given, `results` all the others whose contents are known after them, with the T of the calls and
-// as many permuted rows as there are; the kernels of a plan with kept intermediates are compared
-// completely. Gradients have been overwritten. Where the routing differs nothing behind it is
-// compared, which is laid out by it.
+// Compares what the kernels of these phases wrote with the CPU reference. The reference computes
+// from what each kernel itself read, so only a kernel that is wrong gets the blame. `inputs` are
+// the tensors that the calls were given. `results` are all other tensors whose contents are known
+// after the calls, with the calls' T and the actual permuted rows. If the plan keeps its
+// intermediates, everything that its kernels wrote is compared. The calls must have overwritten the
+// gradients, not added to them. If the routing differs, later kernels are not compared, since it
+// decides how their tensors are laid out.
 std::vector<TensorCheck> check_plan(const compiler::Plan& plan,
                                     std::span<const compiler::Phase> phases,
                                     const runtime::TensorMap& inputs,
                                     const runtime::TensorMap& results);
 
-// Compares so only what the kernels wrote that write `tensor`.
+// Compares, as check_plan() does, only the kernels that write `tensor`.
 std::vector<TensorCheck> check_writers(const compiler::Plan& plan,
                                        std::span<const compiler::Phase> phases,
                                        std::string_view tensor, const runtime::TensorMap& inputs,

@@ -18,8 +18,8 @@ float block_amax(std::span<const float> values) {
   return amax;
 }
 
-// Accepts the device's scales and codes for blocks whose amax is near a step of the scale; returns
-// how many. `sharing` blocks of a row share each scale.
+// Accepts the device's scales and codes for blocks whose amax is near a step of the scale. Returns
+// how many it accepted. `sharing` blocks of a row share each scale.
 int64_t accept_other_scales(std::span<const float> values, int64_t sharing,
                             const reference::QuantizedRows& got, reference::QuantizedRows& wanted) {
   const int64_t blocks = reference::block_count(wanted.cols);

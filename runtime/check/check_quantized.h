@@ -11,10 +11,11 @@
 
 namespace moejit::check {
 
-// Compares rows `codes` with their `scales`, whose values [rows, got.cols] went through an
-// approximate function, with what the reference makes of them: within one code; where the largest
-// magnitude of a block is within 2^-20 of a step of the scale, the device's choice is taken over. A
-// kernel's sigmoid may be up to 2^-17 off. `sharing` blocks of a row share each scale.
+// Compares rows `codes` and their `scales` with what the reference makes of `values` [rows,
+// got.cols], to within one code. The values went through an approximate function: a kernel's
+// sigmoid may be up to 2^-17 off. If the largest magnitude of a block is within 2^-20 of a step of
+// the scale, the device's choice of the scale is accepted. `sharing` blocks of a row share each
+// scale.
 std::vector<TensorCheck> check_quantized(std::string_view codes, std::string_view scales,
                                          std::span<const float> values,
                                          const reference::Route& route, int64_t sharing,

@@ -43,7 +43,7 @@ void check_kernel(const compiler::RouteSpec& spec, const KernelTensors& tensors,
                           tensors.view<int64_t>("saved_tokens").front(), tokens));
 }
 
-// What peers have sent is not known to one rank: tests of groups compare whole exchanges.
+// One rank does not know what its peers have sent. Tests of groups compare whole exchanges.
 void check_kernel(const compiler::ExchangeChoicesSpec&, const KernelTensors&, CheckList&) {}
 void check_kernel(const compiler::DispatchRowsSpec&, const KernelTensors&, CheckList&) {}
 void check_kernel(const compiler::DispatchPermuteSpec&, const KernelTensors&, CheckList&) {}

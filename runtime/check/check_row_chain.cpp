@@ -43,8 +43,8 @@ void check_what_moves_along(const compiler::RowChainSpec& spec, const KernelTens
   if (tensors.has("row_tokens")) list.integers(tensors, "row_tokens", tokens);
 }
 
-// Returns rows quantized with a scale for 32 columns; the four of 128 columns are the bits of a
-// float.
+// Returns rows quantized with a scale for 32 columns. The four scales of 128 columns are the bits
+// of one float.
 QuantizedRows grouped_rows(const HostTensor& input) {
   reference::MxMatrix rows =
       reference::quantize_mx_rows(elements<uint16_t>(input), input.shape[0], input.shape[1]);
@@ -53,15 +53,15 @@ QuantizedRows grouped_rows(const HostTensor& input) {
   return {rows.rows, rows.cols, std::move(rows.q), std::move(words)};
 }
 
-// Returns the bf16 rows that a kernel stores, in the order of tokens.
+// Returns the bf16 rows, in the order of tokens, that a kernel stores.
 std::vector<uint16_t> stored_rows(const compiler::RowChainSpec& spec, const HostTensor& input) {
   if (spec.quantize != QuantizeStage::k1x32Values) return copy_elements<uint16_t>(input);
   return reference::mx_row_values(
       reference::quantize_mx_rows(elements<uint16_t>(input), input.shape[0], input.shape[1]));
 }
 
-// Returns the rows in the order of tokens, quantized: as the kernel loaded them, or by the
-// reference.
+// Returns the quantized rows in the order of tokens: codes that the kernel loaded, or else what the
+// reference makes of its input.
 QuantizedRows quantized_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors) {
   if (spec.load == LoadStage::kQuantizedRows) return tensors.rows("input");
   const HostTensor& input = tensors.at("input");
@@ -74,7 +74,7 @@ QuantizedRows quantized_rows(const compiler::RowChainSpec& spec, const KernelTen
                                    spec.quantize == QuantizeStage::k1x128Pairs ? 2 : 1);
 }
 
-// Checks permuted rows of E2M1, of half as many bytes as columns, with words of four scales.
+// Checks permuted rows of E2M1: half as many bytes as columns, and words of four scales.
 void check_two_level_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                           const reference::Route& route, std::span<const float> probs,
                           CheckList& list) {

@@ -12,7 +12,7 @@ namespace {
 using runtime::copy_elements;
 using runtime::HostTensor;
 
-// Returns the rows with each section filled up with zeros to a multiple of 128 columns.
+// Returns the rows with zeros appended to each section, up to a multiple of 128 columns.
 std::vector<uint8_t> fill_up(const std::vector<uint8_t>& rows, int64_t section_columns) {
   const int64_t padded = reference::block_count(section_columns) * reference::kBlock;
   std::vector<uint8_t> all;
@@ -23,7 +23,7 @@ std::vector<uint8_t> fill_up(const std::vector<uint8_t>& rows, int64_t section_c
   return all;
 }
 
-// Checks matrices that have one known scale each.
+// Checks matrices that each have one known scale.
 void check_known_scales(const compiler::TileChainSpec& spec, const KernelTensors& tensors,
                         CheckList& list) {
   const HostTensor& output = tensors.at("output");
@@ -61,8 +61,8 @@ void check_known_scales(const compiler::TileChainSpec& spec, const KernelTensors
 
 }  // namespace
 
-// Checks quantized weights and their transposes. Weights that came quantized have no input; their
-// transposes are compared with the codes that came.
+// Checks quantized weights and their transposes. If the weights came quantized, there is no input;
+// the transposes are then compared with these codes.
 void check_kernel(const compiler::TileChainSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
   if (spec.has_expert_scale) return check_known_scales(spec, tensors, list);

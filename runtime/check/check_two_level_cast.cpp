@@ -18,13 +18,13 @@ using compiler::TwoLevelCastSpec;
 using reference::TwoLevelBlocks;
 using reference::TwoLevelMatrix;
 
-// Rows that have one scale above those of their blocks.
+// Rows with one scale above the scales of their blocks.
 struct Part {
   int64_t first = 0;
   int64_t rows = 0;
 };
 
-// Returns the rows of each expert, pad rows included, or of each matrix.
+// Returns the rows of each expert, pad rows included, or the rows of each matrix.
 std::vector<Part> parts_of(const TwoLevelCastSpec& spec, const KernelTensors& tensors) {
   std::vector<Part> parts;
   if (spec.matrix_rows > 0) {
@@ -40,7 +40,8 @@ std::vector<Part> parts_of(const TwoLevelCastSpec& spec, const KernelTensors& te
   return parts;
 }
 
-// Returns the rows that a kernel casts; of groups with zeros in pad rows, up to the last group.
+// Returns the rows that a kernel casts. If there are groups, their pad rows are zeros, and rows end
+// with the last group.
 std::vector<uint16_t> values_of(const TwoLevelCastSpec& spec, const KernelTensors& tensors) {
   if (spec.matrix_rows > 0 || spec.local_experts == 0)
     return copy_elements<uint16_t>(tensors.at("input"));
@@ -50,7 +51,7 @@ std::vector<uint16_t> values_of(const TwoLevelCastSpec& spec, const KernelTensor
   return reference::with_zero_pads(rows, spec.columns, route.counts, route.offs);
 }
 
-// Returns the parts, each with its own scale, behind each other.
+// Returns all parts, each quantized with its own scale, one after the other.
 TwoLevelMatrix quantize(const TwoLevelCastSpec& spec, const KernelTensors& tensors,
                         TwoLevelBlocks blocks) {
   const std::vector<uint16_t> values = values_of(spec, tensors);
@@ -72,7 +73,7 @@ void check_bytes(std::string_view role, std::vector<uint8_t> wanted, const Kerne
                  CheckList& list) {
   const HostTensor& tensor = tensors.at(role);
   const std::span<const uint8_t> got = tensors.view<uint8_t>(role);
-  // What belongs to no row is not written.
+  // Bytes that belong to no row are not written.
   if (wanted.size() < got.size())
     wanted.insert(wanted.end(), got.begin() + std::ssize(wanted), got.end());
   const std::string_view name = tensors.name(role);
@@ -84,8 +85,8 @@ void check_rows(const TwoLevelMatrix& wanted, const KernelTensors& tensors, Chec
   check_bytes("output_scale_inv", reference::row_scales(wanted), tensors, list);
 }
 
-// Copies the columns of bytes that `wanted` has into what was written, behind whose rows nobody
-// writes.
+// Compares the first bytes of each row of a tensor with the columns of `wanted`. Nothing writes the
+// bytes behind them.
 void check_columns(std::string_view role, const std::vector<uint8_t>& wanted, int64_t width,
                    const KernelTensors& tensors, CheckList& list) {
   std::vector<uint8_t> all = copy_elements<uint8_t>(tensors.at(role));

@@ -15,15 +15,15 @@ struct ExpertAmax {
   std::vector<double> amax, bound;
 
   explicit ExpertAmax(size_t experts) : amax(experts, 0.0), bound(experts, 0.0) {}
-  // Counts a magnitude in; NaN is none.
+  // Counts a magnitude in; a NaN is ignored.
   void raise(size_t expert, double magnitude) {
     if (magnitude > amax[expert]) amax[expert] = magnitude;
   }
 };
 
-// Checks the columns of the state "amax" that a cast has raised to these magnitudes, as a part of
-// the state's check, which other casts have their own parts in. Does nothing for casts that record
-// nothing, and where it is not known what the state held before.
+// Checks the columns of the state "amax" that a cast has raised to these magnitudes. This is a part
+// of the state's check; other casts check their own columns. Does nothing for casts that record
+// nothing, or if it is not known what the state held before.
 void check_recorded_amax(const compiler::AmaxColumns& columns, const ExpertAmax& experts,
                          const KernelTensors& tensors, CheckList& list);
 
@@ -35,13 +35,13 @@ struct ValueRows {
   std::function<float(int64_t row, int64_t part, int64_t column)> at;
 };
 
-// Check kernels of rows whose experts have one scale each: the largest magnitudes of tokens' rows
-// where they go, and the cast of these, bit for bit; and both of computed values, of which a kernel
-// may round some to the other neighbor in bf16. Casts are checked with the magnitudes that they
-// record.
+// The next functions check kernels of rows whose experts have one scale each. Tokens' rows are
+// compared bit for bit: their largest magnitudes in the order of experts, and their cast. For
+// computed values a kernel may round some to the other neighbor in bf16. A cast is checked together
+// with the magnitudes that it records.
 void check_permuted_amax(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                          CheckList& list);
-// Checks the largest magnitudes of bf16 rows in the order of experts; those of pad rows are 0.
+// Checks the largest magnitudes of bf16 rows in the order of experts; pad rows have 0.
 void check_rows_amax(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                      CheckList& list);
 void check_permuted_cast(const compiler::RowChainSpec& spec, const KernelTensors& tensors,

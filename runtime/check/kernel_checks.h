@@ -6,7 +6,7 @@
 
 namespace moejit::check {
 
-// Compare what a kernel of a kind wrote with what the CPU reference makes of what it read. Tensors
+// Compares what a kernel wrote with what the CPU reference makes of what the kernel read. Tensors
 // whose contents are not known are left out.
 void check_kernel(const compiler::RouteSpec& spec, const KernelTensors& tensors, CheckList& list);
 void check_kernel(const compiler::TileChainSpec& spec, const KernelTensors& tensors,
@@ -71,8 +71,8 @@ void check_kernel(const compiler::CompareTokensSpec& spec, const KernelTensors& 
 void check_kernel(const compiler::CombineArrivedSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 
-// Parts of row chains, each in a file of its own: casts and moves of rows, sums of tokens, the
-// activation, and its gradients.
+// The next functions check parts of row chains, each in a file of its own. They check casts and
+// moves of rows, sums of tokens, the activation, and its gradients.
 void check_rows(const compiler::RowChainSpec& spec, const KernelTensors& tensors, CheckList& list);
 void check_unpermute(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                      CheckList& list);
@@ -80,7 +80,7 @@ void check_activation(const compiler::RowChainSpec& spec, const KernelTensors& t
                       CheckList& list);
 void check_activation_gradient(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                                CheckList& list);
-// Compares dprobs with the sums of the blocks of each row, behind which biases add theirs.
+// Compares dprobs with the sum of each row's blocks, to which biases then add their part.
 void check_dprobs(const KernelTensors& tensors, CheckList& list);
 
 }  // namespace moejit::check

@@ -74,7 +74,7 @@ void CheckList::add_part(TensorCheck check) {
   if (found == checks_.end()) return add(std::move(check));
   found->compared += check.compared;
   found->differing += check.differing;
-  // The verdict is that of the worst part, or of one that is not exact.
+  // The joined verdict is the worst part's: a failed one, else one that is not exact.
   if (!found->has_passed || (check.has_passed && check.verdict == "exact")) return;
   found->has_passed = check.has_passed;
   found->verdict = std::move(check.verdict);

@@ -15,7 +15,7 @@
 namespace moejit::check {
 
 // The tensors of one kernel by their roles in its parameter record, as operands of the CPU
-// reference. Roles of tensor maps go without "_map". The maps and the plan have to stay.
+// reference. A tensor map's role is its name without "_map". Plan and maps must outlive this.
 class KernelTensors {
  public:
   KernelTensors(const compiler::Plan& plan, const compiler::KernelPlan& kernel,
@@ -25,28 +25,28 @@ class KernelTensors {
   const compiler::Plan& plan() const { return plan_; }
   const compiler::CallBounds& bounds() const { return kernel_.bounds; }
 
-  // Returns the name of the role's tensor; empty where the kernel has none.
+  // Returns the name of the role's tensor; empty if the kernel does not have the role.
   std::string_view name(std::string_view role) const;
-  // Whether the kernel has the role and its tensor's contents are known.
+  // Returns whether the kernel has the role and its tensor's contents are known.
   bool has(std::string_view role) const { return find(role) != nullptr; }
   const runtime::HostTensor& at(std::string_view role) const { return *find(role); }
 
-  // Returns what the role's tensor held before the kernel added to it; null where it is not known.
+  // Returns what the role's tensor held before the kernel added to it; null if that is not known.
   const runtime::HostTensor* before(std::string_view role) const;
 
-  // Returns a tensor of any name; null where its contents are not known.
+  // Returns the tensor of this name; null if its contents are not known.
   const runtime::HostTensor* find_named(std::string_view name) const;
 
   template <typename T>
   std::span<const T> view(std::string_view role) const {
     return runtime::elements<T>(at(role));
   }
-  // Return "<role>" with the scales of "<role>_scale_inv".
+  // Returns the tensor of the role with the scales of the role "<role>_scale_inv".
   reference::QuantizedRows rows(std::string_view role) const;
   reference::QuantizedWeights weights(std::string_view role, int64_t sections) const;
-  // Returns the probabilities as floats; none where the kernel takes none.
+  // Returns the probabilities as floats; empty if the kernel takes none.
   std::vector<float> probs() const;
-  // Returns the groups, and the row map where the kernel has one.
+  // Returns the groups, and the row map if the kernel has one.
   reference::Route route() const;
 
  private:
@@ -63,21 +63,23 @@ class CheckList {
  public:
   void add(TensorCheck check);
   void add(std::vector<TensorCheck> checks);
-  // Adds a check of some elements of a tensor, which joins those of others.
+  // Adds a check of some elements of a tensor. It is joined with checks of the tensor's other
+  // elements.
   void add_part(TensorCheck check);
-  // Compare the tensor of a role, of so many columns, with what is wanted, bit for bit.
+  // The next functions compare the tensor of a role with what is wanted, bit for bit.
   void codes(const KernelTensors& tensors, std::string_view role,
              const std::vector<uint8_t>& wanted);
   void bytes(const KernelTensors& tensors, std::string_view role,
              const std::vector<uint8_t>& wanted);
-  // Words of four E8M0 scales, which come as floats too, are compared as bytes.
+  // Compares floats. If the tensor has words of four E8M0 scales, the floats hold these as their
+  // bits, and bytes are compared.
   void floats(const KernelTensors& tensors, std::string_view role,
               const std::vector<float>& wanted);
   void integers(const KernelTensors& tensors, std::string_view role,
                 const std::vector<int32_t>& wanted);
   void bf16(const KernelTensors& tensors, std::string_view role,
             const std::vector<uint16_t>& wanted);
-  // Does so with codes and their scales.
+  // Compares the codes of a role and their scales.
   void rows(const KernelTensors& tensors, std::string_view role,
             const reference::QuantizedRows& wanted);
 

@@ -16,7 +16,8 @@
 namespace moejit::check {
 
 // Returns the bf16 rows of a kernel's "input" in permuted order: as they are, or each with the
-// values of the token that "row_tokens" names. Of kGathered, a token with probability 0 has zeros.
+// values of the token that "row_tokens" names. With kGathered, a token with probability 0 has
+// zeros.
 std::vector<uint16_t> permuted_rows(compiler::RowSource source, int64_t columns,
                                     const KernelTensors& tensors);
 
@@ -27,13 +28,13 @@ inline std::vector<uint16_t> gate_then_up(std::span<const uint16_t> rows, int64_
   return {rows.begin(), rows.end()};
 }
 
-// Such rows as they lie.
+// Bf16 rows of gate and up, or of up alone, in the order in which they are stored.
 class GatedRows {
  public:
   GatedRows(std::span<const uint16_t> rows, int64_t columns, bool has_gate, bool is_interleaved)
       : rows_(rows), columns_(columns), has_gate_(has_gate), is_interleaved_(is_interleaved) {}
 
-  // What a row has for a column of the activation; a gate of 0 where there is none.
+  // The values that a row has for a column of the activation. Without a gate, `gate` is 0.
   struct GateAndUp {
     double gate = 0.0, up = 0.0;
   };
@@ -41,7 +42,7 @@ class GatedRows {
     if (!has_gate_) return {.up = value(index(row, true, column))};
     return {value(index(row, false, column)), value(index(row, true, column))};
   }
-  // Returns where the row's gate or up of that column is.
+  // Returns the index of the row's gate or up in this column.
   size_t index(int64_t row, bool is_up, int64_t column) const {
     const int64_t first = row * width();
     if (is_interleaved_) return static_cast<size_t>(first + 2 * column + (is_up ? 1 : 0));
@@ -58,18 +59,18 @@ class GatedRows {
 };
 
 // Compares an operand of wgrad, the codes of this role and their scales, with the transpose of
-// rows. Columns that belong to no group are never written: they are passed over. Returns how many
+// `rows`. Columns that belong to no group are never written, so they are skipped. Returns how many
 // values became 0.
 uint64_t check_transposed(const KernelTensors& tensors, const reference::QuantizedRows& rows,
                           std::string_view role, CheckList& list,
                           const compiler::TransposeSpec& spec = {});
 
-// Compares an operand of wgrad, the codes of this role, with the bytes of `rows`, codes too, which
-// become columns. Columns that belong to no group are passed over.
+// Compares the codes of an operand of wgrad with the bytes of `rows`, which hold the same codes as
+// rows instead of columns. Columns that belong to no group are skipped.
 void check_kept_bytes(const KernelTensors& tensors, const runtime::HostTensor& rows,
                       std::string_view role, CheckList& list);
 
-// Returns whether a block of 128 columns belongs to a group, rather than to the room behind them.
+// Returns whether a block of 128 columns belongs to a group, not to the room behind the groups.
 bool is_in_group(const reference::TransposeGroups& groups, int64_t block);
 
 // An operand of wgrad that a kernel has cast by columns: the codes of a role, with a scale for 128
@@ -81,12 +82,12 @@ class CastOperand {
   int64_t columns() const { return codes_.shape[0]; }
   int64_t output_columns() const { return codes_.shape[1]; }
   const reference::TransposeGroups& groups() const { return groups_; }
-  // Returns the code of a column and output column, and the scale of a column in a block of these.
+  // Return a column's code in an output column, and a column's scale in a block of output columns.
   uint8_t code(int64_t column, int64_t output_column) const;
   float scale_inv(int64_t column, int64_t block) const;
 
   // Compares the codes and scales with what is wanted. Columns that belong to no group are never
-  // written: they are passed over. `verdict` is what holds if nothing differs.
+  // written, so they are skipped. `verdict` is the check's verdict if nothing differs.
   void compare(reference::ColumnCast wanted, const std::string& verdict, CheckList& list) const;
 
  private:

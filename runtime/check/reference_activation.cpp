@@ -16,7 +16,7 @@ float parameter(const Activation& activation, std::string_view name) {
   return found == activation.parameters.end() ? 0.0F : static_cast<float>(found->value);
 }
 
-// Returns the values of a formula's variables, which are gate and up alone.
+// Returns the values of the variables of a formula.
 compiler::Values values_at(double gate, double up) { return {{"gate", gate}, {"up", up}}; }
 
 reference::GatedActivation of_formula(const Activation& activation) {

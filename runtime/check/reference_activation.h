@@ -7,11 +7,12 @@
 
 namespace moejit::check {
 
-// The reference's activation of the same name. Own formulas have none: theirs evaluates the tree in
-// double, so that a check of them is about kernels, not about how a formula is read or derived.
+// Returns the reference's activation of the same name. The reference has no formulas: for these,
+// the result evaluates the formula's tree in double. Their checks therefore test kernels, not how
+// formulas are read or derived.
 reference::GatedActivation reference_of(const compiler::Activation& activation);
 
-// Returns the activation times probability of a kernel's "input", before it is rounded.
+// Returns a kernel's wanted activation of "input", times the probability, before it is rounded.
 BoundedRows activation_values(const compiler::Activation& activation, int64_t columns,
                               bool is_interleaved, const KernelTensors& tensors);
 

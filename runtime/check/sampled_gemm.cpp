@@ -10,8 +10,8 @@ namespace moejit::check {
 
 namespace {
 
-// Returns `wanted` of `count` rows, spread evenly, with the first and the last (if `wanted` is
-// above 1).
+// Returns `wanted` of the `count` rows, spread evenly. The first row is among them, and the last
+// one too if `wanted` is above 1.
 std::vector<int64_t> spread(int64_t first, int64_t count, int64_t wanted) {
   std::vector<int64_t> rows;
   if (wanted >= count) {

@@ -12,46 +12,48 @@
 
 namespace moejit::check {
 
-// Some rows, spread evenly over those of every expert.
+// Some rows of a grouped GEMM, spread evenly over the rows of every expert.
 struct RowSample {
   reference::Route route;            // of the chosen rows, packed
   std::vector<int64_t> source_rows;  // where each was
 };
 
-// All real rows if these are at most `most_rows`, else as many as that, but at least the first and
-// the last one of every expert.
+// Returns all real rows if there are at most `most_rows`, else `most_rows` of them. The first and
+// the last row of every expert are always among them, even beyond `most_rows`.
 RowSample sample_rows(const reference::Route& route, int64_t most_rows);
 
-// A grouped GEMM on some of its rows.
+// Some rows of a grouped GEMM, as the operands of a smaller one.
 struct GemmSample : RowSample {
   reference::QuantizedRows rows;  // packed
 };
 
-// As many rows as the product takes at most `max_multiply_adds` for. `columns` is that of the
+// Chooses as many rows as `max_multiply_adds` allow. `columns` is the number of columns of the
 // result.
 GemmSample sample_gemm(const reference::QuantizedRows& rows, const reference::Route& route,
                        int64_t columns, int64_t max_multiply_adds);
 
-// Rows of a [*, columns] matrix.
+// Returns these rows of a [*, columns] matrix.
 std::vector<uint16_t> gather_rows(std::span<const uint16_t> matrix, int64_t columns,
                                   std::span<const int64_t> rows);
 
-// `wanted` of the numbers below `count`: the first, the last, and any between, some perhaps twice.
+// Returns `wanted` numbers below `count`: the first, the last, and random ones, some perhaps twice.
 std::vector<int64_t> choose(const reference::RandomStream& random, int64_t wanted, int64_t count);
 
-// All numbers below `count`, or as many as can be afforded, at least two.
+// Returns all numbers below `count`. If these are more than `affordable`, returns about as many as
+// that, at least two, some perhaps twice.
 std::vector<int64_t> choose_affordable(const reference::RandomStream& random, double affordable,
                                        int64_t count);
 
 // Compares elements of the session's result with the CPU reference on the operands as the device
-// holds them: of every group the first row, the last one and some between, and its first pad row,
-// which has to be zeros; of these the first column, the last one and some between, others in each
-// group. About 16 000 elements, chosen by the seed. The session has been launched.
+// holds them. The seed chooses about 16 000 elements. Of every group these are in the first row,
+// the last row and some between. They are also in the first pad row, which must be zeros. Of each
+// such row these are the first column, the last one and some between; each group has other columns.
+// The session must have been launched.
 Result<testing::Comparison> check_gemm(measure::GemmSession& session, uint64_t seed);
 
-// check_gemm() of a contraction-grouped GEMM: of every group's matrix the first row and column, the
-// last ones and some between, others in each group. The session has been launched once since its
-// result was new.
+// Compares the result of a contraction-grouped GEMM as check_gemm() does. Of every group's matrix
+// it takes the first row and column, the last ones and some between; each group has other ones. The
+// session must have been launched exactly once since its result was new.
 Result<testing::Comparison> check_gradient(measure::GemmSession& session, uint64_t seed);
 
 }  // namespace moejit::check

@@ -14,23 +14,23 @@ struct TensorCheck {
   std::string tensor;
   bool has_passed = false;
   std::string verdict;  // "exact", "within one code", "0.12 of the bound", "3 of 96 differ"
-  std::string message;  // where the first difference is; empty where it has passed
+  std::string message;  // where the first difference is; empty if the check has passed
   int64_t compared = 0;
   int64_t differing = 0;
 };
 
-// Returns the check of a comparison. `verdict` is what holds if nothing differs.
+// Returns the check of a comparison. `verdict` is the check's verdict if nothing differs.
 TensorCheck check_of(std::string_view tensor, const testing::Comparison& comparison,
                      std::string verdict = "exact");
 
 // Returns the check of a comparison with bounds, with a verdict such as "0.12 of the bound".
 TensorCheck check_within(std::string_view tensor, const testing::Comparison& comparison);
 
-// Returns the check of a tensor of one number.
+// Returns the check of a tensor that holds one number.
 TensorCheck check_number(std::string_view tensor, int64_t got, int64_t wanted);
 
-// Returns what follows the verdict of a check of some alone: " (512 of 4096 rows)"; empty where all
-// were compared.
+// Returns what follows the verdict if only some elements were compared: " (512 of 4096 rows)".
+// Empty if all were compared.
 std::string sampled_text(int64_t compared, int64_t all, std::string_view what);
 
 }  // namespace moejit::check
