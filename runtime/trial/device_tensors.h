@@ -19,15 +19,15 @@ class DeviceTensors {
  public:
   explicit DeviceTensors(runtime::Device& device) : device_(device) {}
 
-  // Allocates a tensor of this name and fills it with `content`, over and over where that is
-  // shorter. Without content its bytes are 255.
+  // Allocates a tensor of this name and fills it with `content`, repeated if that is shorter than
+  // the tensor. Without content all its bytes are 255.
   Result<void> add(const std::string& name, compiler::DType dtype, std::vector<int64_t> shape,
                    const runtime::HostTensor* content);
 
   bool has(std::string_view name) const { return tensors_.contains(name); }
-  // Returns a tensor's memory; null where there is none of this name.
+  // Returns a tensor's memory; null if no tensor has this name.
   void* address_of(std::string_view name) const;
-  // Return a tensor for calls, and its contents. It must be there.
+  // Return a tensor for calls, and a tensor's contents. A tensor of this name must exist.
   runtime::TensorRef ref(std::string_view name) const;
   Result<runtime::HostTensor> read(std::string_view name) const;
 
@@ -42,9 +42,9 @@ class DeviceTensors {
   std::map<std::string, Tensor, std::less<>> tensors_;
 };
 
-// Allocates the tensors of a list, from "input.0" and, where it is there, "scale.0" of `inputs` on,
-// and with them "tensors" and "tile_ends", which multi_cast_transpose reads. Returns the names of
-// those that it writes: "output.0", "output_colwise.0", "amax.0", "scale_inv.0", ...
+// Allocates the tensors of a list: "input.0", ... and, if present, "scale.0", ... of `inputs`. Also
+// allocates "tensors" and "tile_ends", which multi_cast_transpose reads. Returns the names of the
+// tensors that it writes: "output.0", "output_colwise.0", "amax.0", "scale_inv.0", ...
 Result<std::vector<std::string>> add_list(const compiler::MultiCastTransposeOperation& operation,
                                           const runtime::TensorMap& inputs, DeviceTensors& tensors);
 

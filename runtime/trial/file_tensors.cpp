@@ -21,7 +21,7 @@ using runtime::TensorMap;
 constexpr std::string_view kOperands[] = {"x", "act", "grad", "dh1"};
 constexpr int64_t kTile = 128;
 
-// The columns of one expert.
+// The columns of one expert in an operand of wgrad.
 struct Slice {
   int64_t expert = 0;
   int64_t first = 0;  // a multiple of 128
@@ -81,7 +81,7 @@ void slice_colwise(TensorMap& tensors) {
   const std::vector<int32_t> sizes = copy_elements<int32_t>(counts->second);
   for (const std::string_view operand : kOperands) {
     const auto rows = tensors.find(fmt::format("{}_colwise_q", operand));
-    if (rows != tensors.end() && rows->second.dtype == compiler::DType::kBF16) continue;  // values
+    if (rows != tensors.end() && rows->second.dtype == compiler::DType::kBF16) continue;  // stays
     const auto blocks = tensors.extract(fmt::format("{}_colwise_q", operand));
     auto scales = tensors.extract(fmt::format("{}_colwise_scale_inv", operand));
     if (blocks.empty()) continue;
@@ -89,7 +89,7 @@ void slice_colwise(TensorMap& tensors) {
     for (size_t e = 0; e < sizes.size(); ++e) {
       const Slice slice{static_cast<int64_t>(e), starts[e], sizes[e]};
       tensors.emplace(fmt::format("{}_colwise_q.{}", operand, e), codes_of(codes, slice));
-      if (scales.empty()) continue;  // those of the rows
+      if (scales.empty()) continue;  // the row-wise operand has the same scales
       tensors.emplace(fmt::format("{}_colwise_scale_inv.{}", operand, e),
                       scales_of(scales.mapped(), codes.shape[0], slice));
     }
@@ -98,7 +98,7 @@ void slice_colwise(TensorMap& tensors) {
 
 namespace {
 
-// Returns the dimension that has both halves, or -1.
+// Returns the dimension that holds gate and up, or -1 if the tensor does not have both.
 int32_t halves_of(std::string_view name, const HostTensor& tensor) {
   const auto last = static_cast<int32_t>(tensor.shape.size()) - 1;
   if (name == "dh1_q" || name == "w1_colwise_q") return last;

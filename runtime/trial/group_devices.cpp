@@ -9,8 +9,8 @@
 namespace moejit::trial {
 
 Result<void> GroupDevices::open_simulated(int32_t ranks, int64_t memory_bytes, uint64_t seed) {
-  // Each stack of a resident thread is two of the 65530 mappings that Linux lets a process have,
-  // and an SM may have 2048 of them.
+  // The simulator maps a stack for each resident thread, and an SM may have 2048 threads. A stack
+  // takes two of the 65530 mappings that Linux lets a process have.
   const int32_t sms = std::clamp(8 / ranks, 1, 4);
   MOEJIT_TRY_ASSIGN(group_,
                     runtime::open_simulator_group(

@@ -12,13 +12,13 @@
 
 namespace moejit::trial {
 
-// The GPUs of a group in this process, one for each rank, with memory that all of them reach:
-// simulated ones, or the first GPUs of this machine.
+// The GPUs of a group in this process, one for each rank, with memory that all of them reach. They
+// are simulated ones, or the first GPUs of this machine.
 class GroupDevices {
  public:
   // Opens devices for `target`: sim, cuda, cuda:sm_90a, or auto, which takes GPUs if there are
-  // enough. Each rank gets `memory_bytes`. Errors: those of opening devices, kNoDevice if there are
-  // fewer GPUs than ranks, kUnsupported if no link joins two of them.
+  // enough. Each rank gets `memory_bytes`. Returns the errors of opening devices; kNoDevice if
+  // there are fewer GPUs than ranks; kUnsupported if two of them have no link.
   static Result<std::unique_ptr<GroupDevices>> open(const std::string& target, int32_t ranks,
                                                     int64_t memory_bytes, uint64_t seed);
   GroupDevices(const GroupDevices&) = delete;
@@ -28,10 +28,11 @@ class GroupDevices {
   runtime::Device& device(int32_t rank) { return *devices_[static_cast<std::size_t>(rank)]; }
   void* memory(int32_t rank) const { return memory_[static_cast<std::size_t>(rank)]; }
   const std::string& description() const { return description_; }
-  // Returns the ends of a new transport between the ranks. Error kUnsupported: they are GPUs, and
-  // NCCL's ranks are processes of their own.
+  // Returns the ends of a new transport between the ranks. Error kUnsupported: the devices are
+  // GPUs; NCCL needs a process for each rank.
   Result<std::vector<std::unique_ptr<runtime::Transport>>> open_transport();
-  // Waits for what all ranks have on their default streams. In the simulator nothing runs before.
+  // Waits for the work on the default streams of all ranks. In the simulator no work runs before
+  // this call.
   Result<void> synchronize();
 
  private:
@@ -42,7 +43,7 @@ class GroupDevices {
   std::unique_ptr<runtime::SimulatorGroup> group_;
   std::vector<std::unique_ptr<runtime::Device>> gpus_;
   std::vector<runtime::Device*> devices_;
-  std::vector<runtime::DeviceMemory> heaps_;  // of GPUs
+  std::vector<runtime::DeviceMemory> heaps_;  // one for each GPU; none in the simulator
   std::vector<void*> memory_;
   std::string description_;
 };

@@ -18,7 +18,7 @@ using runtime::TensorMap;
 
 namespace {
 
-// What a file of inputs has.
+// Whether a file has the inputs of each rank, or of all tokens and experts together.
 enum class FileForm { kOfEachRank, kOfAllTokens };
 
 Result<FileForm> read_form(std::span<const GroupPlan> plans, const std::string& path) {
@@ -40,7 +40,8 @@ Result<FileForm> read_form(std::span<const GroupPlan> plans, const std::string& 
   return FileForm::kOfAllTokens;
 }
 
-// Loads the inputs of one rank that has all tokens and experts, and parts them. States stay out.
+// Loads the inputs of one rank with all tokens and experts, and splits them among the ranks. States
+// are left out.
 Result<std::vector<TensorMap>> load_and_split(const GroupPlan& plan, InputOptions options) {
   const auto ranks = static_cast<int64_t>(plan.layer.expert_parallel.ranks);
   if (options.input_path.empty()) {

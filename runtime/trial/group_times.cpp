@@ -10,7 +10,7 @@ namespace {
 
 using compiler::GradientMode;
 
-// Marks the time behind each kernel of a rank's calls.
+// Marks the time after each kernel of a rank's calls.
 class Marks : public runtime::LaunchObserver {
  public:
   explicit Marks(runtime::Device& device) : device_(device) {}
@@ -19,13 +19,13 @@ class Marks : public runtime::LaunchObserver {
     kernels_.push_back(kernel);
     return mark();
   }
-  // Marks the begin of a call.
+  // Marks the beginning of a call.
   Result<void> mark() {
     MOEJIT_TRY_ASSIGN(void* const made, device_.record_mark(nullptr));
     marks_.push_back(made);
     return {};
   }
-  // Returns the microseconds of each kernel, behind the one before it.
+  // Returns the microseconds of each kernel, from the mark before it to its own.
   Result<std::vector<double>> times() const {
     std::vector<double> times;
     for (std::size_t i = 0; i + 1 < marks_.size(); ++i) {
@@ -47,7 +47,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Returns the median of each rank.
+// Returns each rank's median time of the kernels [first, last) together.
 std::vector<double> medians(const GroupTimes& times, std::size_t first, std::size_t last) {
   std::vector<double> medians;
   for (const auto& steps : times.of_rank) {
@@ -62,7 +62,7 @@ std::vector<double> medians(const GroupTimes& times, std::size_t first, std::siz
   return medians;
 }
 
-// Makes a step on all ranks, which mark their kernels if there are marks.
+// Makes a step on all ranks. If there are marks, the ranks mark their kernels.
 Result<void> make_step(Trial& trial, int32_t ranks, bool is_training, std::span<Marks> marks) {
   for (int32_t rank = 0; rank < ranks; ++rank) {
     Marks* const own = marks.empty() ? nullptr : &marks[static_cast<std::size_t>(rank)];
@@ -86,7 +86,7 @@ Result<GroupTimes> measure_group(Trial& trial, GroupDevices& devices, const Grou
   using Clock = std::chrono::steady_clock;
   const int32_t ranks = devices.ranks();
   const auto begin = Clock::now();
-  // Queues stay short enough for the waits of kernels.
+  // Synchronizes often: with long queues, a kernel that waits for a peer could wait too long.
   while (std::chrono::duration<double>(Clock::now() - begin).count() < timing.hot_seconds) {
     for (int i = 0; i < 4; ++i) MOEJIT_TRY(make_step(trial, ranks, timing.is_training, {}));
     MOEJIT_TRY(devices.synchronize());

@@ -126,8 +126,8 @@ Result<TensorMap> read_file_inputs(const LayerPlan& plan, const InputOptions& op
   return inputs;
 }
 
-// Checks that weights which came quantized have equal scales in all blocks of a sharing group: the
-// layer's GEMMs read only the first block's.
+// Checks that weights which came quantized have equal scales in all blocks of a sharing group. The
+// layer's GEMMs read only the scale of the group's first block.
 Result<void> check_shared_scales(const compiler::Layer& layer, std::string_view name,
                                  const HostTensor& scales) {
   const int64_t blocks = scales.shape.back();

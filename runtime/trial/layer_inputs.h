@@ -15,25 +15,26 @@ namespace moejit::trial {
 // Where the tensors that a forward pass reads come from.
 struct InputOptions {
   std::string input_path;                    // empty: random data
-  std::string prefix;                        // of the names of tensors in this file
-  checkpoint::CheckpointOptions checkpoint;  // no shards: weights from the same place as x
+  std::string prefix;                        // of the tensors' names in this file
+  checkpoint::CheckpointOptions checkpoint;  // no shards: weights come from where x comes from
   std::optional<int64_t> tokens;             // T of random data; default: min(max_tokens, 128)
   uint64_t seed = 0;
   RandomRouting routing = RandomRouting::kSkewed;  // of random data
 };
 
 // Loads x, topk_ids, topk_probs, the state if there is one, and the weights of one call, each
-// checked against the plan. A state that a file does not have is that of a first step. Weights
-// are either w1 and w2, or, if the file or checkpoint has them quantized, w1_q, w1_scale_inv, w2_q
-// and w2_scale_inv. Errors name file and tensor: kMissingTensor, kTensorMismatch, kInvalidValue.
+// checked against the plan. If a file lacks the state, it is the state of a first step. Weights are
+// w1 and w2. If the file or checkpoint has them quantized, they are w1_q, w1_scale_inv, w2_q and
+// w2_scale_inv instead. Errors name file and tensor: kMissingTensor, kTensorMismatch,
+// kInvalidValue.
 Result<runtime::TensorMap> load_inputs(const compiler::LayerPlan& plan,
                                        const InputOptions& options);
 
-// Returns T of random data: the number asked for, within the layer's max_tokens. Error
-// kInvalidValue.
+// Returns T of random data: the number that was asked for, or a default. Error kInvalidValue: the
+// number is not within 0 to the layer's max_tokens.
 Result<int64_t> random_token_count(const compiler::Layer& layer, std::optional<int64_t> asked);
 
-// Returns whether the weights among `inputs` are quantized already.
+// Returns whether the weights among `inputs` came quantized.
 bool has_quantized_weights(const runtime::TensorMap& inputs);
 
 // Returns T of these inputs.

@@ -12,9 +12,9 @@ namespace moejit::trial {
 // the role kState.
 runtime::HostTensor first_state(const compiler::TensorPlan& tensor);
 
-// Returns states as some steps of training leave them, of all tensors of the role kState: seeded
-// histories of what activations, weights and gradients have as largest magnitudes, the scales that
-// follow from them, and nothing recorded in this step. Empty if the recipe has no history.
+// Returns states as some steps of training leave them, for all tensors of the role kState. Seeded
+// histories hold the usual largest magnitudes of activations, weights and gradients. The scales
+// follow from them, and nothing is recorded in this step. Empty if the recipe has no history.
 runtime::TensorMap random_states(const compiler::LayerPlan& plan, uint64_t seed);
 
 }  // namespace moejit::trial

@@ -50,7 +50,7 @@ Result<OpenedTarget> open_target(const std::string& name, uint64_t seed,
                 fmt::format("unknown target \"{}\", wanted auto, cuda:sm_90a or sim", name));
   if (target->kind == compiler::TargetKind::kSim) return open_sim(seed, "");
   Result<OpenedTarget> gpu = open_gpu();
-  // Replaces the library's hint, which is for programs.
+  // Replaces the library's hint, which is written for programs, by one for users of a command.
   if (!gpu && is_no_usable_gpu(gpu.error().code)) gpu.error().hint = without_gpu;
   return gpu;
 }
@@ -73,8 +73,8 @@ Result<std::unique_ptr<runtime::Engine>> open_engine(const CacheOptions& options
 Result<int64_t> count_missing_kernels(const CacheOptions& options,
                                       std::span<const compiler::KernelSource> sources) {
   if (sources.empty()) return 0;
-  // A frozen engine compiles nothing. Like one that compiles, it takes kernels of other compilers
-  // only if there is none here.
+  // A frozen engine compiles nothing. Like an engine that compiles, it takes kernels of other
+  // compilers only if this machine has no compiler.
   const bool has_compiler = compiler::toolchain_identity(sources.front()).has_value();
   runtime::EngineOptions frozen{.cache_dir = options.dir,
                                 .use_cache = !options.is_disabled,

@@ -20,14 +20,14 @@ struct OpenedTarget {
   std::string reason;       // why auto did not take a GPU, else empty
 };
 
-// Returns what a command tells before it begins: "target sim, the simulator, since there is no GPU:
-// no CUDA driver library found, ...".
+// Returns what a command prints before it begins: "target sim, the simulator, since there is no
+// GPU: no CUDA driver library found, ...".
 std::string target_text(const OpenedTarget& target);
 
-// Opens the device for `name`: cuda, cuda:sm_90a, sim, or auto, which takes a GPU that the target
-// can run on, if there is one, else the simulator with `seed`. Errors: kInvalidValue, and those of
-// opening the named device; if no GPU can be used their hint is `without_gpu`, which says what the
-// command can do instead.
+// Opens the device for `name`: cuda, cuda:sm_90a, sim, or auto. auto takes a GPU that the target
+// can run on; if there is none, it takes the simulator with `seed`. Returns kInvalidValue and the
+// errors of opening the named device. If no GPU can be used, the hint is `without_gpu`, which says
+// what the command can do instead.
 Result<OpenedTarget> open_target(const std::string& name, uint64_t seed,
                                  std::string_view without_gpu);
 
@@ -36,22 +36,22 @@ struct CacheOptions {
   std::string dir;  // empty: the default folder
   bool is_disabled = false;
   bool is_frozen = false;
-  std::vector<std::string> packs;  // empty: those of MOEJIT_PACKS
+  std::vector<std::string> packs;  // empty: the packs in MOEJIT_PACKS
   bool uses_packs = true;
   bool own_compiler_only = false;  // as in runtime::EngineOptions
   std::string pack_keys;           // empty: MOEJIT_PACK_KEYS
-  // Text behind "moejit build" in the error of a frozen cache; empty: unknown.
+  // Text after "moejit build" in the error of a frozen cache; empty: unknown.
   std::string build_arguments;
 };
 
-// Returns an engine with this cache, which gives its warnings to `warn`. $MOEJIT_FROZEN counts like
+// Returns an engine with this cache; it passes its warnings to `warn`. $MOEJIT_FROZEN counts like
 // `is_frozen`. `compile_jobs` is as in EngineOptions.
 Result<std::unique_ptr<runtime::Engine>> open_engine(const CacheOptions& options,
                                                      std::function<void(std::string_view)> warn,
                                                      int32_t compile_jobs = 0);
 
 // Returns how many of the kernels an engine with these options would have to compile. Compiles
-// nothing and says nothing.
+// nothing and gives no warnings.
 Result<int64_t> count_missing_kernels(const CacheOptions& options,
                                       std::span<const compiler::KernelSource> sources);
 

@@ -26,7 +26,7 @@ using runtime::ToldDims;
 
 constexpr int64_t kDefaultSize = 256;
 
-// Reads a tensor of the file into the call, and adds the sizes that its shape tells to `told`.
+// Reads a tensor of the file into the call. Adds the sizes that its shape gives to `told`.
 Result<void> read_tensor(const checkpoint::SafetensorsFile& file, const TensorPlan& plan,
                          ToldDims& told, TensorMap& inputs) {
   auto found = file.at(plan.name);
@@ -45,7 +45,7 @@ Result<void> read_tensor(const checkpoint::SafetensorsFile& file, const TensorPl
   return {};
 }
 
-// Reads the list of multi_cast_transpose.
+// Reads the list of tensors of multi_cast_transpose.
 Result<void> read_list(const checkpoint::SafetensorsFile& file,
                        const MultiCastTransposeOperation& operation, TensorMap& inputs) {
   ToldDims none;
@@ -63,14 +63,14 @@ Result<void> read_list(const checkpoint::SafetensorsFile& file,
   return {};
 }
 
-// Returns zeros for a tensor that the kernel adds to and the file lacks.
+// Returns zeros for a tensor that the kernel adds to and that the file lacks.
 HostTensor zeros(const TensorPlan& plan) {
   HostTensor tensor{plan.dtype, {}, std::vector<std::byte>(static_cast<size_t>(plan.bytes))};
   for (const compiler::Dim& dim : plan.shape) tensor.shape.push_back(dim.value);
   return tensor;
 }
 
-// Returns the sizes of a call. A size that no tensor tells gets its upper bound.
+// Returns the sizes of a call. A size that no tensor gives is its upper bound.
 compiler::CallDims dims_of(const OperationPlan& plan, const ToldDims& told) {
   compiler::CallDims dims =
       compiler::call_dims(plan.bounds, told.tokens == ToldDims::kUntold ? 0 : told.tokens);

@@ -32,11 +32,11 @@ void route_tokens(const OperationPlan& plan, uint64_t seed, bool is_uniform, Ran
                                    .max_rows = groups.dims.rows});
 }
 
-// Fills the groups with rows that have one expert each.
+// Fills the groups with rows; each row has one expert.
 void fill_groups(const OperationPlan& plan, uint64_t seed, bool is_uniform, RandomGroups& groups) {
   const int64_t count = find_tensor(plan, "counts")->shape.front().value;
   const bool has_rows = call_size(plan)->symbol == "P";
-  // Where no tensor tells P, it is the plan's.
+  // If no tensor gives P, the plan's bound is used.
   const int64_t most = plan.bounds.max_permuted_rows;
   const int64_t columns = groups.dims.columns;
   const int64_t size = has_rows ? groups.dims.rows : most > 0 ? std::min(columns, most) : columns;

@@ -12,14 +12,14 @@ namespace moejit::trial {
 // The sizes of a random call of an operation, and its groups of rows or columns, if it has any.
 struct RandomGroups {
   compiler::CallDims dims;
-  std::vector<int32_t> ids;  // [T, K], where tokens are routed
+  std::vector<int32_t> ids;  // [T, K], if tokens are routed
   reference::Route route;
-  std::vector<int32_t> column_starts;  // [E + 1], multiples of 128, where rows become columns
+  std::vector<int32_t> column_starts;  // [E + 1], multiples of 128, if rows become columns
 };
 
-// Makes a call with `size` in the dimension of call_size(). Tokens are routed as those of a layer.
-// Where an operation has groups without tokens, they fill P or C as far as pad rows let them; those
-// that do not fit are cut.
+// Makes the sizes and groups of a call with `size` in the dimension of call_size(). Tokens are
+// routed as a layer's tokens are. If an operation has groups but no tokens, the groups fill P or C
+// as far as pad rows let them. Rows that do not fit are cut.
 RandomGroups random_groups(const compiler::OperationPlan& plan, int64_t size, uint64_t seed,
                            RandomRouting routing);
 

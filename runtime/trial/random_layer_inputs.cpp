@@ -26,8 +26,8 @@ double unrouted_share(const compiler::Layer& layer) {
   return std::max(1.0 - local / (1.0 - nothing_local), 1.0 / 64);
 }
 
-// Replaces every other -1 with the id of an expert on another rank, in turn; if all experts are
-// local, with E, as callers do that mark foreign experts so.
+// Replaces every other -1 with the id of an expert on another rank, taking these ids in turn. If
+// all experts are local, the id is E, which some callers use for foreign experts.
 void add_foreign_ids(const compiler::Layer& layer, std::vector<int64_t>& ids) {
   const int64_t foreign = std::max(layer.experts - layer.local_experts, 1);
   int64_t seen = 0;
@@ -73,7 +73,7 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
   const int64_t h = layer.hidden, i = layer.intermediate;
   const int64_t rows = compiler::w1_sections(layer) * i;
   TensorMap weights;
-  // Both layouts get the same numbers, in another order.
+  // Both layouts get the same rows, in another order.
   std::vector<uint16_t> w1 =
       reference::random_weights(experts, rows, h, reference::RandomStream(seed, kW1).bits(0));
   if (layer.gate_up_layout == compiler::GateUpLayout::kInterleaved)
@@ -96,7 +96,7 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
 
 TensorMap slot_inputs(const compiler::Layer& layer, int64_t slots, uint64_t seed) {
   TensorMap inputs = measuring_inputs(layer, slots, seed);
-  // A token has no more choices here than there are experts.
+  // A token has no more local choices than there are local experts.
   const int32_t drawn = std::min(layer.top_k, layer.local_experts);
   const double local = static_cast<double>(layer.local_experts) * layer.top_k / layer.experts;
   const std::vector<int32_t> ids = reference::random_routing(

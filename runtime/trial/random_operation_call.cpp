@@ -63,7 +63,7 @@ class RandomCall {
     return shape;
   }
 
-  // Returns a seed that depends on the tensor's name, so that tensors differ.
+  // Returns a seed that depends on the tensor's name, so that tensors get different numbers.
   uint64_t seed_of(std::string_view name) const {
     uint64_t purpose = 200;
     for (const char letter : name) purpose = 31 * purpose + static_cast<uint8_t>(letter);
@@ -133,21 +133,21 @@ class RandomCall {
     return values;
   }
 
-  // Returns scales that cast normal numbers, and magnitudes.
+  // Returns positive numbers: scales that cast normal numbers, and magnitudes.
   std::vector<float> positive_floats(const TensorPlan& tensor) const {
     std::vector<float> values = normal_floats(tensor);
     for (float& value : values) value = 512.0f * std::fabs(value) + 0x1p-20f;
     return values;
   }
 
-  // Returns any scales of E4M3 that are not negative, and no NaN.
+  // Returns random E4M3 scales that are neither negative nor NaN.
   std::vector<uint8_t> positive_codes(const TensorPlan& tensor) const {
     std::vector<uint8_t> codes = random_bytes(tensor);
     for (uint8_t& code : codes) code %= 0x7f;
     return codes;
   }
 
-  // Returns any scales of E8M0 but 255, which is none.
+  // Returns random E8M0 scales; 255 is left out, since it is NaN.
   std::vector<uint8_t> random_bytes(const TensorPlan& tensor) const {
     const RandomStream random(seed_of(tensor.name), 0);
     std::vector<uint8_t> bytes(static_cast<size_t>(element_count(shape_of(tensor))));
@@ -165,8 +165,8 @@ class RandomCall {
     return values;
   }
 
-  // Adds bf16 numbers, and if there are scales that they are cast with, those of the columns of the
-  // experts' rows.
+  // Adds bf16 numbers. If they are cast with known scales, also adds the scales of each column of
+  // an expert's rows.
   void add_bf16(const TensorPlan& tensor, const TensorPlan* scales) {
     const std::vector<uint16_t> values = bf16_numbers(tensor);
     put(tensor, values);
@@ -185,8 +185,8 @@ class RandomCall {
         std::fill_n(values.begin() + static_cast<int64_t>(column) * width, width, uint16_t{0});
   }
 
-  // Adds an operand whose tokens lie as columns, [C/128, rows, 128], with a scale for each tile,
-  // for each row and 128 of its columns, or for each expert or its rows.
+  // Adds an operand whose tokens lie as columns, [C/128, rows, 128]. Its scales are for each tile,
+  // for each row and 128 of its columns, for each expert, or for each expert's rows.
   void add_columns(const TensorPlan& tensor, const TensorPlan& scales) {
     const int64_t rows = tensor.shape[1].value, columns = call_.dims.columns;
     std::vector<uint16_t> of_tokens =
@@ -244,7 +244,7 @@ class RandomCall {
     put(scales, rows.scale_inv);
   }
 
-  // Adds rows of E2M1 and the scales of their blocks, below one of all rows.
+  // Adds rows of E2M1 and the scales of their blocks, with one scale above these for all rows.
   void add_two_levels(const TensorPlan& tensor, const TensorPlan& scales) {
     const int64_t rows = shape_of(tensor)[0], columns = 2 * shape_of(tensor)[1];
     const auto values = reference::random_activations(rows, columns, seed_of(tensor.name));
@@ -255,7 +255,7 @@ class RandomCall {
     put(scales, reference::row_scales(matrix));
   }
 
-  // Returns codes of normal numbers that use most of the format's range.
+  // Returns codes of normal numbers that span most of the format's range.
   std::vector<uint8_t> random_codes(const TensorPlan& tensor) const {
     const bool is_e5m2 = tensor.dtype == DType::kF8E5M2;
     const RandomStream random(seed_of(tensor.name), 0);
@@ -267,7 +267,7 @@ class RandomCall {
     return codes;
   }
 
-  // Returns powers of two if each row has a scale for 128 columns, else any positive numbers.
+  // Returns powers of two if each row has a scale for 128 columns, else random positive numbers.
   std::vector<float> random_scales(const TensorPlan& tensor) const {
     const RandomStream random(seed_of(tensor.name), 0);
     std::vector<float> scales(static_cast<size_t>(element_count(shape_of(tensor))));

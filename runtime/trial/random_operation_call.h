@@ -5,10 +5,10 @@
 
 namespace moejit::trial {
 
-// Makes a call of random data, the same for a seed on every machine, with `size` in the dimension
-// of call_size(): activations and weights as layers get them, experts whose popularity falls like
-// 1 / rank or is the same, e4m3 codes with the scales of a quantizer. Pad rows hold numbers, not
-// zeros, except where the operation says that columns of no token hold zeros.
+// Makes a call of random data with `size` in the dimension of call_size(). A seed gives the same
+// data on every machine. Activations and weights are as layers get them. The popularity of experts
+// falls like 1 / rank, or is uniform. E4M3 codes have the scales of a quantizer. Pad rows hold
+// numbers, not zeros, unless the operation says that columns of no token hold zeros.
 OperationCall random_operation_call(const compiler::OperationPlan& plan, int64_t size,
                                     uint64_t seed, RandomRouting routing = RandomRouting::kSkewed);
 

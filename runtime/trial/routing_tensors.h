@@ -12,7 +12,7 @@ namespace moejit::trial {
 // Returns topk_ids, I32 or I64, as 64-bit numbers.
 std::vector<int64_t> expert_ids(const runtime::HostTensor& topk_ids);
 
-// Returns topk_probs, F32 or BF16, as floats, which have all values of both.
+// Returns topk_probs, F32 or BF16, as floats, which represent every value of both types exactly.
 std::vector<float> probabilities(const runtime::HostTensor& topk_probs);
 
 // Make tensors of these types from numbers. Probabilities are rounded to nearest even.

@@ -18,11 +18,11 @@ using runtime::HostTensor;
 using compiler::CallRows;
 using compiler::Layer;
 
-// Nanoseconds of one core, measured as docs/simulator.md describes.
+// Nanoseconds on one core, measured as docs/simulator.md describes.
 constexpr double kPerRandomWeight = 18.5;
 constexpr double kPerCheckedWeight = 10.5;  // the CPU reference quantizes it
 constexpr double kPerCheckedProduct = 5.7;
-constexpr double kMostCheckedProducts = 0x1p33;  // for a GEMM; larger ones are sampled
+constexpr double kMostCheckedProducts = 0x1p33;  // of one GEMM; larger GEMMs are sampled
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 

@@ -44,7 +44,7 @@ Result<void> Trial::add_tensors(TrialRank& rank, const TensorMap& inputs) {
   const compiler::Plan& plan = rank.plan();
   for (const TensorPlan& tensor : plan.tensors) {
     if (!compiler::is_callers(tensor.role) || tensor.is_optional) continue;
-    // If weights came quantized, no kernel reads the bf16 ones; biases are still read.
+    // If weights came quantized, no kernel reads the bf16 weights; biases are still read.
     if (tensor.role == TensorRole::kWeight && has_quantized_weights(inputs) &&
         !call_takes(plan, "forward", tensor.name))
       continue;
@@ -88,7 +88,7 @@ Result<std::unique_ptr<Trial>> Trial::create(const compiler::OperationPlan& plan
   } else {
     for (const TensorPlan& tensor : plan.tensors) {
       const HostTensor* const content = find(call.inputs, tensor.name);
-      if (content == nullptr && tensor.role != TensorRole::kOutput) continue;  // optional
+      if (content == nullptr && tensor.role != TensorRole::kOutput) continue;  // an optional input
       if (tensor.name != "elapsed" || tells_clock) MOEJIT_TRY(rank->add(tensor, content));
     }
   }

@@ -16,23 +16,23 @@
 
 namespace moejit::trial {
 
-// A plan on 1 to R devices with tensors of the host: a layer or an operation on one device, or the
-// ranks of a group in this process. Calls do not wait for the devices; a call without a rank is
-// made on all, rank 0 first. Engine and devices must live longer.
+// Runs a plan on 1 to R devices with tensors of the host. The plan is a layer's or an operation's
+// on one device, or the plans of the ranks of a group in this process. Calls do not wait for the
+// devices. call() makes a call on all ranks, rank 0 first. Engine and devices must live longer.
 class Trial {
  public:
-  // Loads a layer's kernels, allocates its tensors and uploads `inputs`, which are those of
-  // load_inputs(); weights of fewer experts than the layer has are repeated. A state that is
-  // missing is that of a first step. What no call has written yet has bytes of 255.
+  // Loads a layer's kernels, allocates its tensors and uploads `inputs`, which load_inputs()
+  // returns. If these have weights of fewer experts than the layer, the weights are repeated. A
+  // missing state is the state of a first step. Bytes that no call has written yet are 255.
   static Result<std::unique_ptr<Trial>> create(const compiler::LayerPlan& plan,
                                                runtime::Engine& engine, runtime::Device& device,
                                                const runtime::TensorMap& inputs);
-  // Does so for an operation. GEMMs tell how long they ran, in "elapsed", if `tells_clock`.
+  // Creates a trial of an operation. If `tells_clock`, GEMMs write how long they ran to "elapsed".
   static Result<std::unique_ptr<Trial>> create(const compiler::OperationPlan& plan,
                                                runtime::Engine& engine, runtime::Device& device,
                                                const OperationCall& call, bool tells_clock = false);
-  // Does so for a layer's plans of all ranks, with the inputs of each. Errors: also those of
-  // Group::adopt() and Group::open().
+  // Creates a trial of a layer's plans of all ranks, with the inputs of each. Also returns the
+  // errors of Group::adopt() and Group::open().
   static Result<std::unique_ptr<Trial>> create(std::span<const compiler::GroupPlan> plans,
                                                runtime::Engine& engine, GroupDevices& devices,
                                                std::span<const runtime::TensorMap> inputs);
@@ -44,26 +44,26 @@ class Trial {
   const DeviceTensors& tensors(int32_t rank = 0) const { return at(rank).tensors(); }
   runtime::Group& group(int32_t rank) { return *groups_[static_cast<std::size_t>(rank)]; }
 
-  // Make a call, by its name in Plan::calls: "update_weights", "forward", "backward+add", of an
-  // operation "run". "update_weights" does nothing if the weights came quantized; "forward" first
-  // clears the status word of a layer on one device.
+  // Make a call on all ranks and on one rank. `name` is from Plan::calls: "update_weights",
+  // "forward", "backward+add", for an operation "run". "update_weights" does nothing if the weights
+  // came quantized. "forward" first clears the status word of a layer on one device.
   Result<void> call(std::string_view name, runtime::LaunchObserver* observer = nullptr);
   Result<void> call_on(int32_t rank, std::string_view name,
                        runtime::LaunchObserver* observer = nullptr);
 
-  // Waits for all ranks, and returns the status word of each; 0 where there is none.
+  // Waits for all ranks and returns the status word of each; 0 if a plan has none.
   Result<std::vector<uint32_t>> status();
-  // Return a tensor of the plan after a call, and its memory, as TrialRank does. Intermediates need
-  // a plan that keeps them.
+  // Return a tensor of the plan after a call, and a tensor's memory, as TrialRank does.
+  // Intermediates need a plan that keeps them.
   Result<runtime::HostTensor> read(const compiler::TensorPlan& tensor, int32_t rank = 0) const {
     return at(rank).read(tensor);
   }
   Result<runtime::MemoryRegion> memory_of(const compiler::TensorPlan& tensor) const {
     return at(0).memory_of(tensor);
   }
-  // Returns the results of a rank: outputs and states, of a layer without the status word; on
-  // request also all other tensors that its kernels wrote. multi_cast_transpose writes "output.0",
-  // "output_colwise.0", "amax.0", "scale_inv.0", ...
+  // Returns the results of a rank: outputs and states, for a layer without the status word. On
+  // request also returns all other tensors that its kernels wrote. multi_cast_transpose writes
+  // "output.0", "output_colwise.0", "amax.0", "scale_inv.0", ...
   Result<runtime::TensorMap> results(int32_t rank = 0, bool with_intermediates = false) const;
 
   // Returns a layer on one device with these tensors, for measurements.
@@ -75,18 +75,18 @@ class Trial {
   // Allocates and uploads the tensors of a layer.
   static Result<void> add_tensors(TrialRank& rank, const runtime::TensorMap& inputs);
 
-  GroupDevices* devices_ = nullptr;                      // of a group; null on one device
-  std::vector<std::unique_ptr<runtime::Group>> groups_;  // of its ranks
+  GroupDevices* devices_ = nullptr;                      // the group's devices; null on one device
+  std::vector<std::unique_ptr<runtime::Group>> groups_;  // one for each rank of a group
   std::vector<std::unique_ptr<TrialRank>> ranks_;
   std::vector<std::string> listed_;  // results of an operation that the plan does not name
-  bool came_quantized_ = false;      // the weights
+  bool came_quantized_ = false;      // whether the weights came quantized
 };
 
 // Returns whether a tensor is a result of a layer: an output, or the state for the next step. The
-// status word is none.
+// status word is not a result.
 bool is_result(const compiler::TensorPlan& tensor);
 
-// Plans a layer's part of each rank. Errors: those of plan_group_layer().
+// Plans each rank's part of a layer. Returns the errors of plan_group_layer().
 Result<std::vector<compiler::GroupPlan>> plan_ranks(const compiler::Layer& layer,
                                                     const compiler::Target& target,
                                                     compiler::PlanOptions options = {});

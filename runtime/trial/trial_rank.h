@@ -14,14 +14,14 @@
 
 namespace moejit::trial {
 
-// The part of a trial on one device: what runs, the caller's tensors, and the blocks of memory.
+// One device's part of a trial: what runs, the caller's tensors, and the blocks of memory.
 class TrialRank {
  public:
   using Prepared =
       std::variant<std::unique_ptr<runtime::PreparedLayer>, std::unique_ptr<runtime::PreparedPlan>>;
 
-  // The device must live longer; `dims` are those of the calls. Error kInternal: as of
-  // MemoryLayout::make().
+  // Creates the part; the device must live longer. `dims` are the sizes of the calls. Error
+  // kInternal: as MemoryLayout::make() returns it.
   static Result<std::unique_ptr<TrialRank>> create(Prepared prepared, runtime::Device& device,
                                                    const compiler::CallDims& dims);
 
@@ -31,23 +31,24 @@ class TrialRank {
   DeviceTensors& tensors() { return tensors_; }
   const DeviceTensors& tensors() const { return tensors_; }
   const runtime::CallMemory& memory() const { return memory_; }
-  // Returns the layer; null for other plans, and for the ranks of a group.
+  // Returns the layer; null for other plans, and for a rank of a group.
   runtime::PreparedLayer* layer() const;
-  // Returns the tensors of a call; none if the plan has no such call.
+  // Returns the tensors of a call; empty if the plan has no such call.
   std::span<const runtime::TensorRef> tensors_of(std::string_view call) const;
 
-  // Allocates a tensor of the plan with these contents; null: as DeviceTensors::add().
+  // Allocates a tensor of the plan with these contents; without contents, as DeviceTensors::add()
+  // does.
   Result<void> add(const compiler::TensorPlan& tensor, const runtime::HostTensor* content);
   // Allocates the blocks and binds the tensors that were added.
   Result<void> finish(const compiler::MemorySizes& sizes);
 
-  // Makes a call of the plan, by its name in Plan::calls; does not wait for it. Error kUnsupported:
-  // there is no such call.
+  // Makes a call of the plan, by its name in Plan::calls, and does not wait for it. Error
+  // kUnsupported: the plan has no such call.
   Result<void> call(std::string_view name, runtime::LaunchObserver* observer) const;
 
-  // Returns the memory of a tensor in these calls. Error kInternal: a tensor that was not added.
+  // Returns the memory of a tensor in these calls. Error kInternal: the tensor was not added.
   Result<runtime::MemoryRegion> memory_of(const compiler::TensorPlan& tensor) const;
-  // Returns a tensor after a call, without the rows past offs[E] that a layer's intermediates have.
+  // Returns a tensor after a call. An intermediate of a layer is cut to the rows before offs[E].
   Result<runtime::HostTensor> read(const compiler::TensorPlan& tensor) const;
 
  private:
