@@ -12,11 +12,11 @@ namespace moejit::checkpoint {
 namespace {
 
 constexpr std::string_view kExperts = "experts.";
-// Names that Granite uses; they have no `experts` in them.
+// Names of Granite's fused tensors, which have no `experts` in them.
 constexpr std::array<std::string_view, 2> kFusedWithoutExperts = {"input_linear.weight",
                                                                   "output_linear.weight"};
-// Prefix under which Qwen3-Next and others number the layers of multi-token prediction from 0
-// again.
+// Prefix under which Qwen3-Next and others number the layers of multi-token prediction, again from
+// 0.
 constexpr std::string_view kMultiTokenPrediction = "mtp.";
 
 std::optional<int64_t> number_from(std::string_view text) {
@@ -34,7 +34,7 @@ size_t find_word(std::string_view name, std::string_view word) {
   return at;
 }
 
-// Counts the letters of a name that are the stem of its group; 0 if it belongs to no expert.
+// Returns how many letters of a name are the stem of its group; 0 if the name belongs to no expert.
 size_t stem_length(std::string_view name) {
   if (const size_t at = find_word(name, kExperts); at != std::string_view::npos)
     return at + kExperts.size();
@@ -45,7 +45,8 @@ size_t stem_length(std::string_view name) {
   return 0;
 }
 
-// Makes "model.layers.3.mlp" of "model.layers.3.mlp.experts." and of the forms that people write.
+// Returns "model.layers.3.mlp" for "model.layers.3.mlp.experts." and for the forms that people
+// write.
 std::string prefix_of(std::string_view stem) {
   while (stem.ends_with('.')) stem.remove_suffix(1);
   constexpr std::string_view kWord = "experts";

@@ -48,7 +48,8 @@ Result<TensorMap> load_expert_weights(const compiler::Layer& layer,
   MOEJIT_TRY_ASSIGN(ShardSet shards, ShardSet::open(options.shards));
   MOEJIT_TRY_ASSIGN(const ExpertGroup group, choose_expert_group(shards, options));
   MOEJIT_TRY_ASSIGN(LoadedExperts loaded, load(layer, options, group, shards));
-  // dgrad multiplies with columns of the weights, which are quantized from bf16 w1 and w2.
+  // dgrad multiplies with columns of the weights. They are quantized from bf16 w1 and w2, so the
+  // layer needs these.
   if (loaded.tensors.contains("w1_q") &&
       (!compiler::has_scales(layer.recipe.weights) || compiler::has_backward(layer)))
     dequantize_weights(layer, loaded.tensors);

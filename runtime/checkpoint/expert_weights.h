@@ -12,13 +12,13 @@
 
 namespace moejit::checkpoint {
 
-// Says where the experts of one layer are in a Hugging Face checkpoint.
+// Where the experts of one layer are in a Hugging Face checkpoint.
 struct CheckpointOptions {
-  std::vector<std::string> shards;      // files that share the experts; an index, a folder
+  std::vector<std::string> shards;      // files with parts of the experts, an index, or a folder
   std::optional<std::string> prefix;    // "model.layers.3.mlp"
   std::optional<int64_t> layer_number;  // 3, instead of a prefix
   int64_t first_expert = 0;             // number in the checkpoint of local expert 0
-  // How gate and up are arranged in a fused tensor; empty: as the family arranges them.
+  // How a fused tensor arranges gate and up; empty: as the model's family does.
   std::optional<compiler::GateUpLayout> gate_up_layout;
 };
 
@@ -26,14 +26,19 @@ struct CheckpointOptions {
 //   PREFIX.experts.N.gate_proj.weight, up_proj, down_proj    (DeepSeek, Qwen, GLM, ...)
 //   PREFIX.experts.N.w1.weight, w3, w2                       (Mixtral, MiniMax)
 //   PREFIX.experts.gate_up_proj, down_proj                   (gpt-oss, Llama-4, ...)
-// BF16 gives `w1` and `w2`, and so does MXFP4 (gate_up_proj_blocks, gate_up_proj_scales), exactly.
-// F8_E4M3 with a `weight_scale_inv` (F32 or BF16) beside each gives `w1_q`, `w1_scale_inv`, `w2_q`,
-// `w2_scale_inv`: the published codes and scales as they are, never quantized again. Only if the
-// recipe is `bf16` or the layer has a backward pass it gives `w1` and `w2`, rounded to bf16. Rows
-// of `w1` and elements of `b1` have the order of the layer's `gate_up_layout`, whatever that of the
-// file; `w1_q` has all of gate first. Errors name file and tensor: kMissingTensor, kTensorMismatch,
-// kInvalidFile (a tensor in two shards), kInvalidValue (options that do not say which tensors are
-// meant), and those of opening a shard.
+//
+// BF16 gives `w1` and `w2`. MXFP4 (gate_up_proj_blocks, gate_up_proj_scales) gives them too,
+// exactly. F8_E4M3, with a `weight_scale_inv` (F32 or BF16) beside each tensor, gives `w1_q`,
+// `w1_scale_inv`, `w2_q` and `w2_scale_inv`. These are the published codes and scales as they are,
+// never quantized again. If the recipe is `bf16` or the layer has a backward pass, F8_E4M3 gives
+// `w1` and `w2` instead, rounded to bf16.
+//
+// Rows of `w1` and elements of `b1` have the order of the layer's `gate_up_layout`, whatever the
+// file's order is. `w1_q` has all of gate first.
+//
+// Errors name file and tensor. kMissingTensor, kTensorMismatch; kInvalidFile: a tensor is in two
+// shards; kInvalidValue: the options do not say which tensors are meant. Also returns the errors of
+// opening a shard.
 Result<runtime::TensorMap> load_expert_weights(const compiler::Layer& layer,
                                                const CheckpointOptions& options);
 

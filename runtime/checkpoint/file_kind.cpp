@@ -44,13 +44,14 @@ bool is_text(std::string_view bytes) {
 }  // namespace
 
 std::optional<FileKind> foreign_kind(std::string_view first_bytes) {
-  // The upper half of a header's length is 0, so this is a safetensors file: \x80\x02 may begin a
-  // pickle, or a length of 640 bytes.
+  // If the upper half of a header's length is 0, this is a safetensors file. \x80\x02 may begin a
+  // pickle, or a header of 640 bytes.
   if (first_bytes.size() >= 8 && first_bytes.substr(4, 4) == std::string_view("\0\0\0\0", 4))
     return std::nullopt;
   for (const Signature& signature : kSignatures)
     if (first_bytes.starts_with(signature.bytes)) return signature.kind;
-  // If the first eight bytes are letters, the file is text: as a length they would mean petabytes.
+  // If the first eight bytes are letters, the file is text: as a header's length they would mean
+  // petabytes.
   if (first_bytes.size() < 8 || !is_text(first_bytes)) return std::nullopt;
   const size_t begin = first_bytes.find_first_not_of(" \n\r\t");
   if (begin != std::string_view::npos && (first_bytes[begin] == '{' || first_bytes[begin] == '['))

@@ -59,8 +59,8 @@ class FusedLoader {
     MOEJIT_TRY_ASSIGN(
         const FusedMatrices w2,
         find_fused_matrices(source, naming_.down, layer_.hidden, layer_.intermediate, shards_));
-    // At most one of them is square, so the other one decides. If both are (no gate and I == H),
-    // they are read as transformers stores them, with a row for each output.
+    // At most one of the two tensors is square, so the other one decides. If both are (no gate and
+    // I == H), they are read as transformers stores them, with a row for each output.
     const FusedOrder order = w1.order != FusedOrder::kEither ? w1.order : w2.order;
     MOEJIT_TRY_ASSIGN(HostTensor w1_values, read_fused_matrices(source, w1, order));
     loaded.tensors.emplace("w1", std::move(w1_values));
@@ -87,8 +87,8 @@ class FusedLoader {
                 std::move(hint));
   }
 
-  // The file must not have parts that the description leaves out, or results would be silently
-  // wrong.
+  // If the file has parts that the description leaves out, results would be silently wrong. So this
+  // is an error.
   Result<void> check_gate_and_biases() const {
     if (!has_gate() && has_projection(group_, naming_.gate_up))
       return mismatch(
@@ -109,7 +109,8 @@ class FusedLoader {
   bool has_biases() const { return group_.fused.contains(bias_name(first())); }
 
   // Finds the layout of gate and up, which shapes do not tell. Without config.json, tensors with
-  // biases or in MXFP4 are those of gpt-oss; others have gate first, if the description agrees.
+  // biases or in MXFP4 are taken for gpt-oss's. Other tensors have gate first, if the description
+  // agrees.
   Result<GateUpLayout> find_layout() const {
     if (!has_gate()) return GateUpLayout::kConcat;
     if (options_.gate_up_layout) return *options_.gate_up_layout;

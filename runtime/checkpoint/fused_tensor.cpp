@@ -40,7 +40,7 @@ std::string hint_about(const ShardEntry& found, DType wanted) {
   return "save the model in bfloat16: model.to(torch.bfloat16).save_pretrained(...)";
 }
 
-// Returns the shape of one expert; an error if the tensor has fewer experts than are wanted.
+// Returns the shape of one expert. Fails if the tensor has fewer experts than are wanted.
 Result<std::vector<int64_t>> expert_shape(const FusedTensorSource& source,
                                           const ShardEntry& found) {
   const std::vector<int64_t>& shape = found.entry->shape;
@@ -61,7 +61,7 @@ Result<void> read_experts(const FusedTensorSource& source, const ShardEntry& fou
   return found.file->read_into(*found.entry, destination, source.first_expert * bytes_each);
 }
 
-// Turns [columns, rows] into [rows, columns], in squares that stay in the cache.
+// Turns [columns, rows] into [rows, columns], square by square so that each fits into the cache.
 void transpose(std::span<const uint16_t> from, int64_t rows, int64_t columns,
                std::span<uint16_t> to) {
   constexpr int64_t kSquare = 32;

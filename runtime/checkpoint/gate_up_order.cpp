@@ -18,7 +18,7 @@ struct Family {
   GateUpLayout layout;
 };
 
-// Families whose checkpoints may have fused tensors; their expert classes in transformers give the
+// Families whose checkpoints may have fused tensors. Their expert classes in transformers tell the
 // layout (is_concatenated).
 constexpr std::array kFamilies = {
     Family{"gpt_oss", GateUpLayout::kInterleaved},

@@ -8,9 +8,9 @@
 
 namespace moejit::checkpoint {
 
-// Returns how the model's family arranges gate and up in fused tensors, by `model_type` in the
-// config.json of `folder`, its own or that of its `text_config`. None for an unknown family and
-// without such a file; the file may have any content, since it only advises.
+// Returns how the model's family arranges gate and up in fused tensors. The family is `model_type`
+// in the config.json of `folder`, either at its top or in its `text_config`. Returns none for an
+// unknown family or without such a file. The file may have any content, since it only advises.
 std::optional<compiler::GateUpLayout> family_gate_up_layout(const std::string& folder);
 
 }  // namespace moejit::checkpoint

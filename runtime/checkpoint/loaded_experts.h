@@ -8,26 +8,27 @@
 
 namespace moejit::checkpoint {
 
-// The tensors of a layer's experts, and how gate and up are arranged in those that have both.
+// The tensors of a layer's experts. `layout` is how tensors with both gate and up arrange them.
 struct LoadedExperts {
   runtime::TensorMap tensors;
   compiler::GateUpLayout layout = compiler::GateUpLayout::kConcat;
 };
 
-// Returns whether one tensor of the group has a projection of all experts, under a known name.
+// Returns whether the group has a projection of all experts in one tensor, under a known name.
 bool has_fused_experts(const ExpertGroup& group);
 
 // Loads the fused experts: [E, 2I, H] and [E, H, I], or [E, H, 2I] and [E, I, H], which are
-// transposed. Gate and up stay in the order of the file. If the shape of one tensor does not tell
-// the orders apart, those of both do together: 2I == H and I == H do not hold at once. Errors:
-// those of load_expert_weights().
+// transposed. Gate and up stay in the order of the file. If the matrices of one tensor are square,
+// its shape does not tell its order, but the other tensor's shape does. With a gate both are never
+// square, since 2I == H and I == H do not hold at once. Returns the errors of
+// load_expert_weights().
 Result<LoadedExperts> load_fused_experts(const compiler::Layer& layer, const ExpertGroup& group,
                                          const CheckpointOptions& options, ShardSet& shards);
 
 // Returns whether each expert of the group has tensors of its own.
 bool has_split_experts(const ExpertGroup& group);
 
-// Loads the split experts, with all of gate first. Errors: those of load_expert_weights().
+// Loads the split experts, with all of gate first. Returns the errors of load_expert_weights().
 Result<LoadedExperts> load_split_experts(const compiler::Layer& layer, const ExpertGroup& group,
                                          int64_t first_expert, ShardSet& shards);
 

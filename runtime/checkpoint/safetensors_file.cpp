@@ -26,8 +26,8 @@ tl::unexpected<Error> file_error(ErrorCode code, const std::string& path, std::s
   return fail(Stage::kFile, code, fmt::format("{}: {}", path, what));
 }
 
-// Reads exactly the bytes at `offset`. Fails if the file ends too soon, which happens only if it is
-// shortened while it is read.
+// Reads exactly the bytes at `offset`. Fails if the file ends too soon, which happens only if
+// another process shortens it meanwhile.
 Result<void> read_at(int fd, const std::string& path, int64_t offset,
                      std::span<std::byte> destination) {
   while (!destination.empty()) {

@@ -15,8 +15,8 @@
 
 namespace moejit::checkpoint {
 
-// One tensor of a file. `dtype_name` may be any that the format knows; `dtype` is set only for
-// those that moejit computes with.
+// One tensor of a file. `dtype_name` may be any dtype that the format knows. `dtype` is set only if
+// moejit computes with it.
 struct SafetensorsEntry {
   std::string name;
   std::string dtype_name;
@@ -27,9 +27,9 @@ struct SafetensorsEntry {
 };
 
 // A safetensors file: an 8-byte little-endian length, that many bytes of JSON, then the data.
-// Everything that the header claims is checked when the file is opened; tensors are read when asked
-// for, so that a shard of many gigabytes costs only what is used of it. Every error names the file,
-// and the tensor if there is one.
+// Opening it checks everything that the header claims. Tensors are read when they are asked for, so
+// a shard of many gigabytes costs only what is used of it. Every error names the file, and the
+// tensor if there is one.
 class SafetensorsFile {
  public:
   // Opens a file. Errors: kFileNotFound, kFileRead, kInvalidFile.
@@ -39,10 +39,11 @@ class SafetensorsFile {
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }  // sorted by name
   const SafetensorsEntry* find(std::string_view name) const;
 
-  // Returns the tensor, or kMissingTensor with the nearest name that the file has.
+  // Returns the tensor, or kMissingTensor with the most similar name in the file.
   Result<const SafetensorsEntry*> at(std::string_view name) const;
 
-  // Fills `destination` with the bytes of `entry` from `byte_offset` on; they lie inside of it.
+  // Fills `destination` with the bytes of `entry` from `byte_offset` on. The range must lie inside
+  // the entry.
   Result<void> read_into(const SafetensorsEntry& entry, std::span<std::byte> destination,
                          int64_t byte_offset = 0) const;
   // Reads a tensor. Also returns kTensorMismatch for a dtype that moejit does not compute with.

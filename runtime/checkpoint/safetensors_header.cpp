@@ -17,7 +17,7 @@ struct FileDType {
   int64_t bits;
 };
 
-// Every dtype of the format; a file may have tensors that are not used here.
+// Every dtype of the format. A file may have tensors that moejit does not use.
 constexpr std::array kFileDTypes = {
     FileDType{"BOOL", 8},    FileDType{"U8", 8},      FileDType{"I8", 8},   FileDType{"F8_E4M3", 8},
     FileDType{"F8_E5M2", 8}, FileDType{"F8_E8M0", 8}, FileDType{"F4", 4},   FileDType{"F6_E2M3", 6},
@@ -31,7 +31,7 @@ tl::unexpected<Error> invalid(const std::string& path, const std::string& what) 
               "make the file again; it is damaged or not a safetensors file");
 }
 
-// Reads one tensor's record; its errors name the tensor.
+// Reads the record of one tensor. Errors name the tensor.
 class EntryReader {
  public:
   EntryReader(const std::string& path, const JsonMember& member)
@@ -96,7 +96,7 @@ class EntryReader {
 
   Result<void> check_size(const SafetensorsEntry& entry, int64_t element_bits) const {
     int64_t bits = element_bits;
-    // If one dimension is 0, the tensor is empty, whatever the others are.
+    // If one dimension is 0, the tensor is empty, whatever the other dimensions are.
     const bool is_empty = std::ranges::find(entry.shape, 0) != entry.shape.end();
     for (const int64_t dim : entry.shape)
       if (!is_empty && __builtin_mul_overflow(bits, dim, &bits))

@@ -5,13 +5,14 @@
 
 namespace moejit::checkpoint {
 
-// Longest header that the format allows.
+// Bytes of the longest header that the format allows.
 inline constexpr int64_t kLongestSafetensorsHeader = 100'000'000;
 
 // Reads the JSON header of the file `path`, whose data are `data_bytes` bytes from `data_offset`
-// on. It checks: names are unique, dtypes known, dimensions not negative, sizes do not overflow,
-// shape and dtype give exactly the bytes between the offsets, offsets are inside of the file and no
-// two tensors overlap. Holes are allowed. Errors: kInvalidFile.
+// on. Error kInvalidFile, unless all of this holds:
+// - Names are unique, dtypes are known and dimensions are not negative.
+// - Sizes do not overflow, and shape and dtype give exactly the bytes between the offsets.
+// - Offsets lie inside the file, and no two tensors overlap. Holes are allowed.
 Result<std::vector<SafetensorsEntry>> parse_safetensors_header(std::string_view json,
                                                                const std::string& path,
                                                                int64_t data_offset,

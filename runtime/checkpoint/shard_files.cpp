@@ -50,7 +50,7 @@ Result<ShardIndex> read_index(const std::string& path) {
     const std::string place = json_path_of_member("$.weight_map", member.key);
     if (member.value.kind != JsonKind::kString)
       return invalid_index(path, fmt::format("{}: wanted the name of a file", place));
-    if (!is_file_name(member.value.text))  // shards lie beside their index
+    if (!is_file_name(member.value.text))  // shards lie in the folder of their index
       return invalid_index(
           path, fmt::format("{}: got {}, wanted the name of a file in the same folder", place,
                             quote_for_message(member.value.text)));
@@ -61,7 +61,7 @@ Result<ShardIndex> read_index(const std::string& path) {
   return index;
 }
 
-// Lists the files of a folder with this ending, sorted.
+// Returns the paths of a folder's files with this ending, sorted.
 Result<std::vector<std::string>> files_ending_in(const std::string& folder,
                                                  std::string_view ending) {
   std::error_code error;
@@ -84,8 +84,8 @@ std::string list_of(const std::vector<std::string>& names) {
   return names.size() > 3 ? fmt::format("{} and {} more", text, names.size() - 3) : text;
 }
 
-// Returns the path of a folder's index or of its only shard; model.safetensors and its index come
-// before others.
+// Returns the path of a folder's index or of its only shard. model.safetensors and its index come
+// before other files.
 Result<std::string> choose_in_folder(const std::string& folder) {
   const auto path_of = [&](const std::string& name) { return (fs::path(folder) / name).string(); };
   const auto ambiguous = [&](const std::vector<std::string>& names, std::string hint) {

@@ -14,11 +14,11 @@ namespace moejit::checkpoint {
 struct ShardIndex {
   std::string path;
   std::vector<std::string> shards;                      // paths
-  std::vector<std::pair<std::string, size_t>> tensors;  // names, and places of their shards above
+  std::vector<std::pair<std::string, size_t>> tensors;  // names, and indices into `shards`
 };
 
-// The files of a checkpoint: those that were named, and those of an index, which need not be opened
-// to know their tensors.
+// The files of a checkpoint: files that the user named, and files of an index. Files of an index
+// need not be opened to know their tensors.
 struct ShardFiles {
   std::vector<std::string> files;
   std::vector<ShardIndex> indexes;
@@ -26,8 +26,8 @@ struct ShardFiles {
 
 // Resolves the value of `--weights`: safetensors files, an index (model.safetensors.index.json), or
 // a folder that has an index or one safetensors file. Reads none of a file's data. Errors:
-// kFileNotFound, kFileRead; kInvalidFile for an index that is no map from tensors to files beside
-// it, and for a folder with no clear choice.
+// kFileNotFound, kFileRead, kInvalidFile. kInvalidFile means an index that is no map from tensors
+// to files beside it, or a folder with no clear choice.
 Result<ShardFiles> find_shard_files(const std::vector<std::string>& paths);
 
 }  // namespace moejit::checkpoint

@@ -74,7 +74,7 @@ Result<ShardSet> ShardSet::open(const std::vector<std::string>& paths) {
 
 Result<void> ShardSet::add(const std::string& tensor, size_t shard) {
   const auto [owner, is_new] = owners_.emplace(tensor, shard);
-  // The user may name a shard as well as the index that lists it.
+  // The user may name a shard and also the index that lists it.
   if (is_new || owner->second == shard) return {};
   return fail(Stage::kFile, ErrorCode::kInvalidFile,
               fmt::format("{}: tensor {} is in {} too", shown(shards_[shard].path),
@@ -128,7 +128,7 @@ std::string ShardSet::folder() const {
 }
 
 std::string ShardSet::missing_shard() const {
-  if (!index_.empty()) return "";  // the index lists all shards
+  if (!index_.empty()) return "";  // the index lists all shards, so none is missing
   std::set<int32_t> numbers;
   std::optional<NumberedName> name;
   for (const Shard& shard : shards_) {

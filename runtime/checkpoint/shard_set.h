@@ -19,32 +19,33 @@ struct ShardEntry {
   const SafetensorsEntry* entry = nullptr;
 };
 
-// The shards of a checkpoint as if they were one file. A shard that an index names is opened when
-// the first of its tensors is asked for.
+// The shards of a checkpoint as if they were one file. A shard of an index is opened when one of
+// its tensors is first asked for.
 class ShardSet {
  public:
-  // `paths` are files, indexes or folders. Errors: those of find_shard_files() and
-  // SafetensorsFile::open(); kInvalidFile if two shards hold a tensor of the same name.
+  // Opens files, indexes or folders. Returns the errors of find_shard_files() and
+  // SafetensorsFile::open(), and kInvalidFile if two shards hold a tensor of the same name.
   static Result<ShardSet> open(const std::vector<std::string>& paths);
 
   bool has(std::string_view name) const { return owners_.contains(name); }
 
-  // Returns the tensor, which must be one that has() knows. Errors: those of
-  // SafetensorsFile::open(), and kMissingTensor if the shard lacks what its index promises.
+  // Returns the tensor; has() must be true for it. Returns the errors of SafetensorsFile::open(),
+  // and kMissingTensor if the shard lacks a tensor that its index promises.
   Result<ShardEntry> find(std::string_view name);
 
-  // Calls `visit` with the name of every tensor, in alphabetic order.
+  // Calls `visit` with the name of every tensor, in alphabetical order.
   void for_each_name(const std::function<void(const std::string&)>& visit) const;
 
   // Returns a name for messages: "a.safetensors", "a.safetensors and 2 more" or the path of the
   // index.
   std::string description() const;
 
-  // Returns the folder of the first file, where a model's config.json is. Empty: the current one.
+  // Returns the folder of the first file, where a model's config.json is. An empty text means the
+  // current folder.
   std::string folder() const;
 
   // Returns what the names of the shards say about a missing one: "model-00002-of-00003.safetensors
-  // is not among the files". Empty if none is missing or they are numbered in another way.
+  // is not among the files". Empty if none is missing or the names are not numbered in this way.
   std::string missing_shard() const;
 
  private:
@@ -56,7 +57,7 @@ class ShardSet {
   Result<void> add(const std::string& tensor, size_t shard);
   Result<const SafetensorsFile*> open_shard(size_t shard, std::string_view tensor);
 
-  std::string index_;  // path of the only index, if everything comes from it
+  std::string index_;  // path of the only index, if it lists all shards
   std::vector<Shard> shards_;
   std::map<std::string, size_t, std::less<>> owners_;  // tensor, and its place in shards_
 };

@@ -33,11 +33,11 @@ std::string bias_of(std::string_view projection) { return fmt::format("{}.bias",
 
 int64_t scale_blocks(int64_t elements) { return (elements + 127) / 128; }
 
-// The place of one projection's part in a tensor of all experts.
+// One projection of an expert, as a part of the tensor of all experts.
 struct ExpertPart {
   int64_t expert = 0;          // number in the checkpoint
-  std::string name;            // rest of the name after the expert's number
-  std::vector<int64_t> shape;  // wanted
+  std::string name;            // what follows the expert's number in the tensor's name
+  std::vector<int64_t> shape;  // wanted shape
   HostTensor* destination = nullptr;
   int64_t byte_offset = 0;
 };
@@ -102,8 +102,8 @@ class SplitLoader {
                     "other formats of quantized weights are not read: save the model in bfloat16");
   }
 
-  // The file must not have parts that the description leaves out, or results would be silently
-  // wrong.
+  // If the file has parts that the description leaves out, results would be silently wrong. So this
+  // is an error.
   Result<void> check_gate_and_biases() const {
     if (!has_gate() && group_.parts.contains(weight_of(naming_.gate)))
       return mismatch(
@@ -118,7 +118,7 @@ class SplitLoader {
     return {};
   }
 
-  // Finds the format. The first expert decides it; the others must agree.
+  // Finds the format. The first expert decides it; the other experts must agree.
   Result<void> find_dtype() {
     const std::string part = weight_of(has_gate() ? naming_.gate : naming_.up);
     if (!shards_.has(full_name(first_expert_, part))) return missing(first_expert_, part);
@@ -218,7 +218,7 @@ class SplitLoader {
     return {};
   }
 
-  // Some families store scales in types that F32 holds exactly.
+  // Some families store scales in BF16 or E8M0, whose values F32 holds exactly.
   static bool is_narrow_scale(const SafetensorsEntry& entry) {
     return entry.dtype == DType::kBF16 || entry.dtype_name == "F8_E8M0";
   }
