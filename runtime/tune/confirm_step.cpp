@@ -22,8 +22,8 @@ Result<std::vector<std::string>> problems_in(const TunedLayer& tuned,
   return problems;
 }
 
-// Appends the choices that the races propose to the journal, and returns how far they are confirmed
-// by the rounds that it has.
+// Appends the choices that the races propose to the journal. Returns how far they are confirmed by
+// the journal's rounds.
 Result<StepConfirmation> begin_step(const std::string& name,
                                     const std::vector<std::string>& problems,
                                     const std::string& gpu, const RaceSite& site,

@@ -9,14 +9,14 @@
 
 namespace moejit::tune {
 
-// Returns the name of a layer's step in journals and records: its calls, and the plan with the
-// usual choices. The step of a group's layer is that of a rank without the exchange.
+// Returns the name of a layer's step in journals and records. It has the step's calls, and the plan
+// with the usual choices. For a layer of a group, the step is a rank's step without the exchange.
 std::string step_name(const compiler::LayerPlan& plan, int64_t tokens);
 
-// Measures the whole step of each layer with the choices that the journal's races propose, until
-// they are confirmed or given up, or the site stops it; each goes on from what the journal has of
-// it. The observer is warned of a step that cannot be run, and its choices stay as the races left
-// them. Errors: of the journal, and of a device that no longer works.
+// Measures the whole step of each layer with the choices that the journal's races propose. Ends
+// when these are confirmed or given up, or the site stops it. Each step goes on from its rounds in
+// the journal. If a step cannot be run, the observer is warned, and its choices stay as the races
+// left them. Returns the errors of the journal, and the error of a device that no longer works.
 Result<void> confirm_steps(const TuneSubjects& subjects, const MeasuredDevice& device,
                            const RaceSite& site, const std::string& journal_path,
                            TuneObserver& observer);

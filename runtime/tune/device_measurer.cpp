@@ -20,14 +20,14 @@ struct DeviceMeasurer::OpenProblem {
   std::size_t index = 0;
   OpenedKernel kernel;
   std::optional<measure::VersionComparison> comparison;
-  std::vector<Launch> launches;  // by candidate; empty: not made
+  std::vector<Launch> launches;  // by candidate; empty: not made yet
 };
 
 struct DeviceMeasurer::OpenStep {
   TunedLayer layer;
   std::shared_ptr<trial::Trial> session;
   Launch usual;
-  // The version that was made last.
+  // The version that was made last, and its choices.
   std::vector<StepChoice> choices;
   std::unique_ptr<runtime::PreparedLayer> prepared;
 };
@@ -133,7 +133,7 @@ Result<void> DeviceMeasurer::open_step(std::size_t layer) {
   step_.reset();
   auto session = open_layer(layers_[layer], *opened_layer_, *engine_, *target_.device);
   if (!session) return failed(std::move(session.error()));
-  // What was measured before may have left anything in its tensors.
+  // Earlier measurements may have left anything in the tensors, so a step is run first.
   if (auto run = measure::run_step((*session)->layer_call()); !run)
     return failed(std::move(run.error()));
   step_ = std::make_unique<OpenStep>();

@@ -15,11 +15,11 @@
 
 namespace moejit::tune {
 
-// Measures on a device of this process. A version that ends the device's context ends what this
-// measurer can do: it then is no longer usable.
+// Measures on a device of this process. If a version ends the device's context, this measurer can
+// do no more: is_usable() then is false.
 class DeviceMeasurer final : public Measurer {
  public:
-  // Errors: those of collect_problems().
+  // Creates a measurer of the subjects' problems. Returns the errors of collect_problems().
   static Result<std::unique_ptr<DeviceMeasurer>> create(trial::OpenedTarget target,
                                                         std::unique_ptr<runtime::Engine> engine,
                                                         const TuneSubjects& subjects);
@@ -46,7 +46,7 @@ class DeviceMeasurer final : public Measurer {
                  const TuneSubjects& subjects);
   Result<void> open_new_problem(std::size_t problem);
   Result<TimedBlocks> time_blocks(std::span<const measure::LaunchBlock> blocks);
-  // Returns an error as it is, and keeps in mind whether the device still works.
+  // Returns an error as it is, and remembers whether the device still works.
   tl::unexpected<Error> failed(Error error);
 
   trial::OpenedTarget target_;
@@ -55,27 +55,27 @@ class DeviceMeasurer final : public Measurer {
   std::shared_ptr<OpenedLayer> opened_layer_;
   std::vector<TuneProblem> problems_;
   std::unique_ptr<measure::GpuMonitor> monitor_;  // may be null
-  std::unique_ptr<OpenProblem> problem_;          // that is open, or null
-  std::unique_ptr<OpenStep> step_;                // "
+  std::unique_ptr<OpenProblem> problem_;          // the problem that is open, or null
+  std::unique_ptr<OpenStep> step_;                // the step that is open, or null
   std::optional<Fault> loss_;
 };
 
 // Returns the GPU's identity as JSON, as journals have it.
 std::string gpu_json(const runtime::Device& device);
 
-// On what a tuner measures, and how.
+// What a tuner measures on, and how.
 struct MeasureOptions {
-  std::string target = "auto";  // as of open_target()
-  std::string without_gpu;      // "
+  std::string target = "auto";  // as open_target() takes it
+  std::string without_gpu;      // as open_target() takes it
   trial::CacheOptions cache;
-  double candidate_seconds = 60.0;  // in which a candidate must be made and run once
+  double candidate_seconds = 60.0;  // limit for a candidate to be made and run once
   double block_milliseconds = 100.0;
   double heat_seconds = 0.6;
   uint64_t seed = 0;
 };
 
-// Opens in this process what measures the subjects. The observer hears the warnings of the kernel
-// cache and must live longer.
+// Opens, in this process, a measurer of the subjects. The observer gets the warnings of the kernel
+// cache; it must live longer.
 Result<std::unique_ptr<DeviceMeasurer>> open_measurer(const MeasureOptions& options,
                                                       const TuneSubjects& subjects,
                                                       TuneObserver& observer);

@@ -21,7 +21,7 @@ Result<std::shared_ptr<const Plan>> plan_case(const GemmCase& gemm, const compil
   return std::make_shared<const OperationPlan>(std::move(plan));
 }
 
-// Returns the case's kernel in versions, whose owner is the session.
+// Returns the case's kernel with its versions. The session is its owner.
 OpenedKernel kernel_of(std::shared_ptr<GemmSession> session, const std::string& problem,
                        const std::vector<Choices>& candidates, runtime::Engine& engine) {
   const runtime::NamedMemory& result = session->result();

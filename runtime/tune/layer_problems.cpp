@@ -28,7 +28,7 @@ std::span<const runtime::TensorRef> tensors_of(const measure::LayerCall& call,
   return call.tensors[static_cast<std::size_t>(kernel.phase)];
 }
 
-// Launches the kernels before this one in the order of the plan, so that it finds what it reads.
+// Launches the kernels that come before this one in the plan, so that it finds its inputs.
 Result<void> launch_before(trial::Trial& session, std::size_t index) {
   const measure::LayerCall call = session.layer_call();
   const std::vector<KernelPlan>& kernels = session.plan().kernels;
@@ -50,8 +50,8 @@ Result<std::vector<measure::VersionedKernel::Written>> written_by(const trial::T
   return written;
 }
 
-// Prepares the layer with these choices, and returns what launches its kernel on the session's
-// tensors.
+// Prepares the layer with these choices. Returns a function that launches its kernel on the
+// session's tensors.
 Result<Launch> make_version(const std::shared_ptr<trial::Trial>& session, const Layer& layer,
                             std::size_t index, const Choices& choices, runtime::Engine& engine,
                             runtime::Device& device) {
@@ -113,7 +113,7 @@ Result<std::vector<TuneProblem>> problems_of(const TunedLayer& tuned,
   std::vector<TuneProblem> problems;
   for (std::size_t i = 0; i < plan.kernels.size(); ++i) {
     const KernelPlan& kernel = plan.kernels[i];
-    // A rank of a group has other kernels where tokens come and go.
+    // For the exchange, a rank of a group has other kernels than the measured layer.
     if (kernel.problem.empty() || !has_problem(described, kernel.problem)) continue;
     TuneProblem problem{.name = kernel.problem,
                         .subject = fmt::format("{} {}", layer.name, kernel.operation),

@@ -43,14 +43,14 @@ std::vector<StepChoice> tuned_of(const Json& json) {
   return tuned;
 }
 
-// Both processes are of one program, so they number stages and codes alike.
+// Both processes run the same program, so they number stages and codes alike.
 Error error_of(const Json& json) {
   return {static_cast<Stage>(json.at(0).get<int>()), static_cast<ErrorCode>(json.at(1).get<int>()),
           json.at(2).get<std::string>(), json.at(3).get<std::string>(),
           json.at(4).get<std::string>()};
 }
 
-// Returns what `read` makes of the line; none if a field is missing or of another type.
+// Returns what `read` makes of the line; none if a field is missing or has another type.
 template <typename Message>
 std::optional<Message> decode(std::string_view line, Message (*read)(const Json&)) {
   try {

@@ -12,7 +12,8 @@
 
 namespace moejit::tune {
 
-// What the process that measures is asked for: a function of Measurer, or the device's facts.
+// A request to the process that measures: a call of a function of Measurer, or for the device's
+// facts.
 struct MeasureRequest {
   enum class Call {
     kDevice,
@@ -26,15 +27,15 @@ struct MeasureRequest {
     kTimeStep
   };
   Call call = Call::kDevice;
-  int64_t index = 0;  // of a problem, candidate or layer; launches of a block
+  int64_t index = 0;  // a problem, candidate or layer; for blocks, the launches of one
   std::vector<int32_t> candidates;
-  std::vector<StepChoice> tuned;  // problems and choices alone
+  std::vector<StepChoice> tuned;  // with problems and choices only
   double seconds = 0.0, most_seconds = 0.0;
 
   bool operator==(const MeasureRequest&) const = default;
 };
 
-// Its answer: an error, or numbers and texts.
+// The answer to a request: an error, or numbers and texts.
 struct MeasureReply {
   std::optional<Error> error;
   bool is_last = false;  // the process ends, since its device no longer works
@@ -43,8 +44,8 @@ struct MeasureReply {
   std::vector<std::string> texts;
 };
 
-// Encode a message as one line of JSON, and decode it. Decoding takes any text, and returns none if
-// it is no such message. Bytes of a text that are no UTF-8 are replaced.
+// Encode a message as one line of JSON, and decode it. Decoding takes any text; it returns none if
+// the text is no such message. Bytes of a text that are not UTF-8 are replaced.
 std::string encode(const MeasureRequest& request);
 std::string encode(const MeasureReply& reply);
 std::optional<MeasureRequest> decode_measure_request(std::string_view line);

@@ -21,11 +21,11 @@ namespace {
 
 using Call = MeasureRequest::Call;
 
-// Operands of a layer are made on the host, and compiling waits for a compiler: that is no kernel
-// that hangs.
+// Making a layer's operands on the host, or waiting for a compiler, takes longer than a kernel may.
+// Neither means that a kernel hangs.
 constexpr double kOpenSeconds = 1800.0;
-// A block of launches is believed to hang if it takes so many times its usual version's time, and
-// the limit of a version more.
+// A block of launches counts as hanging if it takes longer than its limit. The limit is this many
+// times the usual version's time, plus a version's limit.
 constexpr double kSlowest = 20.0;
 constexpr double kEndSeconds = 10.0;
 
@@ -97,7 +97,7 @@ Result<TimedBlocks> MeasuringProcess::time_step(std::span<const StepChoice> tune
                                                 int64_t launches) {
   return ask_times(
       {.call = Call::kTimeStep, .index = launches, .tuned = {tuned.begin(), tuned.end()}}, 4,
-      kOpenSeconds);  // the plan's kernels are prepared
+      kOpenSeconds);  // time to prepare the plan's kernels
 }
 
 Result<TimedBlocks> MeasuringProcess::ask_times(const MeasureRequest& request, std::size_t blocks,
@@ -111,7 +111,7 @@ Result<TimedBlocks> MeasuringProcess::ask_times(const MeasureRequest& request, s
 }
 
 Result<void> MeasuringProcess::start_child() {
-  is_usable_ = false;  // until it has told what it measures on
+  is_usable_ = false;  // until the child has told what device it measures on
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
     return no_process(errno_text(errno));
@@ -173,7 +173,7 @@ tl::unexpected<Error> MeasuringProcess::lose(Fault fault, double limit_seconds) 
 }
 
 std::string MeasuringProcess::end_child(bool is_killed) {
-  socket_ = FileDescriptor();  // by which it ends, unless it hangs
+  socket_ = FileDescriptor();  // closing it ends the child, unless the child hangs
   if (is_killed) kill(child_, SIGKILL);
   const pid_t child = std::exchange(child_, 0);
   for (double waited = 0.0; waited < kEndSeconds; waited += 0.01) {

@@ -35,7 +35,7 @@ class KernelRace {
     MOEJIT_TRY(heat());
     while (!is_over()) {
       MOEJIT_TRY(run_rounds());
-      MOEJIT_TRY(make_versions());  // that race again since another one is out
+      MOEJIT_TRY(make_versions());  // candidates that race again since another one is out
     }
     return {};
   }
@@ -56,7 +56,8 @@ class KernelRace {
     return {};
   }
 
-  // Makes the versions that race and are not made. One that is ruled out may bring others back.
+  // Makes the versions that race and are not made yet. If one of them is ruled out, others may race
+  // again.
   Result<void> make_versions() {
     while (true) {
       const std::vector<int32_t> racing = race_.racing();
@@ -80,8 +81,8 @@ class KernelRace {
     return take_failure(candidate, differing.error());
   }
 
-  // Rules a version out that failed alone. What ends the process may be somebody else's doing, as
-  // that of a system without memory, so a crash counts when it comes again.
+  // Rules out a version that failed alone. A process may also end for another reason, such as a
+  // system without memory. So only a version's second crash counts.
   Result<void> take_failure(int32_t candidate, const Error& error) {
     const std::optional<Fault> loss = site_.measurer.loss();
     const bool is_first_crash =
@@ -115,8 +116,8 @@ class KernelRace {
 
   double block_seconds() const { return 1e-6 * usual_us_ * static_cast<double>(launches()); }
 
-  // Returns the versions of a round: the usual one, all that race and the usual one some more times
-  // in random order, and the usual one again.
+  // Returns the versions of a round in their order. The usual version is first and last. In
+  // between, in random order, are all versions that race and the usual version some more times.
   std::vector<int32_t> draw_order(std::span<const int32_t> racing) {
     std::vector<int32_t> order(racing.begin(), racing.end());
     order.insert(order.end(), static_cast<std::size_t>(default_places(racing.size())), 0);
@@ -126,7 +127,7 @@ class KernelRace {
     return order;
   }
 
-  // Times a lead of the usual version and then rounds, up to the next look.
+  // Times a lead of the usual version, then rounds up to the next look.
   Result<void> run_rounds() {
     const std::vector<int32_t> racing = race_.racing();
     const auto lead =
@@ -173,7 +174,8 @@ class KernelRace {
     return race_.add_racing(std::move(round));
   }
 
-  // Times each version of rounds that failed alone, to rule out those that fail again.
+  // After rounds that failed, times each of their versions alone. Rules out versions that fail
+  // again.
   Result<void> find_culprit(std::span<const int32_t> racing, const Error& error) {
     if (++failed_rounds_ == kMostFailedRounds) return tl::make_unexpected(error);
     if (site_.measurer.loss()) MOEJIT_TRY(open());
@@ -184,7 +186,7 @@ class KernelRace {
       if (!is_made(candidate)) continue;
       const Result<TimedBlocks> alone = site_.measurer.time(std::array{candidate}, launches());
       if (alone) continue;
-      // It has run without a fault before: this is its second crash, if it is one.
+      // It has failed in a round before, so a crash now counts as its second one.
       crashes_[static_cast<std::size_t>(candidate)] = 1;
       MOEJIT_TRY(take_failure(candidate, alone.error()));
     }
@@ -208,7 +210,8 @@ class KernelRace {
 Result<void> race_kernel(const TuneProblem& problem, std::size_t index, const RaceSite& site,
                          Race& race) {
   Result<void> raced = KernelRace(problem, index, site, race).run();
-  // Nobody is to blame for the first crash: a system without memory ends processes, too.
+  // The first crash has no culprit: a system without memory ends processes, too. So the race gets a
+  // second try.
   if (!raced && site.measurer.loss() == Fault::kCrashes && site.measurer.is_usable())
     raced = KernelRace(problem, index, site, race).run();
   return raced;

@@ -12,32 +12,35 @@
 namespace moejit::tune {
 
 // How long a race of a kernel's versions takes. Rounds run in calls. Between two calls the GPU
-// cools, so that the first blocks of a call would be faster than the others; a lead of the usual
-// version, whose times do not count, takes their place.
+// cools, so the first blocks of a call would be faster than the others. Therefore a call begins
+// with a lead of the usual version, whose times do not count.
 struct RaceTimes {
-  double block_seconds = 0.015;  // of launches of one version
-  double heat_seconds = 0.6;     // of launches of the usual version before the first round
+  double block_seconds = 0.015;  // seconds of launches of one version
+  double heat_seconds = 0.6;     // the usual version is launched so long before the first round
   double most_heat_seconds = 3.0;
-  double lead_seconds = 0.2;  // of a call
+  double lead_seconds = 0.2;  // the lead of a call
   double call_seconds =
-      0.8;  // which a call's rounds fill, while no look comes before; one at least
+      0.8;  // the rounds of a call, unless a look comes before; at least one round
 };
 
-// Where a race measures and what it writes.
+// Where a race measures, and where it writes.
 struct RaceSite {
   Measurer& measurer;
   JournalWriter& journal;
   RaceTimes times;
-  std::function<bool()> stops;  // is asked between two rounds; true ends the race there
+  std::function<bool()> stops;  // is asked between two rounds; true ends the race
   RaceRules rules = {};
 };
 
 // Races the versions of problems[index]'s kernel until the race is settled or the site stops it.
-// Each version first runs once, and one whose results differ in a bit from the usual one's is out,
-// as is one that crashes twice, hangs, or fails in a timed round. Blocks and faults go to the
-// journal, whose sentences name the versions by their choices. `race` has the rounds of earlier
-// sessions. Errors: of opening the problem and of the usual version, which has two tries if it
-// crashes; of the journal; of rounds that fail again and again although no version fails alone.
+// Each version first runs once. A version is out if its results differ in a bit from the usual
+// version's. It is also out if it crashes twice, hangs, or fails in a timed round and then again
+// alone. Blocks and faults go to the journal, which names versions by their choices. `race` has the
+// rounds of earlier sessions.
+//
+// Returns errors of opening the problem and of the usual version, which has two tries if it
+// crashes. Also returns errors of the journal, and of rounds that fail again and again although no
+// version fails alone.
 Result<void> race_kernel(const TuneProblem& problem, std::size_t index, const RaceSite& site,
                          Race& race);
 

@@ -19,8 +19,8 @@ std::optional<double> mean_seconds(std::span<const ProblemTime> measured, const 
   return seconds / candidates;
 }
 
-// Returns the seconds that the candidates of a problem take. Problems that opened nothing tell it
-// best, those of other kinds too.
+// Returns the seconds that the candidates of a problem take. Problems that opened nothing are the
+// best measure, even if they are of other kinds.
 std::optional<double> racing_seconds(std::span<const ProblemTime> measured,
                                      const ProblemTime& problem) {
   const auto is_alike = [&](const ProblemTime& other) { return other.kind == problem.kind; };
@@ -34,7 +34,7 @@ std::optional<double> racing_seconds(std::span<const ProblemTime> measured,
   return *mean * static_cast<double>(problem.candidates);
 }
 
-// Returns the mean seconds in which a subject was opened.
+// Returns the mean seconds that opening a subject took.
 double opening_seconds(std::span<const ProblemTime> measured) {
   double seconds = 0.0, openings = 0.0;
   for (const ProblemTime& problem : measured) {

@@ -91,18 +91,18 @@ void serve(int socket, const MeasuringProcess::Start& start) {
     reply.is_last = measurer == nullptr || !measurer->is_usable();
     if (!write_socket_line(socket, encode(reply)) || reply.is_last) break;
   }
-  // The device's memory goes with the process. What is released one by one could wait for a GPU
-  // that no longer answers.
+  // The device's memory is freed when the process ends. Freeing it here could wait for a GPU that
+  // no longer answers.
   static_cast<void>(measurer.release());
 }
 
 }  // namespace
 
 void serve_measurer(int socket, pid_t parent, const MeasuringProcess::Start& start) {
-  // Ctrl-C is for the parent, which lets the block end that runs.
+  // Ctrl-C is for the parent, which lets the running block end.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
-  // The parent's files are not its own: a lock on one would outlive the parent.
+  // Closes files that came from the parent: a lock on one would outlive the parent.
   if (socket > 3) close_range(3, static_cast<unsigned>(socket) - 1, 0);
   close_range(static_cast<unsigned>(socket) + 1, ~0U, 0);
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent) serve(socket, start);

@@ -6,7 +6,7 @@
 
 namespace moejit::tune {
 
-// Hears what a tuner does, and may stop it. All calls come from the thread that tunes.
+// Is told what a tuner does, and may stop it. All calls come from the thread that tunes.
 class TuneObserver {
  public:
   TuneObserver() = default;
@@ -14,14 +14,14 @@ class TuneObserver {
   TuneObserver& operator=(const TuneObserver&) = delete;
   virtual ~TuneObserver() = default;
 
-  // The device is open, and what is measured from here on is kept.
+  // Is called when the device is open. What is measured from here on is kept.
   virtual void begin() {}
   // Returns whether to stop before the next measurement.
   virtual bool stops() { return false; }
-  // Sentences for people: what came of a problem, and what went wrong with one.
+  // Get sentences for people: what came of a problem, and what went wrong with one.
   virtual void note(std::string_view) {}
   virtual void warn(std::string_view) {}
-  // A long step has done so many of its parts; ends with end_progress().
+  // Tells that a long step has done `done` of its parts. Ends with end_progress().
   virtual void show_progress(std::string_view what, int64_t done, int64_t total) {
     static_cast<void>(what), static_cast<void>(done), static_cast<void>(total);
   }

@@ -20,7 +20,7 @@ compiler::Tuning tuning_of(std::span<const StepChoice> choices) {
     record.entries.push_back({.problem = choice.problem, .choices = choice.choices});
   std::vector<compiler::TuningRecord> records;
   records.push_back(std::move(record));
-  return *compiler::Tuning::make(std::move(records));  // one record is of one GPU
+  return *compiler::Tuning::make(std::move(records));  // a single record is always of one GPU
 }
 
 Result<compiler::KernelPlan> kernel_of(const TuneProblem& problem,

@@ -26,7 +26,7 @@ Result<void> list_candidates(const TuneProblem& problem, const compiler::Target&
   return site.journal.append(problem.name, list);
 }
 
-// Returns the race of a problem with all rounds that the journal has of it on this GPU.
+// Returns the race of a problem with all its rounds that the journal has for this GPU.
 Result<Race> race_so_far(const std::string& journal_path, const std::string& gpu,
                          const TuneProblem& problem, const RaceRules& rules) {
   MOEJIT_TRY_ASSIGN(const Journal journal, read_journal(journal_path));
@@ -48,8 +48,8 @@ std::string outcome_text(const TuneProblem& problem, const Race& race) {
       winner.rounds);
 }
 
-// Returns what the guess of the remaining time knows before a sweep: which problems the journal has
-// settled, and which open their layer or case.
+// Returns what is known before a sweep to guess its remaining time. It tells which problems the
+// journal has settled, and which problems open their layer or case.
 Result<std::vector<ProblemTime>> times_to_come(const std::vector<TuneProblem>& problems,
                                                const std::string& journal_path,
                                                const std::string& gpu) {

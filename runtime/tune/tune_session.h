@@ -9,20 +9,20 @@
 
 namespace moejit::tune {
 
-// Returns the header of a new session in a journal, measured on this device now.
+// Returns the header of a journal's new session, which begins now on this device.
 Session new_session(const MeasuredDevice& device);
 
-// Returns an error (kInvalidValue) if a journal that is there has times of another GPU.
+// Returns the error kInvalidValue if there is a journal at `path` and it has times of another GPU.
 Result<void> check_journal_gpu(const std::string& path, const std::string& gpu);
 
-// Compiles the candidates of all problems, several at once. One that does not compile is found when
-// its race begins. Errors: those of the measurer.
+// Compiles the candidates of all problems, several at once. A candidate that does not compile is
+// found when its race begins. Returns the errors of the measurer.
 Result<void> compile_candidates(const std::vector<TuneProblem>& problems, const RaceSite& site,
                                 TuneObserver& observer);
 
-// Races all problems, one after the other, until the site stops it; each goes on from what the
-// journal has of it. The observer is warned of a problem whose kernel cannot be run; it is left
-// out. Errors: of the journal, and of a device that no longer works.
+// Races all problems, one after the other, until the site stops it. Each race goes on from its
+// rounds in the journal. If a problem's kernel cannot be run, the observer is warned and the
+// problem is left out. Returns errors of the journal, and of a device that no longer works.
 Result<void> race_all(const std::vector<TuneProblem>& problems, const MeasuredDevice& device,
                       const RaceSite& site, const std::string& journal_path,
                       TuneObserver& observer);

@@ -15,20 +15,21 @@ namespace moejit::tune {
 struct TuneSubjects {
   std::vector<TunedLayer> layers;
   std::vector<measure::GemmCase> gemms;
-  uint64_t seed = 0;  // of the operands of cases
-  // The entries to verify; empty: everything is tuned.
+  uint64_t seed = 0;  // makes the operands of cases
+  // Entries to verify. If empty, everything is tuned.
   std::vector<compiler::TuningEntry> verified = {};
 };
 
-// Returns the problems of all subjects, each once, as join_problems() sorts them. If entries are to
-// be verified, only their problems, each with the usual choices and with those of its entry, unless
-// these are the usual ones or are not offered. Problems of layers keep the memory of the layer that
-// was opened last in `opened`.
+// Returns the problems of all subjects, each once, in the order of join_problems(). If entries are
+// to be verified, returns only their problems. Such a problem has the usual choices and the choices
+// of its entry, unless these are the usual ones or are not offered. Problems of layers keep the
+// memory of the layer that was opened last in `opened`.
 Result<std::vector<TuneProblem>> collect_problems(
     const TuneSubjects& subjects, const compiler::Target& target,
     const std::shared_ptr<OpenedLayer>& opened = std::make_shared<OpenedLayer>());
 
-// Returns the kernels of all layers of groups that stay untuned, as unmeasured_kernels().
+// Returns the kernels of all groups' layers that stay untuned, as unmeasured_kernels() does for one
+// layer.
 Result<std::vector<std::string>> unmeasured_kernels(const TuneSubjects& subjects,
                                                     const compiler::Target& target);
 // Returns a sentence about kernels that stay untuned.

@@ -34,7 +34,7 @@ Result<void> check_gpu(const TuningRecord& record, const MeasuredDevice& device,
                 "a record is verified on a GPU that it is of");
 }
 
-// Opens a journal for the races, which nobody reads: its file is gone when it is closed.
+// Opens a journal for the races that nobody else reads: its file is gone when it is closed.
 Result<JournalWriter> open_scratch_journal(const MeasuredDevice& device) {
   std::error_code ignored;
   std::string folder = std::filesystem::temp_directory_path(ignored) / "moejit-verify-XXXXXX";
@@ -47,9 +47,9 @@ Result<JournalWriter> open_scratch_journal(const MeasuredDevice& device) {
   return journal;
 }
 
-// The entries of a record that are measured, by their problems.
+// The entries of a record that are measured, as indices of their problems.
 struct RoundSample {
-  std::vector<std::size_t> problems;  // indexes, ascending
+  std::vector<std::size_t> problems;  // indices, ascending
   int64_t usual = 0, left_out = 0;    // as in Verification
 };
 
@@ -74,7 +74,7 @@ RoundSample sample_of(const TuningRecord& record, const std::vector<TuneProblem>
   return sample;
 }
 
-// Races the two versions of a problem. Errors: of a device that no longer works.
+// Races the two versions of a problem. Returns the error of a device that no longer works.
 Result<VerifiedEntry> verify_entry(const TuningEntry& entry, const TuneProblem& problem,
                                    std::size_t index, const compiler::Target& target,
                                    const RaceSite& site) {

@@ -10,12 +10,12 @@
 namespace moejit::tune {
 namespace {
 
-// SMs and clock of an H100 and H200 SXM (NVIDIA H100 Tensor Core GPU Architecture, by which
-// peak_multiply_adds() goes), and the bandwidth of an H200 (NVIDIA H200 data sheet).
+// SMs and clock of an H100 and H200 SXM, and the bandwidth of an H200. Sources: NVIDIA H100 Tensor
+// Core GPU Architecture, which peak_multiply_adds() uses too, and NVIDIA H200 data sheet.
 constexpr double kSms = 132.0, kMegahertz = 1830.0;
 constexpr double kBytesPerMicrosecond = 4.8e6;
-// The shares of these peaks that our kernels reach at the power limit, by docs/performance: grouped
-// GEMMs of large calls 0.5 to 0.6, kernels that are bound by memory 0.75 to 0.88.
+// The shares of these peaks that our kernels reach at the power limit, by docs/performance. Grouped
+// GEMMs of large calls reach 0.5 to 0.6, kernels that are bound by memory 0.75 to 0.88.
 constexpr double kSustainedArithmetic = 0.55, kSustainedBandwidth = 0.85;
 
 // Returns the rows of a call that is routed evenly over all experts of all ranks.
@@ -24,7 +24,7 @@ compiler::CallRows even_call(const compiler::CallBounds& bounds, int64_t tokens)
   const int64_t groups = bounds.groups > 0 ? bounds.groups : experts;
   const int64_t share = std::max<int64_t>(tokens * bounds.top_k * groups / experts, 1);
   const int64_t routed = std::min(share, bounds.max_permuted_rows);
-  // A group ends in the middle of its last pad rows, in the mean.
+  // On average, a group ends in the middle of its last pad rows.
   const int64_t pad_rows = groups * (bounds.splits_alignment - 1) / 2;
   return {.tokens = tokens,
           .routed = routed,

@@ -18,7 +18,7 @@ LEFT_OUT = ("docs/CHANGELOG.md", "tests/golden/")
 # Files below these paths still break the rule. Take a path out when its last finding is gone; add none.
 NOT_YET = (
     "cli/", "compiler/group_plan.h", "compiler/host/", "compiler/plan.h", "runtime/bindings/c/",
-    "runtime/prepared_plan.h", "runtime/tune/", "templates/", "tests/",
+    "runtime/prepared_plan.h", "templates/", "tests/",
 )
 
 

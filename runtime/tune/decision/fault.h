@@ -6,20 +6,20 @@
 
 namespace moejit::tune {
 
-// What rules a candidate out, however fast it may be.
+// A reason to rule a candidate out, however fast it may be.
 enum class Fault {
   kDoesNotCompile,
-  kSpills,         // keeps registers in memory
-  kDoesNotLaunch,  // asks for more than the GPU has, or for what the driver refuses
+  kSpills,         // keeps values of registers in memory
+  kDoesNotLaunch,  // asks for more than the GPU has, or the driver refuses it
   kCrashes,        // ends the context: an illegal address, a trap
-  kHangs,          // did not end in the time that it was given
+  kHangs,          // did not end within its time limit
   kNotFinite,      // NaN or infinity where the default has numbers
-  kChangesBits,    // another result than the default's, which no knob may cause
+  kChangesBits,    // gives another result than the default, which no knob may cause
 };
 
-// Returns the name that a journal has for the fault: "changes_bits".
+// Returns the fault's name in journals: "changes_bits".
 std::string_view to_string(Fault fault);
-// Returns the fault of this name; none if there is no such fault.
+// Returns the fault with this name; none if there is none.
 std::optional<Fault> fault_named(std::string_view name);
 
 }  // namespace moejit::tune

@@ -12,7 +12,7 @@
 namespace moejit::tune {
 namespace {
 
-// Puts the lines of a file together, in their order.
+// Joins the lines of a file to a journal, in their order.
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path) {}
@@ -22,7 +22,7 @@ class Reader {
     if (text.find_first_not_of(" \t\r") == text.npos) return {};
     const Result<JsonDocument> document = parse_line(text, path_, number_);
     if (!document) return add_torn(text);
-    // Only a tuner that begins may follow a torn line.
+    // Only the first line of a session may follow a torn line.
     if (torn_lines_ > 0 && !begins_session(*document)) return refuse(torn_text_, torn_number_);
     journal_.torn_lines += std::exchange(torn_lines_, 0);
     has_begun_ = true;
@@ -36,7 +36,8 @@ class Reader {
   }
 
  private:
-  // The line at the begin of a file and behind a torn one can only be the first of a session.
+  // Adds a torn line. At the beginning of a file or after another torn line, it can only be the
+  // first line of a session.
   Result<void> add_torn(std::string_view text) {
     const bool wants_session = !has_begun_ || torn_lines_ > 0;
     if (wants_session && !may_have_begun_session(text)) return refuse(text, number_);
@@ -65,7 +66,7 @@ class Reader {
         std::move(hint));
   }
 
-  // A session that begins again goes on: a journal may have been joined with its own copy.
+  // A session that begins again goes on. This happens if a journal was joined with its own copy.
   Result<void> take(Session session) {
     const std::size_t index = index_of(session.id);
     if (index == journal_.sessions.size())
@@ -86,11 +87,11 @@ class Reader {
   }
 
   const std::string& path_;
-  int32_t number_ = 0;  // of the line
+  int32_t number_ = 0;  // number of the current line
   Journal journal_;
   bool has_begun_ = false;      // whether a whole line was read
-  int32_t torn_lines_ = 0;      // just before this line, if a session begins here
-  std::string_view torn_text_;  // of the first of them
+  int32_t torn_lines_ = 0;      // torn lines just before the current line
+  std::string_view torn_text_;  // text of the first of the torn lines
   int32_t torn_number_ = 0;
 };
 

@@ -34,30 +34,29 @@ namespace moejit::tune {
 
 constexpr std::string_view kJournalFormat = "moejit-tuning-journal-1";
 constexpr int64_t kMostJournalBytes = int64_t{256} << 20;
-constexpr std::size_t kMostLineBytes = 64 << 10;   // with its newline
-constexpr std::size_t kMostDetailBytes = 8 << 10;  // of a fault; the rest of a detail is cut off
+constexpr std::size_t kMostLineBytes = 64 << 10;   // including its newline
+constexpr std::size_t kMostDetailBytes = 8 << 10;  // of a fault's detail; the rest is cut off
 
 // One run of a tuner. `gpu` and `context` are JSON objects as text.
 struct Session {
   std::string id;              // unique among all sessions whose journals may be joined
-  std::string gpu = "{}";      // what times depend on: only times of equal texts are compared
+  std::string gpu = "{}";      // what times depend on: only times with equal texts are compared
   std::string context = "{}";  // for people: version of the tool, driver, date
 
   bool operator==(const Session&) const = default;
 };
 
-// The candidates of a problem from cheap to dear, the default first. No two are equal.
+// The candidates of a problem from cheap to expensive, the default first. No two are equal.
 struct CandidateList {
   std::vector<compiler::Choices> candidates;
   std::vector<std::string> text_digests = {};  // compiler::text_digest() of each; or none at all
-  // For people: the problem's share of the time that all problems of its sweep take by estimate, 0
-  // to 1.
+  // For people: the problem's share, 0 to 1, of the estimated time of all problems of its sweep.
   std::optional<double> estimated_share = {};
 
   bool operator==(const CandidateList&) const = default;
 };
 
-// Where in its round a block was timed.
+// The place in its round where a block was timed.
 enum class Place { kDefaultFirst, kCandidate, kDefaultLast };
 std::string_view to_string(Place place);
 
@@ -66,14 +65,14 @@ struct Block {
   int32_t round = 1;  // within its session and problem, from 1
   Place place = Place::kCandidate;
   compiler::Choices choices;
-  double microseconds = 0.0;        // a launch; see is_time_us()
+  double microseconds = 0.0;        // of one launch; see is_time_us()
   std::optional<double> megahertz;  // mean clock of the SMs
   std::optional<double> watts;      // mean power
 
   bool operator==(const Block&) const = default;
 };
 
-// What rules a candidate out, found at this place of the journal.
+// A fault that was found at this place of the journal; it rules its candidate out.
 struct FoundFault {
   compiler::Choices choices;
   Fault fault = Fault::kDoesNotCompile;
@@ -82,19 +81,19 @@ struct FoundFault {
   bool operator==(const FoundFault&) const = default;
 };
 
-// The choices that races propose for all problems of a step, the usual ones among them; no two of
-// one problem. It stands before the step's rounds, in each session that measures the step. The
-// entry's problem is the name of the step. It has the plan's digest, the tokens and the passes, so
-// steps that take other times have other names.
+// The choices that races propose for all problems of a step, including the usual ones; at most one
+// for each problem. Each session that measures the step has this list before the step's rounds. The
+// entry's problem is the name of the step. The name has the plan's digest, the tokens and the
+// passes, so steps that take other times have other names.
 struct StepList {
   std::vector<StepChoice> choices;
 
   bool operator==(const StepList&) const = default;
 };
 
-// A round of a step. A line has all of it, so that a kill leaves the whole round or none.
+// A round of a step. All of it is one line, so that a kill leaves the whole round or none of it.
 struct StepRound {
-  int32_t round = 1;  // within its session and step, from 1, whichever set was measured
+  int32_t round = 1;  // within its session and step, from 1, whatever set was measured
   std::string set;    // StepConfirmation::set_digest()
   StepTimes times;
   std::optional<double> megahertz;  // mean clock of the SMs
@@ -116,15 +115,16 @@ struct Entry {
 struct Journal {
   std::vector<Session> sessions;  // in the order in which they begin
   std::vector<Entry> entries;     // in the order of the file
-  // Lines in the making when a tuner was killed, which are ignored. Only the last line of a tuner
-  // can be one, so it ends the file or stands before the first line of a session.
+  // How many lines are incomplete since a tuner was killed while writing them; they are ignored.
+  // Such a line is the last of a tuner, so it ends the file or stands before the first line of a
+  // session.
   int32_t torn_lines = 0;
 };
 
-// Reads a journal. Unknown fields are ignored, blank lines too; a line of an unknown kind is not,
-// since it may decide something. A last line that lacks nothing but its newline counts as whole.
+// Reads a journal. Unknown fields and blank lines are ignored. A line of an unknown kind is an
+// error, since it may decide something. A last line that lacks only its newline counts as whole.
 // Errors name file and line: kFileNotFound, kFileRead, kInvalidJson, kMissingKey, kWrongType;
-// kUnsupported for another format. kInvalidValue for a longer file or line than the limits above, a
+// kUnsupported for another format. kInvalidValue for a file or line longer than the limits above, a
 // value out of range, or a line before its session.
 Result<Journal> read_journal(const std::string& path);
 

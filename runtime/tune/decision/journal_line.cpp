@@ -224,7 +224,7 @@ Error error_of_line(std::string_view text, std::string_view source_name, int32_t
     return {Stage::kFile, ErrorCode::kInvalidValue,
             fmt::format("{}:{}: got a line of {} bytes, wanted at most {}", source_name, number,
                         text.size() + 1, kMostLineBytes)};
-  // Behind as many empty lines the parser counts as the file does.
+  // With as many empty lines in front, the parser's line number is the file's.
   std::string placed(static_cast<std::size_t>(number - 1), '\n');
   placed += text;
   return parse_json(placed, {.source_name = source_name, .stage = Stage::kFile}).error();

@@ -17,8 +17,8 @@
 namespace moejit::tune {
 namespace {
 
-// Syncs the folder, so that a new file is still found after a power cut. Not every file system can
-// do it; then the file is as safe as the file system makes it.
+// Syncs the folder, so that a new file is still found after a power cut. Some file systems cannot
+// do that; the file is then as safe as the file system makes it.
 void sync_folder_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -26,7 +26,7 @@ void sync_folder_of(const std::string& path) {
   if (opened) sync_file(opened.get());
 }
 
-// Returns the bytes at this offset, fewer at the end of the file or where it cannot be read.
+// Returns `count` bytes at this offset, or fewer at the end of the file or if it cannot be read.
 std::string bytes_at(int fd, int64_t offset, std::size_t count) {
   std::string bytes(count, '\0');
   const ssize_t got = ::pread(fd, bytes.data(), count, offset);
@@ -34,8 +34,8 @@ std::string bytes_at(int fd, int64_t offset, std::size_t count) {
   return bytes;
 }
 
-// Returns the first bytes of a journal, as many as `begin` has, without the lines before them that
-// are a part of it. A tuner that is killed in its first line leaves such a part.
+// Returns the first bytes of a journal, as many as `begin` has. Skips leading lines that are only a
+// part of `begin`: a tuner that is killed in its first line leaves such a line.
 std::string first_bytes(int fd, std::string_view begin) {
   int64_t offset = 0;
   while (true) {
@@ -105,7 +105,8 @@ Result<void> JournalWriter::write(std::span<const std::string> lines) {
   if (has_failed_) return cannot_write("an earlier line could not be written");
   std::string text = is_torn_ ? "\n" : "";
   for (const std::string& line : lines) {
-    // What cannot be read back must not be written: it would make all of the journal unreadable.
+    // A line that cannot be read back would make the whole journal unreadable, so it must not be
+    // written.
     MOEJIT_TRY_ASSIGN(const JsonDocument document, parse_line(line, path_ + ": line to append", 1));
     MOEJIT_TRY(read_line(document));
     text += line + "\n";

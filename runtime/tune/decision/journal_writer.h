@@ -12,22 +12,22 @@
 namespace moejit::tune {
 
 // Appends to a journal. Each line is written at once and synced before append() returns. So a kill
-// or a power cut costs at most the line in the making. While it lives no other writer opens the
-// same file, in this process or another one.
+// or a power cut costs at most the line that is being written. While a writer lives, no other
+// writer opens the same file, in this process or another one.
 class JournalWriter {
  public:
-  // Opens the journal, which is created if there is none, and begins the session; a last line that
-  // is torn is ended first. Errors: kFileWrite if the file cannot be opened, locked or written;
-  // kInvalidFile if it is something else than a journal; as of append().
+  // Opens the journal, creating it if there is none, and begins the session. If the last line is
+  // torn, it is ended first. Errors: kFileWrite if the file cannot be opened, locked or written;
+  // kInvalidFile if it is not a journal. Also returns the errors of append().
   static Result<JournalWriter> open(const std::string& path, const Session& session);
 
-  // Appends an event of a problem. Errors: kInvalidValue or kWrongType for an event that could not
-  // be read back, or if file or line would exceed their limits. The journal is then as before.
-  // kFileWrite if the file cannot be written, such as on a full disk. What was there before stays
-  // readable, but the writer takes nothing more.
+  // Appends an event of a problem. kInvalidValue or kWrongType: the event could not be read back,
+  // or the file or line would exceed its limit; the journal is then as before. kFileWrite: the file
+  // cannot be written, for example on a full disk. Earlier lines then stay readable, but the writer
+  // accepts nothing more.
   Result<void> append(std::string_view problem, const Event& event);
-  // Appends events of a problem and syncs once, behind the last. Errors are as for one event; if
-  // one of them could not be read back, none is appended.
+  // Appends events of a problem, and syncs once, after the last one. Returns errors as append()
+  // does. If one event could not be read back, none is appended.
   Result<void> append_all(std::string_view problem, std::span<const Event> events);
 
  private:
@@ -42,7 +42,7 @@ class JournalWriter {
   std::string path_;
   FileDescriptor file_;
   std::string session_;
-  int64_t size_ = 0;  // of the file, in bytes
+  int64_t size_ = 0;  // bytes of the file
   bool is_torn_ = false;
   bool has_failed_ = false;
 };

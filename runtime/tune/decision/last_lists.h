@@ -11,7 +11,8 @@
 
 namespace moejit::tune {
 
-// The GPU and the problem or step that entries of a journal are of. It points into the journal.
+// The GPU, and the problem or step, that entries of a journal belong to. It points into the
+// journal.
 using EntryKey = std::pair<std::string_view, std::string_view>;
 
 inline EntryKey key_of(const Journal& journal, const Entry& entry) {
@@ -21,7 +22,7 @@ inline EntryKey key_of(const Journal& journal, const Entry& entry) {
 // The last list of each problem or step: CandidateList or StepList. It points into the journal.
 template <typename List>
 struct LastLists {
-  std::vector<EntryKey> order;  // of the first lists
+  std::vector<EntryKey> order;  // in which the first lists come
   std::map<EntryKey, const List*> last;
 };
 

@@ -21,7 +21,7 @@ constexpr double kTail = 0.025;  // outside of the interval, on each side
 }  // namespace
 
 int32_t rank_of_bound(int32_t count) {
-  double logarithm = -count * std::numbers::ln2;  // of P(B = rank), which may be below any double
+  double logarithm = -count * std::numbers::ln2;  // of P(B = rank), which may underflow
   double tail = std::exp(logarithm);              // P(B <= rank)
   int32_t rank = 0;
   while (rank < count && tail <= kTail) {

@@ -7,14 +7,15 @@
 
 namespace moejit::tune {
 
-// Fewest values whose median has a 95 % confidence interval: all of fewer lie on the same side of
-// the median too often.
+// Fewest values whose median has a 95 % confidence interval. With fewer, all values lie on the same
+// side of the median too often.
 constexpr int32_t kFewestForInterval = 6;
 
-// The median of some values, and an interval that holds the median of what they were drawn from
-// in 95 % of all cases or more. Values are assumed independent and alike, of any distribution.
+// The median of some values, and an interval for the median of their distribution. The interval
+// holds that median in at least 95 % of all cases. Values are assumed independent and alike, of any
+// distribution.
 struct MedianInterval {
-  double median = 0.0;  // of an even number of values the mean of the two in the middle; 0 of none
+  double median = 0.0;  // the mean of the middle two if their number is even; 0 without values
   double low = 0.0;
   double high = std::numeric_limits<double>::infinity();
 

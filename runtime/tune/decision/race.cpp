@@ -33,18 +33,18 @@ tl::unexpected<Error> refuse_time(std::string_view whose, double us) {
                                  us, kShortestUs, kLongestUs));
 }
 
-// Returns whether candidates are looked at after so many rounds: 2^k or 3 * 2^k.
+// Returns whether there is a look after this many rounds: 2^k or 3 * 2^k.
 constexpr bool is_look(int32_t rounds) {
   const auto count = static_cast<uint32_t>(std::max(rounds, 0));
   return std::has_single_bit(count) ? count > 1 : count % 3 == 0 && std::has_single_bit(count / 3);
 }
 
-constexpr int32_t kFewestForDrop = 2;    // rounds, for there is no scatter without two
-constexpr double kMedianError = 1.2533;  // sqrt(pi / 2): times that of a mean
+constexpr int32_t kFewestForDrop = 2;    // rounds; with fewer there is no scatter
+constexpr double kMedianError = 1.2533;  // sqrt(pi / 2): a median's standard error over a mean's
 
 // The default's times of a round.
 struct DefaultTimes {
-  double base_us = 0.0;      // that ratios have
+  double base_us = 0.0;      // what ratios are divided by
   double place_ratio = 1.0;  // see Outcome::noise
 };
 
@@ -165,12 +165,12 @@ void Race::look() {
   is_over_ = is_clear();
 }
 
-// Returns the standard error of the runner's median, as a share of it.
+// Returns the standard error of the runner's median, as a share of the median.
 double Race::error_of(const Runner& runner) const {
   return kMedianError * deviation_ / std::sqrt(std::max(runner.rounds(), 1));
 }
 
-// Compares with the default too: a candidate that is far behind it will not win either.
+// Also compares with the default: a candidate that is far behind it will not win either.
 void Race::drop_slower() {
   const Runner* best = best_contender(kFewestForDrop);
   if (best == nullptr) return;
@@ -192,7 +192,7 @@ void Race::drop_futile() {
   }
 }
 
-// Of equal medians the cheaper candidate stays.
+// If medians are equal, the cheaper candidate stays.
 void Race::drop_surplus() {
   if (rounds() < rules_.trial_rounds) return;
   std::vector<Runner*> contenders;
@@ -220,7 +220,8 @@ bool Race::may_win(const Runner& runner) const {
          std::max(figure.high, figure.median * (1.0 + least_gain)) < 1.0 - bias();
 }
 
-// Returns the contender of lowest median among those with so many rounds, or null.
+// Returns the contender with the lowest median among contenders with at least so many rounds, or
+// null.
 const Race::Runner* Race::best_contender(int32_t least_rounds) const {
   const Runner* best = nullptr;
   for (std::size_t i = 1; i < runners_.size(); ++i) {
@@ -231,7 +232,7 @@ const Race::Runner* Race::best_contender(int32_t least_rounds) const {
   return best;
 }
 
-// Returns whether the best may win and nobody who is left may be better by what counts.
+// Returns whether the best may win and no other contender may be better by the indifference.
 bool Race::is_clear() const {
   const Runner* best = best_contender(rules_.least_rounds);
   if (best == nullptr || !may_win(*best)) return false;
@@ -273,7 +274,7 @@ Outcome Race::outcome() const {
                                  .high = runner.figure.high,
                                  .dropped_after = runner.dropped_after,
                                  .fault = runner.fault});
-  Standing& standing = outcome.standings.front();  // of the default
+  Standing& standing = outcome.standings.front();  // the default's
   standing.rounds = rounds();
   standing.median_ratio = standing.low = standing.high = 1.0;
   return outcome;

@@ -23,17 +23,17 @@ namespace moejit::tune {
 // that gains 3 % wins in more than 95; the tests say how often exactly. A gain below 1 % is not
 // worth leaving the kernel that everybody else runs.
 struct RaceRules {
-  int32_t least_rounds = 6;      // nobody wins before them; intervals need 6
-  int32_t trial_rounds = 8;      // before them only those are dropped that are far behind
-  int32_t most_rounds = 256;     // what is known after them decides
-  double wild_scatter = 0.10;    // no GPU that is left alone scatters like this, and a race on it
-  int32_t wild_rounds = 16;      // has no more than these rounds, for it would not get far
-  int32_t most_timings = 128;    // rounds times the candidates that go on after the trial
+  int32_t least_rounds = 6;      // no candidate wins before them; intervals need 6
+  int32_t trial_rounds = 8;      // before them only candidates far behind are dropped
+  int32_t most_rounds = 256;     // then the race ends with what is known
+  double wild_scatter = 0.10;    // a race with more scatter is wild: no GPU left alone scatters so
+  int32_t wild_rounds = 16;      // most rounds of a wild race; more would not get it far
+  int32_t most_timings = 128;    // limit of rounds times candidates that go on after the trial
   double indifference = 0.01;    // a smaller gain than this share of the time counts as none
-  double least_scatter = 0.005;  // no race is believed to be calmer than this
-  double drop_errors = 3.0;      // behind the best: then a candidate is dropped
-  double futile_errors = 0.8;    // away from a gain that counts: then, too
-  double win_errors = 4.0;       // that a winner gains at least
+  double least_scatter = 0.005;  // a race that scatters less counts as scattering this much
+  double drop_errors = 3.0;      // a candidate so far behind the best is dropped
+  double futile_errors = 0.8;    // a candidate so far from a gain that counts is dropped
+  double win_errors = 4.0;       // least gain of a winner, in standard errors
 
   bool operator==(const RaceRules&) const = default;
 };
@@ -99,10 +99,10 @@ struct Outcome {
 // interval and the errors shrink as rounds go on. The zone is for what no number of rounds averages
 // out, blocks that are faster for their place in the round. The default's inner blocks are at
 // random places, as the candidates are, so for these a place is scatter as well. If only the first
-// and the last block are known, there may be a trend through the round, by a share d in all. It
-// puts a base of both off by up to d / 2 from any place. The end of d's interval that is nearest to
-// 1 is what d is for certain, the bias; twice that is the zone. Places that are faster in the
-// middle of a round than at both ends do not show in such rounds.
+// and the last block are known, a trend through the round may change times by a share d in all. The
+// base of these two blocks is then off by up to d / 2 at any place. The bias is how large d is for
+// certain: the distance of the place ratios' interval from 1. The zone is at least twice the bias.
+// Places that are faster in the middle of a round than at both ends do not show in such rounds.
 //
 // After 2, 3, 4, 6, 8, 12, 16, 24, ... rounds (a look) candidates are dropped that
 // - are behind the best, or the default, by more than the indifference and `drop_errors` standard
@@ -114,10 +114,11 @@ struct Outcome {
 // the rounds take about the same time. It may drop the best, if the best is not much better than
 // others.
 //
-// The best is the one of lowest median among those that may win. Candidates are ordered from cheap
-// to dear. The first that may win wins if its interval overlaps the best's and its median is within
-// the indifference of the best's. The race ends if at a look all but the default are out. It also
-// ends if the best may win and no other is better by the indifference and a standard error.
+// The best is the candidate with the lowest median among candidates that may win. Candidates are
+// ordered from cheap to dear. The first candidate that may win wins if its interval overlaps the
+// best's and its median is within the indifference of the best's median. The race ends if all
+// candidates but the default are out at a look. It also ends if the best may win and no other is
+// better by the indifference and a standard error.
 //
 // It reads no clock and draws no numbers: the same calls in the same order have the same outcome.
 class Race {
@@ -132,11 +133,12 @@ class Race {
   int32_t rounds_to_look() const;
 
   // Adds a round. A candidate that it lacks has one round fewer. Errors (kInvalidValue, and the
-  // round does not count): a time that is none by is_time_us(), a candidate that is not racing, no
-  // candidate at all.
+  // round does not count): is_time_us() refuses a time, a candidate is not racing, or the round has
+  // no candidate.
   Result<void> add(const Round& round);
 
-  // Adds what a round has of candidates that race, if anything. Errors are as of add().
+  // Adds the part of a round that is about racing candidates, if there is any. Errors are as of
+  // add().
   Result<void> add_racing(Round round);
 
   // Rules a candidate out, before or during the race or after it. Candidates that were dropped for
@@ -149,7 +151,7 @@ class Race {
  private:
   struct Runner {
     std::vector<double> ratios;
-    MedianInterval figure;  // of the ratios by the last look
+    MedianInterval figure;  // of the ratios, at the last look
     int32_t last_round = 0;
     int32_t dropped_after = 0;
     std::optional<Fault> fault;
@@ -175,10 +177,10 @@ class Race {
   int32_t winner() const;
 
   RaceRules rules_;
-  std::vector<Runner> runners_;       // by candidate; nothing is kept of the default
+  std::vector<Runner> runners_;       // by candidate; the default's stays empty
   std::vector<double> place_ratios_;  // by round
-  MedianInterval place_figure_;       // of these by the last look
-  bool has_bare_rounds_ = false;      // without inner blocks of the default
+  MedianInterval place_figure_;       // of the place ratios, at the last look
+  bool has_bare_rounds_ = false;      // whether a round lacked inner blocks of the default
   Scatter scatter_;
   double deviation_ = std::numeric_limits<double>::infinity();  // by the last look
   bool is_over_ = false;                                        // by the last look

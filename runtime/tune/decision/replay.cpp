@@ -69,7 +69,7 @@ class RaceTrack {
   }
 
  private:
-  // Returns the candidate with these choices, unless its text was another one by the list before.
+  // Returns the candidate with these choices; none if its text in `listed_` was another one.
   std::optional<int32_t> find(const Choices& choices) const {
     const auto found = std::ranges::find(candidates_, choices);
     if (found == candidates_.end()) return std::nullopt;
@@ -92,8 +92,8 @@ class RaceTrack {
     return race_.add_racing(std::move(round));
   }
 
-  const CandidateList* last_;    // that says who races
-  const CandidateList* listed_;  // the last so far
+  const CandidateList* last_;    // the last list, which says who races
+  const CandidateList* listed_;  // the last list so far
   std::vector<Choices> candidates_;
   Race race_;
   std::optional<OpenRound> open_;

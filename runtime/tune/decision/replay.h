@@ -12,14 +12,14 @@
 
 namespace moejit::tune {
 
-// The race of a problem on a GPU, as far as a journal tells it. A tuner that resumes goes on with
-// this race.
+// The race of a problem on a GPU, as far as a journal tells it. A tuner that resumes continues this
+// race.
 struct ReplayedRace {
   std::string gpu;      // as in the sessions
   std::string problem;  // as in the entries
   std::vector<compiler::Choices> candidates;
   Race race;
-  std::vector<std::string> text_digests = {};  // of the candidates; or none at all
+  std::vector<std::string> text_digests = {};  // the candidates' digests, or none at all
   std::optional<double> estimated_share = {};  // as in the last list
 
   // Returns the choices of the race's winner.
@@ -28,17 +28,20 @@ struct ReplayedRace {
   bool is_decided() const;
 };
 
-// Returns the digest of the text that these choices had when the list was made; empty if it is not
+// Returns the digest of the text that these choices had when the list was made. Empty if it is not
 // known.
 std::string text_digest_of(const CandidateList& list, const compiler::Choices& choices);
 
 // Decides every problem of a journal once more, in the order of their first lists. The last list of
-// a problem says who races. Ignored are times and faults of choices that are not on it, or had
-// another text when they were found. Times that the race did not ask for are ignored too. So are
-// rounds that have no last time of the default or whose default is another one. A race that lacks
-// rounds is not settled. Times of sessions with different texts for the GPU are never in one race.
-// Errors (kInvalidValue): a problem without list. Events of steps are not looked at; see
+// a problem says which candidates race. A race that lacks rounds is not settled. Times of sessions
+// with different texts for the GPU are never in one race. Events of steps are left to
 // replay_steps().
+//
+// Ignored are times and faults of choices that are not on the last list, or had another text when
+// they were found. Also ignored are times that the race did not ask for. The same holds for rounds
+// without a last time of the default, or with another default.
+//
+// Error kInvalidValue: a problem has no list.
 Result<std::vector<ReplayedRace>> replay(const Journal& journal, const RaceRules& rules = {});
 
 }  // namespace moejit::tune

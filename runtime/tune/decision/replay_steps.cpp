@@ -34,7 +34,7 @@ Proposals proposals_of(std::span<const ReplayedRace> races) {
 // Feeds the rounds of one step to its confirmation, in the order of the journal.
 class StepTrack {
  public:
-  // `list` is the last one of the step.
+  // Starts the confirmation; `list` is the step's last list.
   StepTrack(const StepList& list, const StepRules& rules) : confirmation_(list.choices, rules) {}
 
   Result<void> take(std::size_t session, const StepRound& round) {
@@ -51,7 +51,7 @@ class StepTrack {
 
  private:
   StepConfirmation confirmation_;
-  std::set<std::pair<std::size_t, int32_t>> rounds_;  // by session and number
+  std::set<std::pair<std::size_t, int32_t>> rounds_;  // by session and number, to find copies
   std::size_t session_ = 0;
 };
 

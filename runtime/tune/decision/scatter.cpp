@@ -10,7 +10,7 @@
 namespace moejit::tune {
 namespace {
 
-// Half of all normally distributed values are nearer to their mean than this many deviations.
+// Half of all normally distributed values lie within this many standard deviations of their mean.
 constexpr double kMedianDeviation = 0.67448975;
 
 }  // namespace

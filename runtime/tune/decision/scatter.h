@@ -5,21 +5,21 @@
 
 namespace moejit::tune {
 
-// By how much ratios scatter, from how far each is from the one before it. Ratios of many
-// candidates go into one figure. So two rounds of twenty say about as much as forty of one, and
-// neither a candidate's speed nor a slow drift counts.
+// Tells how much ratios scatter, by how far each is from the one before it. Ratios of many
+// candidates go into one figure, so two rounds of twenty say about as much as forty of one. Neither
+// a candidate's speed nor a slow drift counts.
 class Scatter {
  public:
-  // Adds two ratios of one candidate, of two rounds in a row.
+  // Adds a step between two ratios of one candidate, from two rounds in a row.
   void add(double before, double after);
 
-  // Returns the standard deviation that normally distributed ratios with these steps have, as a
-  // share of the ratios; infinite without a step. It goes by the median of the steps, so that a few
-  // wild ones do not count.
+  // Returns the standard deviation, as a share of the ratios, of normally distributed ratios with
+  // these steps. Infinite without a step. It uses the median of the steps, so a few wild steps do
+  // not count.
   double deviation() const;
 
  private:
-  std::vector<double> steps_;  // sizes of the logarithms
+  std::vector<double> steps_;  // absolute differences of the ratios' logarithms
 };
 
 }  // namespace moejit::tune

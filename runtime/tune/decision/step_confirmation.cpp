@@ -16,7 +16,7 @@ tl::unexpected<Error> refuse_step(std::string message) {
   return fail(Stage::kCommand, ErrorCode::kInvalidValue, std::move(message));
 }
 
-// Takes the roots first: a product of two times of any length could be no number.
+// Takes the roots first: the product of two very long or short times could exceed a double.
 double ratio_of(const StepTimes& times) {
   return std::sqrt(times.tuned_first_us) * std::sqrt(times.tuned_last_us) /
          (std::sqrt(times.default_first_us) * std::sqrt(times.default_last_us));
@@ -35,7 +35,8 @@ std::string digest_of(std::span<const StepChoice> set) {
   return hasher.digest().hex().substr(0, kDigits);
 }
 
-// Returns how many choices remain after a set of so many has failed and `sets_left` are to come.
+// Returns how many choices remain after a set of `choices` has failed and `sets_left` sets may
+// follow.
 std::size_t remaining(std::size_t choices, int32_t sets_left) {
   if (sets_left <= 0) return 0;
   if (choices <= static_cast<std::size_t>(sets_left) + 1) return choices - 1;

@@ -27,14 +27,14 @@ struct StepRules {
 };
 
 enum class StepState {
-  kMeasuring,  // more rounds of the set are wanted
+  kMeasuring,  // the set needs more rounds
   kConfirmed,  // the set makes the step faster for certain
-  kUsual,      // no choice is left
+  kUsual,      // no tuned choice is left
 };
 
-// Tells what is known of the set in use. Times are medians of all its blocks in microseconds, 0
-// without a round. A ratio is the geometric mean of a round's tuned times over the geometric mean
-// of its default times.
+// What is known of the set in use. Times are medians of all its blocks in microseconds, 0 without a
+// round. A ratio is the geometric mean of a round's tuned times over the geometric mean of its
+// default times.
 struct StepFigure {
   int32_t rounds = 0;
   MedianInterval ratio;
@@ -54,14 +54,14 @@ struct StepFigure {
 // It reads no clock: the same choices and rounds in the same order have the same outcome.
 class StepConfirmation {
  public:
-  // Takes the choices of the step's problems, no two of one problem. Choices of no certainty are
-  // the usual ones and in no set.
+  // Takes the choices of the step's problems, at most one for each problem. Choices with no
+  // certainty are the usual ones, and are in no set.
   explicit StepConfirmation(std::vector<StepChoice> choices, const StepRules& rules = {});
 
   StepState state() const { return state_; }
 
-  // Returns the choices that the tuned step is to be measured with, or that are confirmed; the most
-  // certain first, of equal ones by name. All other problems have their usual choices.
+  // Returns the choices to measure the tuned step with, or that are confirmed. The most certain
+  // come first, equally certain ones by name. All other problems have their usual choices.
   std::span<const StepChoice> set() const { return std::span(tuned_).first(in_use_); }
   // Returns the choices that were given up, the most certain first.
   std::span<const StepChoice> dropped() const { return std::span(tuned_).subspan(in_use_); }
@@ -71,8 +71,8 @@ class StepConfirmation {
   int32_t sets() const { return sets_; }
   StepFigure figure() const;  // of set()
 
-  // Adds a round of set(). Errors (kInvalidValue, and the round does not count): a time that is
-  // none by is_time_us(), or nothing is being measured.
+  // Adds a round of set(). Error kInvalidValue, and the round does not count: is_time_us() refuses
+  // a time, or nothing is being measured.
   Result<void> add(const StepTimes& times);
 
  private:
@@ -81,7 +81,7 @@ class StepConfirmation {
 
   StepRules rules_;
   std::vector<StepChoice> tuned_;  // the most certain first
-  std::size_t in_use_ = 0;         // how many of them the set has
+  std::size_t in_use_ = 0;         // how many of them are in the set
   std::string set_digest_;
   int32_t sets_ = 0;
   StepState state_ = StepState::kUsual;

@@ -14,14 +14,14 @@ namespace moejit::tune {
 void put(Json& line, const StepList& list);
 void put(Json& line, const StepRound& round);
 
-// Read such a line. `choices` and `number` are the members that tell its kind. Errors are as of
-// read_journal().
+// Read the members of such a line. `choices` and `number` are the members that tell its kind.
+// Errors are as read_journal() returns them.
 Result<Event> read_step_list(const JsonView& choices);
 Result<Event> read_step_round(const JsonView& root, const JsonView& number);
 
-// Reads a time that is_time_us() takes. Error kInvalidValue: another number.
+// Reads a time. Error kInvalidValue: is_time_us() refuses the number.
 Result<double> read_time_us(const JsonView& view);
-// Reads a number that a GPU told; none if there is no such member.
+// Reads a number that a GPU told; none if the member is missing.
 Result<std::optional<double>> read_reading(const JsonView& root, std::string_view key);
 
 }  // namespace moejit::tune

@@ -20,10 +20,10 @@ using compiler::TuningStep;
 
 // What a journal tells of one problem on one GPU.
 struct Measured {
-  // Blocks with the list that was the last by then.
+  // Blocks, each with the list that was the last before it.
   std::vector<std::pair<const Block*, const CandidateList*>> blocks;
-  const CandidateList* list = nullptr;  // the last
-  const Session* session = nullptr;     // the last
+  const CandidateList* list = nullptr;  // the last list
+  const Session* session = nullptr;     // the last session
 };
 
 Measured measured(const Journal& journal, const ReplayedRace& race) {
@@ -49,7 +49,7 @@ double median_us(const Measured& found, const Choices& choices) {
   return median_interval(std::move(times)).median;
 }
 
-// Returns a text of the session's context; empty if it has none of this name.
+// Returns a text of the session's context; empty if the context has none of this name.
 std::string context_text(const Session& session, std::string_view key) {
   const auto context = parse_json(session.context, {.source_name = "context"});
   if (!context) return {};
@@ -106,7 +106,7 @@ Result<std::vector<TuningRecord>> tuned_records(const Journal& journal, const Ra
   MOEJIT_TRY_ASSIGN(const std::vector<ReplayedStep> steps,
                     replay_steps(journal, races, step_rules));
   std::vector<TuningRecord> records;
-  std::vector<std::string> gpus;  // of the records, as the sessions write them
+  std::vector<std::string> gpus;  // GPUs of the records, as sessions write them
   for (const Session& session : journal.sessions) {
     if (std::ranges::count(gpus, session.gpu) > 0) continue;
     gpus.push_back(session.gpu);
@@ -132,7 +132,7 @@ Result<std::vector<TuningRecord>> tuned_records(const Journal& journal, const Ra
 
 Result<TuningRecord> without_decided(TuningRecord before, const Journal& journal) {
   MOEJIT_TRY_ASSIGN(const std::vector<ReplayedRace> races, replay(journal));
-  std::set<std::string_view> gpus;  // that are the record's, as the sessions write them
+  std::set<std::string_view> gpus;  // texts of sessions that name the record's GPU
   for (const Session& session : journal.sessions) {
     MOEJIT_TRY_ASSIGN(const compiler::GpuIdentity gpu,
                       compiler::parse_gpu_identity(session.gpu, "gpu of the journal"));
