@@ -18,7 +18,7 @@ LEFT_OUT = ("docs/CHANGELOG.md", "tests/golden/")
 # Files below these paths still break the rule. Take a path out when its last finding is gone; add none.
 NOT_YET = (
     "cli/", "compiler/host/", "runtime/bindings/c/",
-    "runtime/check/", "runtime/checkpoint/", "runtime/prepared_plan.h", "runtime/trial/", "runtime/tune/", "templates/", "tests/",
+    "runtime/check/", "runtime/checkpoint/", "runtime/trial/", "runtime/tune/", "templates/", "tests/",
 )
 
 
