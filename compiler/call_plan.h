@@ -12,8 +12,8 @@ enum class Access { kRead, kWrite, kReadWrite };
 bool reads(Access access);
 bool writes(Access access);
 
-// What a call does with a block of memory. A block that a call writes holds nothing that the call
-// needs before it.
+// What a call does with a block of memory. A call that writes a block needs nothing that the block
+// held before.
 enum class BlockUse { kNone, kRead, kWrite };
 
 // A tensor that the caller gives to a call.

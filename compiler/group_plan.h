@@ -19,40 +19,41 @@ struct PlacedTensor {
   bool operator==(const PlacedTensor&) const = default;
 };
 
-// The memory that each rank of a group gives, and that all ranks reach. A plan's tensor "slots_2"
-// is "slots" here, in the memory of rank 2. `epoch` is touched by its own rank alone.
+// The memory that each rank gives to its group; all ranks reach it. A plan's tensor "slots_2" is
+// "slots" here, in the memory of rank 2. Only the rank itself touches its `epoch`.
 struct GroupMemory {
   std::vector<PlacedTensor> tensors;
   int64_t bytes = 0;
   bool operator==(const GroupMemory&) const = default;
 };
-// Returns whether all tensors of `part` are in `whole`, at the same places: calls without a
-// backward pass have fewer than those with one.
+// Returns whether all tensors of `part` are in `whole`, at the same places. A layer without a
+// backward pass has fewer tensors there than with one.
 bool contains(const GroupMemory& whole, const GroupMemory& part);
 
-// What one rank of a group runs for a layer: choices and rows go to the ranks of their experts, the
-// experts of this rank run, for which the S = R * max_tokens slots of all ranks are the tokens, and
-// sums of a token's rows come home. Dispatch and combine are kernels among the others.
+// What one rank of a group runs for a layer. First, choices and rows go to the ranks of their
+// experts. Then the experts of this rank run; their tokens are the S = R * max_tokens slots of all
+// ranks. Then the sums of a token's rows come home. Dispatch and combine are kernels among the
+// others.
 struct GroupPlan : LayerPlan {
   int64_t rank = 0;
   GroupMemory memory;
 };
 
-// Plans one rank's part of a layer with expert_parallel, of the rank that the options name. Is
-// pure, and equal on all ranks but for the numbers of ranks. Errors: those of plan_layer();
+// Plans one rank's part of a layer with expert_parallel; the options name the rank. The function is
+// pure. Plans of all ranks are equal but for the numbers of ranks. Errors: all of plan_layer();
 // kUnsupported for a layer without expert_parallel.
 Result<GroupPlan> plan_group_layer(const Layer& layer, const Target& target,
                                    const PlanOptions& options = {});
 
-// Error kUnsupported: a layer of a group, where one of a single rank is wanted.
+// Checks that the layer is of one rank. Error kUnsupported: it is a layer of a group.
 Result<void> check_is_of_one_rank(const Layer& layer);
 
-// Returns the layer of a rank's experts: all slots are tokens, choices are i32 and f32 for any
-// description, and experts are known by their place among the rank's own.
+// Returns the layer of a rank's experts, whose tokens are all slots. Ids are i32 and probabilities
+// f32, whatever the description says. An expert's id is its place among the rank's own experts.
 Layer layer_of_experts(const Layer& layer);
 
 // Returns the layer that one rank would run with all tokens of the group and all experts: R *
-// max_tokens tokens. Its results are what a group's are compared with.
+// max_tokens tokens. A group's results are compared with the results of this layer.
 Layer layer_of_one_rank(const Layer& layer);
 
 // Returns what all ranks of a group have to agree on, as fields "name=value": version, ranks, the
@@ -68,13 +69,13 @@ struct GroupTraffic {
                               // uniformly and differ
   double results = 0.0;       // rows that come home from other ranks for a token, in the mean
   double dispatch_bytes = 0.0;     // that a rank sends for a token in a forward call, in the mean
-  double combine_bytes = 0.0;      // that come back for it
-  double dispatch_floor_us = 0.0;  // of max_tokens tokens, at the rate of a link
+  double combine_bytes = 0.0;      // that come back for a token, in the mean
+  double dispatch_floor_us = 0.0;  // least time for max_tokens tokens, at the rate of a link
   double combine_floor_us = 0.0;
 };
 GroupTraffic group_traffic(const Layer& layer);
 
-// Returns the plan as text for people or as JSON, as print_plan() and plan_to_json() of a layer,
+// Return the plan as text for people and as JSON, like print_plan() and plan_to_json() of a layer,
 // with a section about the group.
 std::string print_plan(const GroupPlan& plan, bool explain, int32_t width = 0);
 std::string plan_to_json(const GroupPlan& plan);

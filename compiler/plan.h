@@ -34,7 +34,7 @@ enum class TensorRole {
   kSaved,       // a slice of the block that the caller keeps from a forward to its backward call
   kDeferred,    // a slice of the block that the caller keeps from the data half to the weights half
   kWorkspace,   // a slice of the workspace handed to every call
-  kGroup,       // in the memory that a rank gives to its group: "slots_2" in that of rank 2
+  kGroup,  // in the memory that a rank gives to its group: "slots_2" is in the memory of rank 2
 };
 
 // Order of a tensor's elements in memory; part of the tensor's type, never inferred.
@@ -42,7 +42,7 @@ enum class Layout {
   kRowMajor,        // data, last dimension contiguous
   kScalesCompact,   // scale_inv [rows, ceil(columns / 128)], rows contiguous, no padding
   kScalesTiles,     // scale_inv [matrices, tile rows, tile columns], one per 128x128 tile
-  kScalesColumns,   // scale_inv [blocks of 128 tokens, columns], those of a block contiguous
+  kScalesColumns,   // scale_inv [blocks of 128 tokens, columns], the scales of a block contiguous
   kScalesGroups,    // E8M0 [rows, 4 ceil(columns / 128)], or [blocks of 32 tokens, columns];
                     // E4M3 [rows, 8 ceil(columns / 128)], or [columns, blocks of 16 tokens]
   kScalesSwizzled,  // tiles of 128 rows by 4 scales in the order of Blackwell's GEMMs
@@ -68,8 +68,8 @@ struct TensorPlan {
   int64_t workspace_offset = -1;  // of kWorkspace tensors, multiple of 256; -1 for the others
   int64_t saved_offset = -1;      // of kSaved tensors, multiple of 256; -1 for the others
   int64_t deferred_offset = -1;   // of kDeferred tensors, multiple of 256; -1 for the others
-  // Indices into Plan::kernels of the first and the last kernel that touch it. Workspace tensors
-  // that no phase uses at the same time may overlap.
+  // First and last kernel that touch the tensor, as indices into Plan::kernels. Workspace tensors
+  // may overlap if no phase uses them at the same time.
   int32_t first_use = -1;
   int32_t last_use = -1;
   bool operator==(const TensorPlan&) const = default;
@@ -83,12 +83,12 @@ enum class Phase {
   kWeights,  // once after the weights changed
   kForward,
   kBackward,
-  kForwardScales,   // once a step behind the forward passes, of recipes with a history
-  kBackwardScales,  // once a step behind the backward passes
+  kForwardScales,   // once a step, after the forward passes; for recipes with an amax history
+  kBackwardScales,  // once a step, after the backward passes; for the same recipes
 };
 inline constexpr std::size_t kPhaseCount = 5;
 
-// Returns whether calls of this phase only find the scales of the next step.
+// Returns whether calls of this phase only compute the scales of the next step.
 constexpr bool is_of_scales(Phase phase) {
   return phase == Phase::kForwardScales || phase == Phase::kBackwardScales;
 }
@@ -97,8 +97,8 @@ constexpr bool is_of_scales(Phase phase) {
 // computes dx and dprobs, the weights half the gradients of weights and biases.
 enum class BackwardHalf { kData, kWeights };
 
-// The calls of a pass of layers with dispatch_calls, in this order. Between them the host moves the
-// rows that kQuantize leaves to the ranks of their experts, where kExperts reads them.
+// The two calls of a pass, in this order, for layers with dispatch_calls. Between them the host
+// moves the rows that kQuantize wrote to the ranks of their experts. There kExperts reads them.
 enum class DispatchCall { kQuantize, kExperts };
 
 // What a backward call does with the gradients of weights and biases.
@@ -123,14 +123,14 @@ struct TensorBox {
   std::array<int64_t, 3> strides_bytes{0, 0, 0};  // of dimensions 1 to 3; multiples of 16
   std::array<int32_t, 4> box{1, 1, 1, 1};         // elements, at most 256 each
   bool is_swizzled = false;  // whether rows of 128 bytes have the 128-byte swizzle
-  // Index of the dimension that is the tensor's T, P or C and follows its size in a call; -1: none.
-  // `dims` has the largest size.
+  // Index of the dimension whose size changes per call, the tensor's T, P or C; -1: none. `dims`
+  // has its largest size.
   int32_t call_dim = -1;
   bool operator==(const TensorBox&) const = default;
 };
 
 // A tensor map in a kernel's parameter record. `role` is the field, `tensor` the name in
-// Plan::tensors whose address it gets.
+// Plan::tensors of the tensor whose address the map gets.
 struct TensorMapPlan {
   std::string role;
   std::string tensor;
@@ -149,15 +149,15 @@ struct KernelNumber {
 };
 
 // How a kernel is launched. The number of CTAs follows from the tokens of a call (busy_ctas() in
-// compiler/launch.h); persistent kernels take no more than the present device holds at once.
+// compiler/launch.h). Persistent kernels take no more CTAs than the present device holds at once.
 struct LaunchShape {
   int32_t threads = 0;
   int64_t max_ctas = 1;      // CTAs that the largest input keeps busy
   int32_t ctas_per_sm = 0;   // limit for persistent kernels; 0: not persistent
   int32_t shared_bytes = 0;  // dynamic shared memory of a CTA
   int32_t cluster_ctas = 1;  // CTAs of a cluster; only whole clusters are launched
-  // Threads of an SM to which a launch may be limited, since CTAs walk: each takes the next tile
-  // when it has done its own. 0: each CTA has work of its own.
+  // Threads of an SM to which a launch may be limited, since CTAs walk: a CTA that is done takes
+  // the next tile. 0: CTAs do not walk; each has work of its own.
   int32_t walking_threads_per_sm = 0;
   bool operator==(const LaunchShape&) const = default;
 };
@@ -170,8 +170,8 @@ struct KernelPlan {
   std::optional<GradientMode> gradient_mode;       // if only backward calls of this mode launch it
   KernelSpec spec;
   CallBounds bounds;  // of the calls that launch the kernel
-  // Whether its tokens are the slots of a group, bounds.max_tokens in every call, instead of the
-  // call's.
+  // Whether the kernel's tokens are the slots of a group instead of the call's tokens. There are
+  // bounds.max_tokens slots in every call.
   bool has_slots = false;
   LaunchShape launch;
   std::vector<KernelArgument> arguments;
@@ -179,10 +179,10 @@ struct KernelPlan {
   std::vector<KernelNumber> numbers;
   int64_t min_bytes = 0;             // least traffic, with every bound reached; design section 9
   int64_t multiply_adds = 0;         // with every bound reached
-  int64_t sent_bytes = 0;            // to other ranks of a group, in the mean; as of Work
+  int64_t sent_bytes = 0;            // to other ranks of a group, in the mean; see Work
   std::vector<std::string> reasons;  // a sentence for each choice
-  // Name of what the kernel computes, under which tuning records keep what is fastest, and what was
-  // chosen for it. Empty for kernels that are not tuned.
+  // `problem` names what the kernel computes; tuning records keep the fastest choices under this
+  // name. `choices` are what was chosen for it. Both are empty for kernels that are not tuned.
   std::string problem;
   Choices choices;
   std::vector<Choices> candidates;  // all legal ones, the usual first, if PlanOptions asks for them
@@ -192,26 +192,26 @@ struct KernelPlan {
 // ---------------------------------------------------------------------------------------------
 // What a transport moves between the ranks of a group
 
-// Where blocks of bytes come from and go to. All ranks have tensors of the same bytes, so that no
-// rank has to know how many tokens another one has. R ranks.
+// Where blocks of bytes come from and go to, with R ranks. Tensors have as many bytes on all ranks,
+// so no rank has to know how many tokens another rank has.
 enum class Movement {
-  kGather,    // [block] of each rank to [R, block] of every rank, by the rank it is from
-  kExchange,  // [R, block], of which part r is for rank r, to [R, block], by the rank it is from
+  kGather,    // every rank gets the [block] of each rank, as [R, block] by sender
+  kExchange,  // part r of each rank's [R, block] goes to rank r, to [R, block] by sender
 };
 
-// A tensor of a collective step, and the one of the plan in which it arrives. Their memory is this
-// rank's own.
+// A tensor that a collective step sends, and the tensor of the plan in which blocks arrive. Both
+// lie in this rank's own memory.
 struct BlockMove {
   Movement movement = Movement::kGather;
   std::string source;
   std::string destination;
-  int64_t bytes = 0;  // of a block: what a rank sends to each other one
+  int64_t bytes = 0;  // of a block: what a rank sends to each other rank
   bool operator==(const BlockMove&) const = default;
 };
 
-// A step of a call that a transport does (runtime/transport.h), between two kernels: all ranks make
-// it together. On the stream it comes behind the kernels before it, and no kernel behind it begins
-// before everything has arrived.
+// A step of a call that a transport does (runtime/transport.h) between two kernels; all ranks make
+// it together. On the stream it runs after the kernels before it, and later kernels begin only when
+// everything has arrived.
 struct CollectivePlan {
   std::string operation;  // "gather_tokens", "exchange_results", ...
   Phase phase = Phase::kForward;
@@ -221,7 +221,7 @@ struct CollectivePlan {
   bool operator==(const CollectivePlan&) const = default;
 };
 
-// Returns what a rank sends to each other one in a step.
+// Returns the bytes that a rank sends to each other rank in a step.
 int64_t block_bytes(const CollectivePlan& step);
 
 // Everything needed to prepare and run a list of kernels.
@@ -234,7 +234,7 @@ struct Plan {
   std::vector<KernelPlan> kernels;
   std::vector<CollectivePlan> collectives = {};  // in launch order; few layers of groups have any
   std::vector<CallPlan> calls = {};
-  std::vector<AbsentCall> absent_calls = {};  // that other descriptions have
+  std::vector<AbsentCall> absent_calls = {};  // calls that other descriptions have
   int64_t workspace_bytes = 0;
   int64_t saved_bytes = 0;
   int64_t deferred_bytes = 0;
@@ -251,19 +251,20 @@ struct LayerPlan : Plan {
 };
 
 struct PlanOptions {
-  // Whether every intermediate stays readable after a call: no tensors share workspace, and tensors
-  // that a fused kernel would keep in registers are written too (x_q of quantize_permute_pad).
+  // Whether every intermediate stays readable after a call. Then no tensors share workspace.
+  // Tensors that a fused kernel would keep in registers are written too (x_q of
+  // quantize_permute_pad).
   bool keep_intermediates = false;
-  // Whether grouped GEMMs measure how long they run. The caller gives each an output for it:
-  // "<operation>_elapsed" I64 [2], SM clocks and nanoseconds. The kernels are the same.
+  // Whether grouped GEMMs measure how long they run. The caller gives each GEMM an output for it:
+  // "<operation>_elapsed" I64 [2], SM clocks and nanoseconds. The kernels are the same as without.
   bool measure_gemms = false;
-  // The records that say what is fastest; null: the usual choices. It is read only while the plan
-  // is made.
+  // The records that say what is fastest; null: the usual choices. They are read only while the
+  // plan is made.
   const Tuning* tuning = nullptr;
   // Whether KernelPlan::candidates are listed.
   bool list_candidates = false;
-  // Which rank's part of a group's layer is planned, and how long each wait for a peer lasts at
-  // most. The kernels of all ranks are the same.
+  // Which rank's part of a group's layer is planned, and the longest time of each wait for a peer.
+  // The kernels of all ranks are the same.
   int64_t rank = 0;
   int64_t timeout_ms = 10000;
 };
@@ -280,15 +281,15 @@ bool touches(const Plan& plan, const CallPlan& call, std::string_view tensor);
 // callers.
 int64_t block_offset(const TensorPlan& tensor);
 
-// Returns whether callers fill a tensor with zeros before the first call: a digest that has seen
-// nothing.
+// Returns whether callers have to fill a tensor with zeros before the first call. In a digest,
+// zeros mean that it has seen nothing.
 bool begins_as_zeros(const TensorPlan& tensor);
 
 // Returns a tensor of the plan by name, or null.
 const TensorPlan* find_tensor(const Plan& plan, std::string_view name);
 
-// Returns the index of a call in Plan::calls. Error kUnsupported: the plan has no such call, with
-// what its description lacks, or with the names of its calls.
+// Returns the index of a call in Plan::calls. Error kUnsupported: the plan has no such call. The
+// error says what the description lacks, or names the plan's calls.
 Result<std::size_t> find_call(const Plan& plan, std::string_view name);
 
 // Returns whether the plan has a call of this name whose kernels touch the caller's tensor.
@@ -297,12 +298,13 @@ bool call_takes(const Plan& plan, std::string_view call, std::string_view tensor
 // Returns the name of the call that runs all kernels of a phase.
 std::string_view call_of_phase(Phase phase);
 
-// Returns a hint for a tensor that came with the dtype `got` instead of the plan's: the field of a
-// description that plans it with `got`. Empty if there is no such field.
+// Returns a hint for a tensor that came with the dtype `got` instead of the plan's dtype. The hint
+// names the field of a description that plans the tensor with `got`. It is empty if there is no
+// such field.
 std::string dtype_hint(std::string_view tensor, DType got);
 
-// Returns whether callers give tensors of this role to each call: they are neither in a slice of a
-// block nor in the memory of a group.
+// Returns whether callers give tensors of this role to each call. Other tensors lie in a slice of a
+// block or in the memory of a group.
 bool is_callers(TensorRole role);
 
 std::string_view to_string(Movement movement);

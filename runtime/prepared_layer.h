@@ -11,15 +11,15 @@
 
 namespace moejit::runtime {
 
-// The calls of a layer's PreparedPlan under names of their own, of one rank or of a rank of a
-// group.
+// A prepared layer, of one rank or of a rank of a group: a PreparedPlan with a function for each
+// call of a layer.
 class PreparedLayer {
  public:
   using Tensors = std::span<const TensorRef>;
 
-  // Prepare the layer's plan, with the errors of PreparedPlan::prepare(), for a device, which has
-  // to outlive the layer, or on the device of a group. Error kUnsupported: a layer of a group, for
-  // a device.
+  // Prepare the layer's plan for a device, which has to outlive the layer, or on the device of a
+  // group. Errors: all of PreparedPlan::prepare(); kUnsupported for a layer of a group that is
+  // given a device instead of a group.
   static Result<std::unique_ptr<PreparedLayer>> prepare(const compiler::LayerPlan& plan,
                                                         Engine& engine, Device& device,
                                                         const PrepareOptions& options = {});
@@ -30,12 +30,12 @@ class PreparedLayer {
   const compiler::LayerPlan& plan() const { return *plan_; }
   PreparedPlan& prepared() { return *prepared_; }
 
-  // Return the bytes of blocks that every call can use.
+  // Return the bytes of blocks that are large enough for every call.
   int64_t workspace_bytes() const { return plan_->workspace_bytes; }
   int64_t saved_bytes() const { return plan_->saved_bytes; }
   int64_t deferred_bytes() const { return plan_->deferred_bytes; }
-  // Returns the bytes of all blocks that a call over T tokens needs, no more than the plan's. Error
-  // kInvalidValue: T less than 0 or more than max_tokens.
+  // Returns the bytes of all blocks that a call over T tokens needs. They are at most the plan's.
+  // Error kInvalidValue: T less than 0 or more than max_tokens.
   Result<compiler::MemorySizes> sizes(int64_t tokens) const {
     return prepared_->layout().sizes(tokens);
   }

@@ -19,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns what tells one program from another: its build id, else a checksum of the file, as of the
-// script of a wrapper.
+// Returns what tells one program from another: its build id, or without one, such as in a wrapper
+// script, a checksum of the file.
 Result<std::string> program_identity(const std::string& path) {
   if (std::string id = build_id_of_file(path); !id.empty()) return id;
   MOEJIT_TRY_ASSIGN(const std::vector<std::byte> bytes, read_file(path));
@@ -28,7 +28,7 @@ Result<std::string> program_identity(const std::string& path) {
   return std::string(reinterpret_cast<const char*>(checksum.bytes.data()), checksum.bytes.size());
 }
 
-// Asks a compiler who it is.
+// Asks a compiler for its version.
 Result<HostCompiler> identify(const std::string& path) {
   constexpr std::chrono::seconds kLongestAnswer{60};
   MOEJIT_TRY_ASSIGN(const ProcessResult result,
@@ -46,8 +46,9 @@ Result<HostCompiler> identify(const std::string& path) {
       fmt::format("{} [{}]", line, sha256(result.output + program).hex().substr(0, kDigits))};
 }
 
-// Leave out passes of g++ that take a seventh of a kernel's compile time and make kernels no
-// faster: most of a launch passes in the simulator's library. clang refuses these options.
+// Leave out passes of g++ that take a seventh of a kernel's compile time. The passes make kernels
+// no faster, since most of a launch is spent in the simulator's library. clang refuses these
+// options.
 constexpr std::array kWithoutSomePasses{
     "-fno-tree-pta",      "-fno-tree-dominator-opts", "-fno-guess-branch-probability",
     "-fno-if-conversion", "-fno-if-conversion2",      "-fno-tree-slsr",

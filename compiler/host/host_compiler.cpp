@@ -71,8 +71,8 @@ tl::unexpected<Error> compile_error(const HostCompiler& compiler, const ProcessR
               result.output + "\n" + numbered_lines(source.text));
 }
 
-// Links the shared object of one kernel from the object of its unit: what the kernel does not use
-// is left out.
+// Links the shared object of one kernel from the object of its unit, and leaves out what the kernel
+// does not use.
 Result<KernelBinary> link_kernel(const HostCompiler& compiler, const TemporaryFolder& folder,
                                  const KernelSource& source) {
   MOEJIT_TRY(write_temporary_file(
@@ -94,7 +94,7 @@ Result<KernelBinary> link_kernel(const HostCompiler& compiler, const TemporaryFo
   return KernelBinary{source.entry, source.target, std::move(bytes), std::nullopt};
 }
 
-// Compiles all texts at once. The error blames the first source, whoever is to blame.
+// Compiles all texts at once. The error names the first source, whichever source is to blame.
 Result<std::vector<Result<KernelBinary>>> compile_whole_unit(
     std::span<const KernelSource> sources) {
   MOEJIT_TRY_ASSIGN(const HostCompiler compiler, find_compiler());

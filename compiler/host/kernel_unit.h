@@ -10,17 +10,17 @@
 
 namespace moejit::compiler {
 
-// A unit is a list of kernels that the host compiler gets as one text: most of a kernel's compile
-// time goes into headers and into code that kernels of a kind share. Every text stays as it is, in
-// a namespace of its own, and keeps its name and lines in messages.
+// A unit is a list of kernels that the host compiler gets as one text. It saves time because most
+// of a kernel's compile time goes into headers and into code that kernels of a kind share. Every
+// text stays as it is, in a namespace of its own, and keeps its name and lines in messages.
 
 // Most kernels of a unit: with more, little is left to share.
 inline constexpr std::size_t kMostKernelsOfUnit = 27;
 
-// Parts sources into units, given by indices of `sources`, the largest units first. Kernels of a
-// unit have the same list of includes, so that each sees the headers that it sees alone, and
-// different entries. A source whose text has other directives is a unit of its own. Units are small
-// enough that `jobs` compilers have work. The result depends on nothing but the arguments.
+// Divides sources into units, given by indices of `sources`, the largest units first. Kernels of a
+// unit have the same list of includes, so each sees the headers that it would see alone. Their
+// entries differ. A source whose text has other directives is a unit of its own. Units are small
+// enough that `jobs` compilers all have work. The result depends on nothing but the arguments.
 std::vector<std::vector<std::size_t>> units_of(std::span<const KernelSource> sources,
                                                std::size_t jobs);
 

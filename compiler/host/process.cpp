@@ -35,14 +35,14 @@ tl::unexpected<Error> system_error(std::string_view what, int number) {
               fmt::format("{}: {}", what, errno_text(number)), hint_for_errno(number));
 }
 
-// What became of a program: how it ended, and whether it was killed at its limit.
+// How a program ended, and whether it was killed at its limit.
 struct Watched {
   ProcessResult result;
   bool is_late = false;
 };
 
-// Reads what the program writes until it has ended. Others that it left may still have its output
-// open, so the end of that is not waited for.
+// Reads what the program writes until it has ended. Processes that it left behind may still have
+// its output open, so this does not wait for the end of the output.
 Watched watch(pid_t process, int output, Clock::time_point end) {
   Watched watched;
   std::array<char, 4096> buffer;

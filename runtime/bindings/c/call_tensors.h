@@ -12,8 +12,8 @@
 
 namespace moejit::bindings {
 
-// The tensors of a call as the runtime takes them; their shapes stay the caller's. It lives on the
-// stack, and only the part of it that is used is touched.
+// The tensors of a call as the runtime takes them; their shapes stay the caller's. The object lives
+// on the stack, and only the used part of it is touched.
 class CallTensors {
  public:
   CallTensors() {}  // NOLINT(modernize-use-equals-default): that would clear the storage
@@ -46,10 +46,10 @@ struct GivenCall {
   runtime::Stream stream = nullptr;
 };
 
-// Reads the caller's record of a call of the plan into a record that is as it was constructed:
-// checks what DLPack says of its tensors and the runtime does not ask (device, dtype, strides), and
-// leaves the rest to it. Tensors of the plan that the call does not take are left out, unchecked.
-// Errors: kInvalidValue (a null pointer), kTensorMismatch. Allocates only for errors.
+// Reads the caller's record of a call of the plan into `given`, which must be newly constructed.
+// Checks what DLPack says of the tensors and the runtime does not check: device, dtype, strides.
+// The runtime checks the rest. Tensors of the plan that the call does not take are left out,
+// unchecked. Errors: kInvalidValue (a null pointer), kTensorMismatch. Allocates only for errors.
 Result<void> read_call(const moejit_plan& plan, const compiler::CallPlan& wanted,
                        const moejit_call& call, GivenCall& given);
 

@@ -43,7 +43,8 @@ moejit_error_code with_memory(moejit_device* device, int64_t bytes, const char* 
   });
 }
 
-// Does the same for a copy, which needs both addresses if there are bytes.
+// Checks the arguments of a copy, which needs both addresses if there are bytes, and calls `body`
+// with the device.
 template <typename Body>
 moejit_error_code copy(moejit_device* device, void* destination, const void* source, int64_t bytes,
                        const char* function, Body&& body) {

@@ -8,11 +8,11 @@
 
 namespace moejit::bindings {
 
-// Returns the dtype in DLPack's terms: those of DLPack 1.1, which may be newer than the header.
+// Returns the dtype as DLPack 1.1 numbers it, even if the included header is older.
 DLDataType dl_data_type(compiler::DType dtype);
 
-// Returns whether a tensor of `given` may stand for one of `wanted`: it is the same, or an integer
-// of the same bits if frameworks often lack the type.
+// Returns whether a tensor of dtype `given` may stand for one of dtype `wanted`. Equal dtypes do.
+// An integer of the same bits does if frameworks often lack the wanted dtype.
 bool stands_for(DLDataType given, compiler::DType wanted);
 
 // Returns the name for errors: "float32", "bfloat16", "uint8x4".

@@ -43,7 +43,7 @@ Result<RendezvousPlace> place_of(const moejit_rendezvous_place* place, const cha
   return read;
 }
 
-// Hands a group out that was made on a device.
+// Makes a handle of a group that was made on a device.
 void hand_out(const moejit_device& device, std::unique_ptr<Group> made, moejit_group** group) {
   auto handle = std::make_unique<moejit_group>();
   handle->device = device.device;

@@ -15,8 +15,9 @@ struct SimulatedRanks;
 }  // namespace moejit::bindings
 
 struct moejit_device {
-  std::shared_ptr<moejit::runtime::Device> device;          // shared with its layers
-  std::shared_ptr<moejit::bindings::SimulatedRanks> ranks;  // if it is one of them: `rank`
+  std::shared_ptr<moejit::runtime::Device> device;  // shared with its layers
+  std::shared_ptr<moejit::bindings::SimulatedRanks>
+      ranks;  // if the device is one of them; `rank` says which
   int32_t rank = 0;
   std::string name;
   std::string target;

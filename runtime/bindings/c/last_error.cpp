@@ -53,9 +53,9 @@ moejit_error view_of(const Error& error, const char* message, const char* hint,
           .detail = detail};
 }
 
-// Returns the text as a C string. Errors quote the caller's input, which may be any bytes: those
-// that are not UTF-8 become U+FFFD, and control characters become blanks: a zero would end the
-// string, and others would command the terminal that shows it.
+// Returns the text as a C string. Errors quote the caller's input, which may be any bytes. Bytes
+// that are not UTF-8 become U+FFFD. Control characters become blanks: a zero would end the string,
+// and others would command the terminal that shows it.
 std::string c_text(const std::string& text) {
   // A JSON string, unlike other JSON values, needs no memory to be destroyed.
   auto valid = nlohmann::json::parse(json_string(text)).get<std::string>();

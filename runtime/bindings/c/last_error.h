@@ -18,11 +18,12 @@ moejit_error_code set_error(Error error) noexcept;
 moejit_error_code set_out_of_memory() noexcept;
 moejit_error_code set_exception(Stage stage, const std::exception& exception) noexcept;
 
-// Runs the body of a function of the C interface, which returns a Result<void>. Nothing in the
-// library throws except the standard library, for lack of memory; no exception leaves this either.
+// Runs the body of a function of the C interface, which returns a Result<void>. In the library only
+// the standard library throws, for lack of memory. No exception leaves this function.
 template <typename Body>
 moejit_error_code guarded(Stage stage, Body&& body) noexcept {
-  // Modes of the host's thread would change numbers of descriptions, and thereby kernels.
+  // Floating-point modes of the host's thread would change numbers of descriptions, and thereby
+  // kernels.
   const DefaultFloatingPoint modes;
   try {
     Result<void> result = body();

@@ -8,11 +8,12 @@
 // have made to NULL and does nothing else. Nothing throws, prints or aborts. NULL for something
 // that is needed is MOEJIT_ERROR_INVALID_VALUE.
 // Records. Set struct_size to sizeof() of the record and every byte that you do not use to 0, which
-// is the default of each option. Thus programs run with older and newer libraries: fields that the
-// program does not know are 0, and fields that the library does not know must be 0.
+// is the default of each option. So programs run with older and newer libraries. The library takes
+// fields that the program does not know as 0. Fields that the library does not know must be 0.
 // Handles. They may be destroyed in any order, each once; NULL is fine.
-// Threads. Any thread may call any function, also with the same handles at the same time, except
-// that moejit_plan_prepare() and functions that destroy a handle need it for themselves.
+// Threads. Any thread may call any function, also with the same handles at the same time. But while
+// moejit_plan_prepare() or a function that destroys a handle runs, no other call may use that plan
+// or handle.
 // Strings are UTF-8 and end with 0. Strings that the library returns belong to it.
 
 // NOLINTBEGIN: C, not C++
@@ -45,8 +46,8 @@ typedef struct moejit_device moejit_device;
 
 #define MOEJIT_CURRENT_GPU (-1)
 
-// Opens the GPU `ordinal`, as CUDA counts those of this process: in the calling thread's current
-// context if that belongs to this GPU, else in its primary context, which is retained until the
+// Opens the GPU `ordinal`, as CUDA counts the GPUs of this process. It uses the calling thread's
+// current context if that belongs to this GPU. Else it retains the GPU's primary context until the
 // device and its layers are destroyed. MOEJIT_CURRENT_GPU is the GPU of the current context, or the
 // first one if no context is current. An adopted context has to outlive device and layers. Errors:
 // MOEJIT_ERROR_DRIVER_MISSING, _NO_DEVICE, _UNSUPPORTED (not of compute capability 9.0), _DRIVER.
@@ -74,15 +75,16 @@ typedef struct moejit_device_info {
 MOEJIT_API moejit_error_code moejit_device_get_info(const moejit_device* device,
                                                     moejit_device_info* info);
 
-// Allocate and release memory for programs without an allocator of their own: 256-byte aligned, to
-// be written with copy and fill alone (the simulator sees no other writes of the host). Zero bytes
-// give NULL. Release it once, before the device; NULL is fine. Another address, and a copy or fill
-// beyond its memory, is MOEJIT_ERROR_INVALID_VALUE on the simulator, _DRIVER on a GPU, or missed.
+// Allocate and release memory, for programs without an allocator of their own. The memory is
+// 256-byte aligned. Write it with copy and fill alone: the simulator sees no other writes of the
+// host. Zero bytes give NULL. Release it once, before the device; NULL is fine. Another address,
+// and a copy or fill beyond its memory, is MOEJIT_ERROR_INVALID_VALUE on the simulator and _DRIVER
+// on a GPU, or goes unnoticed.
 MOEJIT_API moejit_error_code moejit_device_allocate(moejit_device* device, int64_t bytes,
                                                     void** address);
 MOEJIT_API moejit_error_code moejit_device_release(moejit_device* device, void* address);
 // Copy and fill device memory. Copies wait for earlier work of the default stream and are complete
-// when they return; fill does not wait, and is in order with the other work of `stream`.
+// when they return. A fill does not wait; it is in order with the other work of `stream`.
 MOEJIT_API moejit_error_code moejit_device_copy_to_device(moejit_device* device, void* destination,
                                                           const void* source, int64_t bytes);
 MOEJIT_API moejit_error_code moejit_device_copy_to_host(moejit_device* device, void* destination,
@@ -113,14 +115,14 @@ typedef struct moejit_engine_options {
   void* warn_context;
   int32_t memory_only;  // not 0: nothing is read from or written to disk
   int32_t frozen;       // not 0: a kernel that no cache holds is MOEJIT_ERROR_CACHE_MISS
-  // Packs to take kernels from if the folder has none, separated by ':' (docs/cache.md); NULL:
-  // those of MOEJIT_PACKS; "": none. A pack that cannot be used is an error.
+  // Packs to take kernels from if the folder has none, separated by ':' (docs/cache.md); NULL: as
+  // MOEJIT_PACKS says; "": none. A pack that cannot be used is an error.
   const char* packs;
-  // Key ring whose signatures packs need: a file or folder of public keys; NULL or "": that of
-  // MOEJIT_PACK_KEYS, and if that is not set, packs need the right owner and mode instead.
+  // Key ring whose signatures packs need: a file or folder of public keys; NULL or "": as
+  // MOEJIT_PACK_KEYS says. If that is not set, packs need the right owner and mode instead.
   const char* pack_keys;
-  // A field below that is 0 or NULL is as its environment variable says (named behind it), and if
-  // that is not set, as docs/environment.md says.
+  // A field below that is 0 or NULL is as the environment variable behind it says. If the variable
+  // is not set, docs/environment.md has the default.
   int64_t cache_max_bytes;  // of all kernels in the folder; INT64_MAX: any (MOEJIT_CACHE_MAX_BYTES)
   int64_t cache_max_files;  // kernels in the folder; INT64_MAX: any number (MOEJIT_CACHE_MAX_FILES)
   const char* run_dir;      // of lock files, an absolute path (MOEJIT_RUN_DIR)
@@ -171,8 +173,8 @@ typedef struct moejit_plan_options {
   const char* source_name;     // what errors call the description; NULL: "layer" or "operation"
   int32_t keep_intermediates;  // not 0: a layer's intermediates stay readable after a call
   int32_t measure_gemms;  // not 0: grouped GEMMs tell how long they ran, in outputs of their own
-  const char* tuning;  // tuning records, separated by ':'; NULL: those of MOEJIT_TUNING; "": none.
-                       // All ranks of a group take the same
+  const char* tuning;  // tuning records, separated by ':'; NULL: as MOEJIT_TUNING says; "": none.
+                       // All ranks of a group need the same
   int64_t kind;        // a moejit_kind that the description has to be of
   int64_t rank;        // of a group's layer: whose plan this is
   int64_t timeout_ms;  // of a group's layer: of each wait for a peer; 0: 10000
@@ -180,10 +182,11 @@ typedef struct moejit_plan_options {
 
 // Parses a description (docs/layer-description.md, docs/operations-api.md) of `json_bytes` bytes
 // and plans it for a target: moejit_device_info::target, or one whose device is elsewhere. It needs
-// no device. `options` may be NULL. Errors: MOEJIT_ERROR_INVALID_JSON, _UNKNOWN_KEY, _MISSING_KEY,
-// _WRONG_TYPE, _INVALID_VALUE, which name the place in the description; _INVALID_VALUE beyond 1
-// MiB; _UNSUPPORTED if the target cannot run it, or if it is of another kind than the options want.
-// A tuning record: the same, for two GPUs _INVALID_VALUE, and _FILE_NOT_FOUND, _FILE_READ.
+// no device. `options` may be NULL. Errors that name the place in the description:
+// MOEJIT_ERROR_INVALID_JSON, _UNKNOWN_KEY, _MISSING_KEY, _WRONG_TYPE, _INVALID_VALUE. A description
+// beyond 1 MiB is _INVALID_VALUE. The description is _UNSUPPORTED if the target cannot run it, or
+// if the options want another kind. Tuning records have the same errors, _FILE_NOT_FOUND and
+// _FILE_READ; records of two GPUs are _INVALID_VALUE.
 MOEJIT_API moejit_error_code moejit_plan_create(const char* json, size_t json_bytes,
                                                 const char* target,
                                                 const moejit_plan_options* options,
@@ -198,7 +201,7 @@ typedef struct moejit_plan_info {
   size_t kernel_count;
   int64_t max_tokens;       // largest T of a call; of operations without T, the largest P or C
   int64_t workspace_bytes;  // that a call over max_tokens needs
-  int64_t saved_bytes;      // that such a forward leaves for backward; 0 without backward
+  int64_t saved_bytes;      // that such a forward call leaves for backward; 0 without backward
   int64_t quantized_weight_bytes;  // of all tensors with MOEJIT_ROLE_QUANTIZED
   int32_t has_backward;
   int32_t is_prepared;
@@ -208,11 +211,11 @@ typedef struct moejit_plan_info {
   int64_t saved_bytes_per_token;
   // 32 hexadecimal digits over everything that decides the layout of blocks and tensors, and the
   // kernels. Plans with equal digests accept each other's saved blocks and quantized weights. The
-  // digest is the same in all processes, on all machines and for all ranks of a group; the layer's
+  // digest is the same in all processes, on all machines and for all ranks of a group. The layer's
   // name is no part of it.
   const char* plan_digest;
-  // Bytes that the data half of a backward leaves for the weights half; 0 without halves. The bytes
-  // of a call follow from T as the saved ones do.
+  // Bytes that the data half of a backward call leaves for the weights half; 0 without halves. The
+  // bytes of a call follow from T in the same way as the saved bytes.
   int64_t deferred_bytes;
   int64_t deferred_fixed_bytes;
   int64_t deferred_bytes_per_token;
@@ -220,14 +223,14 @@ typedef struct moejit_plan_info {
   size_t call_count;
   const char* identity;  // of a group's layer: what all ranks have to agree on, a line "name=value"
                          // for each field; else NULL
-  int64_t ranks;         // of a group's layer, as the next two; else 0
-  int64_t rank;          // this one
+  int64_t ranks;         // of a group's layer, like the next two fields; else 0
+  int64_t rank;          // this rank
   int64_t memory_bytes;  // that each rank gives to the group
 } moejit_plan_info;
 MOEJIT_API moejit_error_code moejit_plan_get_info(const moejit_plan* plan, moejit_plan_info* info);
 
-// Least bytes of the blocks of a call. They never fall as T grows, and those for max_tokens are
-// those of moejit_plan_info.
+// Least bytes of the blocks of a call. They never fall as T grows. For max_tokens they equal the
+// bytes in moejit_plan_info.
 typedef struct moejit_plan_sizes {
   size_t struct_size;
   int64_t workspace_bytes;
@@ -235,8 +238,9 @@ typedef struct moejit_plan_sizes {
   int64_t deferred_bytes;  // 0 without halves
 } moejit_plan_sizes;
 
-// Tells the sizes of a call over `tokens` tokens, or as many rows or columns where tensors have no
-// T. Needs no device. MOEJIT_ERROR_INVALID_VALUE: tokens less than 0, or more than max_tokens.
+// Tells the sizes of a call over `tokens` tokens. Where tensors have no T, `tokens` counts rows or
+// columns. Needs no device. MOEJIT_ERROR_INVALID_VALUE: tokens less than 0, or more than
+// max_tokens.
 MOEJIT_API moejit_error_code moejit_plan_get_sizes(const moejit_plan* plan, int64_t tokens,
                                                    moejit_plan_sizes* sizes);
 
@@ -282,9 +286,9 @@ typedef struct moejit_tensor_info {
   const char* name;            // valid as long as the plan, as the other pointers
   const char* dtype_name;      // "BF16", "F8_E4M3", ...
   const int64_t* shape;        // bounds of the dimensions, row-major
-  const char* const* symbols;  // their names in docs/glossary.md; of a caller's tensor those called
-                               // "T" may be smaller in a call, and of operations those called "P",
-                               // "C" and "C/128" too; the others have exactly this size
+  const char* const* symbols;  // their names in docs/glossary.md. In a call, a dimension "T" of a
+                               // caller's tensor may be smaller. For operations so may "P", "C" and
+                               // "C/128". All others have exactly this size
   int64_t bytes;               // with every dimension at its bound
   int64_t offset;              // in the call's block at max_tokens, or in the memory of a group;
                                // -1: it is the caller's
@@ -297,8 +301,8 @@ typedef struct moejit_tensor_info {
   uint32_t is_updated;  // 1: calls read what this output holds: bits are or-ed in, values added
 } moejit_tensor_info;
 
-// Tell about a tensor of the plan: by its index, below tensor_count; or by its name,
-// MOEJIT_ERROR_MISSING_TENSOR where there is none.
+// Tell about a tensor of the plan, by its index, below tensor_count, or by its name.
+// MOEJIT_ERROR_MISSING_TENSOR: no tensor has the name.
 MOEJIT_API moejit_error_code moejit_plan_get_tensor(const moejit_plan* plan, size_t index,
                                                     moejit_tensor_info* info);
 MOEJIT_API moejit_error_code moejit_plan_find_tensor(const moejit_plan* plan, const char* name,
@@ -312,14 +316,14 @@ typedef struct moejit_tensor_place {
   int64_t shape[4];  // of the tensor's ndim dimensions; then 0
 } moejit_tensor_place;
 
-// Tells the place of a tensor, by its index, in a call over `tokens` tokens, or as many rows or
-// columns where tensors have no T; P and C are the most that such a call may need.
+// Tells the place of a tensor, by its index, in a call over `tokens` tokens. Where tensors have no
+// T, `tokens` counts rows or columns. P and C are the most that such a call may need.
 // MOEJIT_ERROR_INVALID_VALUE: no such tensor; tokens less than 0, or more than max_tokens.
 MOEJIT_API moejit_error_code moejit_plan_get_tensor_place(const moejit_plan* plan, size_t index,
                                                           int64_t tokens,
                                                           moejit_tensor_place* place);
 
-// What a call does with a tensor or a block. A block that it writes may hold anything before.
+// What a call does with a tensor or a block. A block that a call writes may hold anything before.
 enum { MOEJIT_ACCESS_NONE = 0, MOEJIT_ACCESS_READ = 1, MOEJIT_ACCESS_WRITE = 2 };
 
 // A tensor that the caller gives to a call.
@@ -337,7 +341,7 @@ typedef struct moejit_call_info {
   const char* name;                   // "forward", "backward+add", "run", ...
   const moejit_call_tensor* tensors;  // in the order of the plan
   size_t tensor_count;
-  size_t kernel_count;  // that it launches; 0: it does nothing
+  size_t kernel_count;  // kernels that the call launches; 0: it does nothing
   uint32_t workspace;   // MOEJIT_ACCESS_..., of each block
   uint32_t saved;
   uint32_t deferred;
@@ -352,10 +356,10 @@ MOEJIT_API moejit_error_code moejit_plan_get_call(const moejit_plan* plan, size_
                                                   moejit_call_info* info);
 
 // Compiles the plan's kernels, or fetches them from the engine's cache, and loads them. Call it
-// once per plan; if it fails it may be tried again. The engine is not needed afterwards. Errors:
-// those of the compiler (MOEJIT_ERROR_COMPILER_MISSING, _COMPILE_FAILED, _COMPILER_FAULT), of the
-// cache (_CACHE_MISS, _CACHE_UNUSABLE) and of the device (_DRIVER, _OUT_OF_MEMORY,
-// _STREAM_CAPTURE); _UNSUPPORTED if it is planned for another target, or for a group.
+// once per plan; if it fails it may be tried again. The engine is not needed afterwards. Errors of
+// the compiler: MOEJIT_ERROR_COMPILER_MISSING, _COMPILE_FAILED, _COMPILER_FAULT. Errors of the
+// cache: _CACHE_MISS, _CACHE_UNUSABLE. Errors of the device: _DRIVER, _OUT_OF_MEMORY,
+// _STREAM_CAPTURE. _UNSUPPORTED: the plan is for another target, or for a group.
 MOEJIT_API moejit_error_code moejit_plan_prepare(moejit_plan* plan, moejit_engine* engine,
                                                  moejit_device* device);
 

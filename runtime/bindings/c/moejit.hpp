@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The C interface for C++17: handles that close themselves, and exceptions. A header without a
-// library of its own: all it calls is in <moejit/moejit.h>, which says what everything does.
+// The C interface for C++17: handles that close themselves, and exceptions. The header needs no
+// library of its own: everything it calls is in <moejit/moejit.h>, which says what each function
+// does.
 
 #include <chrono>
 #include <cstddef>
@@ -131,9 +132,10 @@ struct EngineOptions {
   std::string cache_dir;  // empty: the default folder
   bool memory_only = false;
   bool frozen = false;
-  std::optional<std::string> packs;  // separated by ':'; none: those of MOEJIT_PACKS
-  std::string pack_keys;             // empty: those of MOEJIT_PACK_KEYS
-  // A field that is not set is as its environment variable says, else as docs/environment.md says.
+  std::optional<std::string> packs;  // separated by ':'; none: as MOEJIT_PACKS says
+  std::string pack_keys;             // empty: as MOEJIT_PACK_KEYS says
+  // A field below that is not set is as its environment variable says. If that is not set either,
+  // docs/environment.md has the default.
   std::int64_t cache_max_bytes = 0;  // 0: not set; INT64_MAX: any
   std::int64_t cache_max_files = 0;
   moejit_cache_network cache_network = MOEJIT_CACHE_NETWORK_DEFAULT;
@@ -272,7 +274,7 @@ class Layer : public Plan {
  public:
   using Plan::Plan;
   void update_weights(const moejit_call& call) { check(moejit_layer_update_weights(get(), &call)); }
-  // Finds the scales of a pass for the next step, if the recipe has a history.
+  // Computes the scales of a pass for the next step, if the recipe has an amax history.
   void update_scales(moejit_pass pass, const moejit_call& call) {
     check(moejit_layer_update_scales(get(), pass, &call));
   }

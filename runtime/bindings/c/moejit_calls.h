@@ -12,27 +12,27 @@
 extern "C" {
 #endif
 
-// Calls of a prepared plan. They start kernels on the stream and return: they allocate nothing on
-// the device, never wait for it, and may be recorded into a CUDA graph. On the host a call without
-// an error allocates nothing but, in a thread's first call, its last error. (The simulator does
+// Calls of a prepared plan. They start kernels on the stream and return. They allocate nothing on
+// the device, never wait for it, and may be recorded into a CUDA graph. On the host, a call without
+// an error allocates only the thread's last error, in the thread's first call. (The simulator does
 // allocate, and returns when the kernels are done.)
 //
-// What a call writes (outputs, states, workspace, what forward saves, what a data half defers, the
-// weights that update_weights quantizes) overlaps nothing else that it uses. What it only reads may
-// be the same memory. Errors of what is given (MOEJIT_ERROR_MISSING_TENSOR, _TENSOR_MISMATCH,
-// _WORKSPACE_TOO_SMALL, _INVALID_VALUE) come before anything is launched. After an error of
-// launching (_DRIVER, _STREAM_CAPTURE, _SIMULATOR_FAULT) some of the kernels may run: what the call
-// writes is then undefined.
+// What a call writes must not overlap anything else that it uses. Calls write outputs, states,
+// workspace, what forward saves, what a data half defers, and the weights that update_weights
+// quantizes. Memory that a call only reads may overlap. Errors of arguments
+// (MOEJIT_ERROR_MISSING_TENSOR, _TENSOR_MISMATCH, _WORKSPACE_TOO_SMALL, _INVALID_VALUE) come before
+// anything is launched. After an error of launching (_DRIVER, _STREAM_CAPTURE, _SIMULATOR_FAULT)
+// some of the kernels may run: what the call writes is then undefined.
 
 // The addresses of a call's blocks, workspace, saved and deferred, are multiples of 256 on a GPU
 // and of 64 on the simulator. Blocks have at least the bytes that moejit_plan_get_sizes() tells
-// for the T of the call. Their contents do not depend on where they are: a copy of the saved block
+// for the T of the call. Their contents do not depend on their address: a copy of the saved block
 // at another address serves backward as well.
 
 // A tensor by its name in the plan. It is on the plan's device: kDLCUDA with its ordinal or
 // kDLCUDAManaged; for the simulator kDLCPU or kDLCUDAHost. It is row-major and contiguous, where
 // strides of dimensions of size 1 do not matter; data + byte_offset is 16-byte aligned. Its dtype
-// is that of moejit_tensor_info; uint8 stands for the float8 types too, and int32 for uint32.
+// is as in moejit_tensor_info; uint8 stands for the float8 types too, and int32 for uint32.
 typedef struct moejit_tensor {
   const char* name;
   const DLTensor* tensor;
@@ -40,7 +40,7 @@ typedef struct moejit_tensor {
 
 typedef struct moejit_call {
   size_t struct_size;
-  const moejit_tensor* tensors;  // those that the call touches, in any order; other
+  const moejit_tensor* tensors;  // the tensors that the call touches, in any order; other
   size_t tensor_count;           // tensors of the caller in the plan are ignored
   void* workspace;               // free again when the call's kernels are done
   int64_t workspace_bytes;
@@ -52,9 +52,9 @@ typedef struct moejit_call {
   int64_t deferred_bytes;
 } moejit_call;
 
-// Makes a call of a prepared plan, by its name in moejit_call_info. moejit_calls.h, which this
-// header includes, has a function for each call and says what it does. MOEJIT_ERROR_UNSUPPORTED:
-// the plan has no such call; the hint tells the field of the description that adds it.
+// Makes a call of a prepared plan, by its name in moejit_call_info. Below is a function for each
+// call, which says what the call does. MOEJIT_ERROR_UNSUPPORTED: the plan has no such call; the
+// hint tells the field of the description that adds it.
 MOEJIT_API moejit_error_code moejit_plan_call(moejit_plan* plan, const char* name,
                                               const moejit_call* call);
 
@@ -87,26 +87,27 @@ static inline const char* moejit_name_in_mode(moejit_gradient_mode mode, const c
                                            : "in an unknown mode";
 }
 
-// Runs the backward pass of the forward call that filled call->saved: from "dy" the gradients that
-// the description asks for, "dx", "dprobs" and those of weights and biases. Neither the saved block
-// nor the inputs of forward that backward takes again may change in between. T has to be that of
-// the forward call, which the saved block records. On the simulator another T is
-// MOEJIT_ERROR_TENSOR_MISMATCH. On a GPU the kernels then compute nothing and set
-// MOEJIT_STATUS_OTHER_TOKENS in "status", which may be left out here; the outputs are undefined,
-// and no other memory is touched. MOEJIT_ERROR_UNSUPPORTED: the layer's passes have no backward, or
-// its gradients are bf16 and are to be added to.
+// Runs the backward pass of the forward call that filled call->saved. It makes from "dy" the
+// gradients that the description asks for: "dx", "dprobs", and the gradients of weights and biases.
+// Neither the saved block nor the inputs of forward that backward takes again may change in
+// between. T has to be as in the forward call; the saved block records it. On the simulator another
+// T is MOEJIT_ERROR_TENSOR_MISMATCH. On a GPU the kernels then compute nothing and set
+// MOEJIT_STATUS_OTHER_TOKENS in "status". The outputs are undefined then, and no other memory is
+// touched. "status" may be left out here. MOEJIT_ERROR_UNSUPPORTED: the layer's passes have no
+// backward, or its gradients are bf16 and are to be added to.
 static inline moejit_error_code moejit_layer_backward(moejit_plan* layer, moejit_gradient_mode mode,
                                                       const moejit_call* call) {
   return moejit_plan_call(layer, moejit_name_in_mode(mode, "backward", "backward+add"), call);
 }
 
-// Run backward in two calls, for layers with backward_halves: first "dx" and "dprobs", then, at any
-// time and on any stream that waits for the first call, the gradients of weights and biases. Bit
-// for bit they are those of moejit_layer_backward(). T is the same in both. Each takes only its own
-// tensors. Of "dy" the weights half takes only the shape, which gives T, unless the description
-// asks for neither "dx" nor "dprobs": its data may be NULL, or freed. call->saved and what the data
-// half leaves in call->deferred must not change until the weights half is done; the workspace may.
-// A half with nothing to compute does nothing. Errors: those of moejit_layer_backward(), and
+// Run backward in two calls, for layers with backward_halves. The data half makes "dx" and
+// "dprobs". The weights half then makes the gradients of weights and biases, at any time and on any
+// stream that waits for the data half. The gradients have the bits of moejit_layer_backward(). T is
+// the same in both calls. Each half takes only its own tensors. The weights half takes only the
+// shape of "dy", which gives T; its data may be NULL, or freed. But if the description asks for
+// neither "dx" nor "dprobs", it reads the data too. call->saved and what the data half leaves in
+// call->deferred must not change until the weights half is done; the workspace may. A half with
+// nothing to compute does nothing. Errors: all of moejit_layer_backward(), and
 // MOEJIT_ERROR_UNSUPPORTED without backward_halves.
 static inline moejit_error_code moejit_layer_backward_data(moejit_plan* layer,
                                                            const moejit_call* call) {
@@ -124,11 +125,11 @@ static inline moejit_error_code moejit_layer_backward_weights(moejit_plan* layer
 // rank's own tokens, and needs no memory. The host sends rows of them, each with its ids and
 // probabilities, to the ranks that have their experts. There experts does the rest of forward for
 // the T rows that came and keeps their order: "y" has a row for each. quantize_grad and
-// experts_grad do so for "dy", and experts_grad needs the rows of x that experts had. quantize and
-// experts each have their own T, and experts_grad has the T of its experts call. With one rank and
-// nothing moved they give the bits of moejit_layer_forward() and moejit_layer_backward(), which
-// take the dispatched tensors too. Errors: those of these two, and MOEJIT_ERROR_UNSUPPORTED without
-// dispatch_calls.
+// experts_grad do for "dy" and the backward pass what quantize and experts do for "x". experts_grad
+// also needs the rows of x that experts had. quantize and experts each have their own T, and
+// experts_grad has the T of its experts call. With one rank and nothing moved they give the bits of
+// moejit_layer_forward() and moejit_layer_backward(), which take the dispatched tensors too.
+// Errors: all of these two functions, and MOEJIT_ERROR_UNSUPPORTED without dispatch_calls.
 static inline moejit_error_code moejit_layer_quantize(moejit_plan* layer, const moejit_call* call) {
   return moejit_plan_call(layer, "quantize", call);
 }
@@ -149,15 +150,16 @@ static inline moejit_error_code moejit_layer_experts_grad(moejit_plan* layer,
 typedef enum moejit_pass { MOEJIT_PASS_FORWARD = 0, MOEJIT_PASS_BACKWARD = 1 } moejit_pass;
 
 // Moves the state of a pass on by a step, in place, for recipes whose scales follow from the steps
-// before (fp8_delayed). The state is the tensors with MOEJIT_ROLE_STATE: "fc1_amax_history" F32 [L,
-// 3E] and "fc1_scale" F32 [3E], those of "fc2", and of gradients "fc1_grad_amax_history" F32 [L,
-// 2E], "fc1_grad_scale" F32 [2E], ... (docs/recipes.md, fp8_delayed). It is the caller's, and kept
-// over all steps; it starts with histories of zeros and scales of ones. update_weights, forward and
-// backward read scales, and raise row 0 of the histories to the largest magnitudes that they cast.
-// What row 0 has recorded joins the steps before, and the scales of the next step follow. Call it
-// once a step behind the last call of the pass; before it, row 0 may be reduced over ranks, with
-// max. It needs no workspace. With recipes without a history it does nothing. Errors: those of
-// other calls, and MOEJIT_ERROR_UNSUPPORTED for the backward pass of a layer that has none.
+// before (fp8_delayed). The state is the tensors with MOEJIT_ROLE_STATE (docs/recipes.md,
+// fp8_delayed). For forward they are "fc1_amax_history" F32 [L, 3E] and "fc1_scale" F32 [3E], for
+// gradients "fc1_grad_amax_history" F32 [L, 2E] and "fc1_grad_scale" F32 [2E]. "fc2" has the same
+// tensors. The state is the caller's, who keeps it over all steps; it starts with histories of
+// zeros and scales of ones. update_weights, forward and backward read scales, and raise row 0 of
+// the histories to the largest magnitudes that they cast. This call adds what row 0 has recorded to
+// the steps before, and computes the scales of the next step. Make it once a step, after the last
+// call of the pass; before it, row 0 may be reduced over ranks, with max. It needs no workspace.
+// With recipes without a history it does nothing. Errors: all of other calls, and
+// MOEJIT_ERROR_UNSUPPORTED for the backward pass of a layer that has none.
 static inline moejit_error_code moejit_layer_update_scales(moejit_plan* layer, moejit_pass pass,
                                                            const moejit_call* call) {
   return moejit_plan_call(layer,
@@ -168,7 +170,7 @@ static inline moejit_error_code moejit_layer_update_scales(moejit_plan* layer, m
 }
 
 // Runs an operation. The call has neither a saved nor a deferred block. Sizes called T, P and C are
-// told by the first tensor that has them. Where tensors have both T and P, P is at least what a
+// taken from the first tensor that has them. Where tensors have both T and P, P is at least what a
 // routing of T tokens may need, or max_permuted_rows (MOEJIT_ERROR_TENSOR_MISMATCH).
 static inline moejit_error_code moejit_operation_run(moejit_plan* operation,
                                                      const moejit_call* call) {
@@ -195,7 +197,7 @@ enum {
                                     // "foreign_experts" is "report"; not routed here
   MOEJIT_STATUS_ROW_OVERFLOW = 2,   // more rows than max_permuted_rows; the rest is dropped
   MOEJIT_STATUS_BAD_SCALE = 4,      // an operation's scale that is neither a power of two nor 0
-  MOEJIT_STATUS_OTHER_TOKENS = 8    // T of a backward call is not that of its forward call
+  MOEJIT_STATUS_OTHER_TOKENS = 8    // T of a backward call differs from its forward call's
 };
 
 // Returns what one bit means, or NULL for another number.

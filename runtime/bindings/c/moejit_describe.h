@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-// A layer description and what was noted while it was made. It is a handle like those of moejit.h.
+// A layer description and what was noted while it was made. It is a handle, as moejit.h explains.
 typedef struct moejit_description moejit_description;
 
 typedef struct moejit_hugging_face_options {

@@ -91,7 +91,7 @@ std::vector<moejit_call_tensor> tensors_of(const CallPlan& call) {
   return tensors;
 }
 
-// Fills what handles of all kinds have, from a plan whose kind has functions of its own.
+// Fills the fields that handles of all kinds have, from a plan whose kind has functions of its own.
 template <typename KindOfPlan>
 Result<std::unique_ptr<moejit_plan>> handle_of(KindOfPlan&& planned, moejit_kind kind,
                                                std::string name, std::string description) {

@@ -24,7 +24,8 @@ static_assert(offsetof(moejit_cast_transpose_tensor, scale_inv) ==
 static_assert(offsetof(moejit_cast_transpose_tensor, columns) ==
               offsetof(CastTransposeTensor, columns));
 
-// Prepares a plan where `prepare` does it, for a device at a place. `where` is what holds one plan.
+// Prepares a plan by calling `prepare`, once in the plan's life, for a device at a place. `where`
+// names in the error what a plan is prepared for.
 template <typename Prepare>
 Result<void> prepare_once(moejit_plan& plan, const std::shared_ptr<moejit::runtime::Device>& device,
                           DLDevice place, const char* where, Prepare&& prepare) {

@@ -28,8 +28,8 @@ struct CallerTensor {
   int64_t offset = -1;
 };
 
-// A text that is made when it is first asked for. There is no std::once_flag in it: an exception
-// would go through glibc, which ends a process that has no memory for its unwinder.
+// A text that is made when it is first asked for. It uses no std::once_flag: an exception would go
+// through glibc, which ends a process that has no memory for its unwinder.
 struct LazyText {
   std::function<std::string()> make;
   ForkMutex mutex;
@@ -44,8 +44,8 @@ struct LazyText {
 
 }  // namespace moejit::bindings
 
-// A plan, and what the library hands out about it. The device goes last: it outlives what it has
-// loaded.
+// A plan, and what the library hands out about it. The device is destroyed after `prepared`: it
+// must outlive what it has loaded.
 struct moejit_plan {
   std::shared_ptr<const moejit::compiler::Plan> plan;
   std::shared_ptr<const moejit::compiler::GroupPlan> of_group;  // `plan`, if it is of a group

@@ -50,8 +50,8 @@ Result<Record> read_record(Stage stage, const Record* given, std::string_view ty
   return record;
 }
 
-// Writes those fields of `record` that the caller's version has, and 0 to those that this one
-// lacks.
+// Writes the fields of `record` that the caller's version has. Fields that this version lacks
+// become 0.
 template <typename Record>
 Result<void> write_record(Stage stage, Record record, Record* wanted, std::string_view type) {
   MOEJIT_TRY_ASSIGN(const std::size_t size, read_struct_size(stage, wanted, sizeof(Record), type));

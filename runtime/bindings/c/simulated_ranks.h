@@ -15,10 +15,12 @@ namespace moejit::bindings {
 struct SimulatedRanks {
   std::unique_ptr<runtime::SimulatorGroup> group;
   std::mutex mutex;
-  // What ranks have not taken yet, by the id; null where one has.
+  // Ends of transports that ranks have not taken yet, by the id; null where a rank has taken its
+  // end.
   std::map<runtime::NcclId, std::vector<std::unique_ptr<runtime::Transport>>> ends;
 
-  // Returns a rank's end of the transport of an id. Error kInvalidValue: it has it already.
+  // Returns a rank's end of the transport of an id. Error kInvalidValue: the rank has taken it
+  // already.
   Result<std::unique_ptr<runtime::Transport>> open_transport(const runtime::NcclId& id,
                                                              int32_t rank);
 };
