@@ -17,7 +17,6 @@ LEFT_OUT = ("docs/CHANGELOG.md", "tests/golden/")
 
 # Files below these paths still break the rule. Take a path out when its last finding is gone; add none.
 NOT_YET = (
-    "cli/",
     "runtime/check/", "runtime/checkpoint/", "runtime/trial/", "runtime/tune/", "templates/", "tests/",
 )
 
