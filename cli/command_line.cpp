@@ -39,8 +39,8 @@ Result<void> run_guarded(int argc, const char* const* argv, Terminal& terminal, 
   }
 }
 
-// Makes write() fail instead of the process: if a reader such as `head` closes its end (EPIPE), or
-// if a file becomes larger than the user's limit (EFBIG).
+// Makes write() fail instead of ending the process. It fails if a reader such as `head` closes its
+// end (EPIPE), or if a file becomes larger than the user's limit (EFBIG).
 void ignore_signals_of_writing() {
   struct sigaction action {};
   action.sa_handler = SIG_IGN;
@@ -54,8 +54,8 @@ void ignore_signals_of_writing() {
   ::_exit(exit_code_of(ErrorCode::kOutOfMemory));
 }
 
-// Ends the process where a library promised to throw nothing and needed memory all the same, as the
-// one that reads the command line does.
+// Ends the process if memory runs out in a library that promised to throw nothing, such as the one
+// that reads the command line.
 void end_at_terminate() {
   try {
     if (const std::exception_ptr exception = std::current_exception())

@@ -13,7 +13,7 @@
 // Shared by the files that declare commands; nothing else includes it.
 namespace moejit::cli {
 
-// Refuses names that nobody means to write to: an empty one comes from a script's unset variable,
+// Refuses names that nobody means to write to: an empty name comes from a script's unset variable,
 // and "-" is standard output for other tools.
 inline std::string check_name(const std::string& name) {
   if (name.empty()) return "the name is empty";
@@ -43,7 +43,7 @@ void add_cache_options(CLI::App& sub, trial::CacheOptions& cache);
 // The tuning records that a command makes its plans with.
 void add_tuning_options(CLI::App& sub, TuningOptions& tuning);
 
-// The passes to plan instead of those of the description; an empty `pass` is "not given".
+// The passes to plan instead of the description's passes; an empty `pass` is "not given".
 void add_pass_option(CLI::App& sub, std::string& pass);
 
 // How often random tokens choose each expert.

@@ -12,15 +12,15 @@ namespace moejit::cli {
 // wrong, and its figures are not printed.
 Result<void> bench_gemms(const BenchCommand& command, Terminal& terminal);
 
-// Does `moejit bench --ranks R`: times the kernels of a layer with expert_parallel on a group of
-// GPUs of this process, calls without a pause, and tells what dispatch and combine bring over the
-// wire. Errors: kUsage for a layer without the field, for other ranks than it has, and for options
-// that groups do not have.
+// Runs `moejit bench --ranks R` for a layer with expert_parallel, on a group of GPUs of this
+// process. It times the kernels, with calls that follow without a pause, and tells what dispatch
+// and combine bring over the wire. Error kUsage: the layer lacks the field or has another number of
+// ranks, or an option is not for groups.
 Result<void> bench_group(const BenchCommand& command, const compiler::Layer& layer,
                          Terminal& terminal);
 
-// Does for an operation what `moejit bench` does for a layer: its kernel, cool and hot. Error
-// kUsage: options that only layers have.
+// Runs `moejit bench` for an operation: times its kernel, cool and hot. Error kUsage: options that
+// only layers have.
 Result<void> bench_operation(const BenchCommand& command,
                              const compiler::OperationDescription& operation, Terminal& terminal);
 

@@ -67,7 +67,7 @@ class Builder {
     }
   }
 
-  // Tells that a job is done. A kernel that was there has no line of its own in a log.
+  // Tells that a job is done. A kernel that was there already has no line of its own in a log.
   void tell(const BuildJob& job) const {
     const auto total = static_cast<int64_t>(jobs_.size());
     const std::string what =
@@ -130,7 +130,7 @@ bool fills_folder(const BuildCommand& command) {
   return command.pack.empty() && !command.cache.is_disabled;
 }
 
-// Checks before anything is compiled that kernels which are not there can be written.
+// Checks, before anything is compiled, that missing kernels can be written.
 Result<void> check_writable(const BuildCommand& command, const trial::CacheOptions& cache,
                             const std::vector<BuildJob>& jobs, const runtime::Engine& engine) {
   MOEJIT_TRY(check_output(command.pack));

@@ -14,8 +14,8 @@ namespace moejit::cli {
 enum class BuildVariants {
   kDescribed,          // the description as it stands
   kWithIntermediates,  // and with intermediates kept, for run --check and --dump-intermediates
-  // Everything that a run of the layer can need: forward alone and with backward, with and without
-  // recomputation, kernels fused and apart, intermediates kept or not.
+  // Everything that a run of the layer can need. Variants are forward alone and with backward, with
+  // and without recomputation, with kernels fused and apart, with intermediates kept or not.
   kAll
 };
 

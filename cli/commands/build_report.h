@@ -29,8 +29,8 @@ struct BuildResult {
 // Returns the wall time of the job's compile, 0 if nothing was compiled.
 double compile_seconds(const BuildJob& job);
 
-// Return the report of a build: as JSON, as a table with a row for each kernel, at most `width`
-// characters wide (0: any), and as a table with a row for each description.
+// Return the report of a build: JSON, a table with a row for each kernel, and a table with a row
+// for each description. The table of kernels is at most `width` characters wide (0: any).
 std::string build_json(const BuildCommand& command, const BuildResult& result);
 std::string build_text(const BuildCommand& command, const BuildResult& result, int32_t width);
 std::string build_summary(const BuildCommand& command, const BuildResult& result, int32_t width);

@@ -73,7 +73,7 @@ Result<std::unique_ptr<cache::KernelCache>> open_cache(const CacheCommand& comma
                                                        const Terminal& terminal, CacheAccess access,
                                                        cache::CacheSettings settings) {
   MOEJIT_TRY_ASSIGN(const std::string folder, folder_of(command));
-  // If the user tidies a cache by hand, writes to it even on a network file system.
+  // When a user tidies a cache by hand, the command writes to it even on a network file system.
   if (access == CacheAccess::kWrite) settings.writes_to_network = true;
   MOEJIT_TRY_ASSIGN(
       auto opened,

@@ -24,9 +24,9 @@ Result<std::unique_ptr<cache::KernelCache>> open_cache(
     const CacheCommand& command, const Terminal& terminal, CacheAccess access = CacheAccess::kRead,
     cache::CacheSettings settings = cache::settings_of_environment());
 
-// Returns the key of the entry that the text means: 64 digits, a beginning that only one entry has,
-// or the path of its file; else the beginning of a kernel's name, with or without "moejit_", that
-// only one entry has. Error kUsage if there is none or more than one.
+// Returns the key of the entry that the text means. The text is 64 digits, the beginning of one
+// entry's key, or the path of its file. Else it is the beginning of one entry's kernel name, with
+// or without "moejit_". Error kUsage: no entry fits, or more than one.
 Result<Digest> find_key(const cache::KernelCache& cache, const std::string& text);
 
 // Returns a text in an entry's metadata, such as "target"; "?" if the entry is damaged.
@@ -46,15 +46,15 @@ std::vector<FieldDifference> differing_fields(std::span<const HashedField> a,
 // and its "reason".
 nlohmann::ordered_json differences_json(std::span<const FieldDifference> differences, const char* a,
                                         const char* b);
-// Returns a text from a file, of any length and content, as a cell of a table: a text of more than
-// `most` bytes is cut and ends in "...", and control characters are "?". A column is as wide as its
-// widest cell.
+// Returns a text from a file, of any length and content, as a cell of a table. A text of more than
+// `most` bytes is cut and ends in "..."; control characters become "?". The limit is there because
+// a column is as wide as its widest cell.
 std::string cell_text(std::string_view text, std::size_t most = 96);
-// Returns the cells for two values that differ; "(none)" for one that is missing. Long values lose
-// what both begin with, so that the difference is seen.
+// Returns the cells for two values that differ; "(none)" for a missing value. Long values lose
+// their common beginning, so that the difference is seen.
 std::pair<std::string, std::string> short_texts(std::string_view a, std::string_view b);
 
-// Returns what it means if this field of two keys differs, as a phrase.
+// Returns a phrase that says what a difference in this field means.
 std::string_view reason_of(std::string_view field);
 
 }  // namespace moejit::cli

@@ -79,8 +79,8 @@ std::vector<std::string> remarks_on(const cache::DefaultFolder& named,
   return remarks;
 }
 
-// Returns the folder as an engine would use it, but creates nothing: the user who asks may not be
-// the one who runs.
+// Returns the folder as an engine would use it, but creates nothing: the user who asks may differ
+// from the user who runs the engine.
 Finding find_cache() {
   const auto named = cache::default_folder();
   if (!named) return {"cache", false, named.error().message};
@@ -175,7 +175,8 @@ Finding find_compile_jobs() {
   return {"compile at a time", true, to_string(runtime::compile_budget())};
 }
 
-// Returns a line for each switch that is not understood: everything that asks for it fails.
+// Returns a line for each variable whose on or off is not understood. Everything that reads such a
+// variable fails.
 std::vector<Finding> find_wrong_switches() {
   std::vector<Finding> found;
   for (const Variable variable : {Variable::kFrozen, Variable::kCheckPointers})

@@ -42,8 +42,8 @@ constexpr IntRange kSectionsRange{.lowest = 1, .highest = 16};
 constexpr IntRange kDepthRange{.lowest = 16, .highest = 65536, .multiple_of = 16};
 constexpr IntRange kSharingRange{.lowest = 1, .highest = 2};
 
-// Returns the range of a width. Each section is a matrix of its own, and its width must be a
-// multiple of 16: a vector access of 16 bytes holds 16 e4m3 elements.
+// Returns the range of a width. Each section is a matrix of its own. Its width must be a multiple
+// of 16, because a vector access of 16 bytes holds 16 e4m3 elements.
 IntRange width_range(int32_t sections) {
   return {.lowest = int64_t{16} * sections,
           .highest = 262144 / (16 * sections) * (int64_t{16} * sections),
@@ -85,7 +85,7 @@ Result<Enum> read_enum_at(const JsonView& object, std::string_view key,
   return values[index];
 }
 
-// Returns the same as read_enum_at(), or the first value if the member is absent.
+// Returns what read_enum_at() returns, or the first value if the member is absent.
 template <typename Enum, std::size_t kCount>
 Result<Enum> read_choice_at(const JsonView& object, std::string_view key,
                             const std::array<Enum, kCount>& values) {
@@ -115,7 +115,7 @@ Result<int32_t> read_scale_sharing(const JsonView& object, GemmScales scales) {
              "blocks share their scales where scales are row_block");
 }
 
-// Returns the unit that groups divide.
+// Returns what the groups divide, rows or columns.
 std::string_view group_unit(const GemmCase& gemm) {
   return gemm.operation == GemmOperation::kGroupedGemm ? "rows" : "columns";
 }

@@ -10,8 +10,8 @@
 
 namespace moejit::cli {
 
-// Reads {"gemms": [...]}, whose fields docs/cli.md describes with their ranges. Errors are those of
-// a layer description: the place, what was got and what was wanted.
+// Reads {"gemms": [...]}, whose fields docs/cli.md describes with their ranges. Errors are as for a
+// layer description: they name the place, what was got and what was wanted.
 Result<std::vector<measure::GemmCase>> parse_gemm_cases(std::string_view json,
                                                         std::string_view source_name);
 

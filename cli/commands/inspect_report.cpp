@@ -18,8 +18,8 @@ using compiler::InstructionCounts;
 using compiler::ResourceUsage;
 
 // Instructions that tell how a kernel works, in one column for each group. Hopper's warpgroup
-// instructions are GMMA with a letter for the type (Q: 8-bit floats, H: 16-bit, I: integers);
-// mma.sync becomes HMMA and IMMA; UTMA and UBLK are copies of the tensor memory accelerator; LDL
+// instructions are GMMA with a letter for the type (Q: 8-bit floats, H: 16-bit, I: integers).
+// mma.sync becomes HMMA and IMMA. UTMA and UBLK are copies of the tensor memory accelerator. LDL
 // and STL access local memory, where spilled registers are.
 struct InstructionGroup {
   const char* heading;

@@ -29,7 +29,7 @@ struct InspectedKernel {
 // Returns a line for each kernel, with the layer if there are several. "?" means that this machine
 // or file does not tell, "-" that the kernel does not have it.
 std::string inspect_table(std::span<const InspectedKernel> kernels, int32_t width = 0);
-// Returns the same as a JSON object; `with_sass` adds the disassembly.
+// Returns the kernels as a JSON object; `with_sass` adds the disassembly.
 std::string inspect_json(std::span<const InspectedKernel> kernels, bool with_sass);
 // Returns the disassembly of each kernel that has one, under its name.
 std::string inspect_sass(std::span<const InspectedKernel> kernels);

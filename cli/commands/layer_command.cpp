@@ -13,7 +13,7 @@
 namespace moejit::cli {
 namespace {
 
-// Replaces the library's option names, which are field names, by those of the command line.
+// Replaces the library's option names, which are field names, by the command line's option names.
 Error name_options(Error error) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kOptions = {
       {{"option expert_parallel:", "--expert-parallel (--ep):"},

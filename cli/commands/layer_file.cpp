@@ -74,7 +74,7 @@ Result<Description> parse_description(const InputText& input) {
   return layer;
 }
 
-// Returns the elements of a JSON list of descriptions, or the text itself if it is none.
+// Returns the elements of a JSON list of descriptions, or the text itself if it is no list.
 std::vector<InputText> elements_of(const InputText& input) {
   using Json = nlohmann::ordered_json;
   bool is_deep = false;

@@ -11,8 +11,8 @@
 
 namespace moejit::cli {
 
-// Reads the text of a file, or for "-" standard input, which is read once: a command may come back
-// to it. A file has at most `max_bytes`. Errors: kFileNotFound, kFileRead.
+// Reads the text of a file, or of standard input for "-". Standard input is read once; later calls
+// return the same text. A file has at most `max_bytes`. Errors: kFileNotFound, kFileRead.
 struct InputText {
   std::string text;
   std::string name;  // of the source in messages
@@ -23,15 +23,15 @@ Result<InputText> read_input_text(const std::string& path, int64_t max_bytes);
 using Description = std::variant<compiler::Layer, compiler::OperationDescription>;
 
 // Reads and parses the description of a layer or of an operation, "-" from standard input. Errors:
-// those of the file, and all of parse_layer() or parse_operation().
+// all of reading the file, and all of parse_layer() or parse_operation().
 Result<Description> read_layer_or_operation(const std::string& path);
 
-// Reads and parses the description of a layer. Errors: as above, and kUnsupported: it is that of an
-// operation.
+// Reads and parses the description of a layer. Errors: as above, and kUnsupported if it describes
+// an operation.
 Result<compiler::Layer> read_layer(const std::string& path);
 
-// Makes the description of a model's configuration: of the file, or of config.json in the folder.
-// Errors: those of the file, and all of layer_from_hugging_face().
+// Makes the layer description of a model from its configuration: the file, or config.json in the
+// folder. Errors: all of reading the file, and all of layer_from_hugging_face().
 Result<compiler::HuggingFaceLayer> read_configuration(const std::string& path,
                                                       const compiler::HuggingFaceOptions& options);
 
@@ -42,27 +42,27 @@ Result<DescribedPlan> plan_description(const Description& description,
                                        const compiler::Target& target,
                                        const compiler::PlanOptions& options);
 
-// Return what both have, which of them it is ("layer", "operation"), and its name.
+// Return the plan, "layer" or "operation", and the name of the layer or operation.
 const compiler::Plan& base_of(const DescribedPlan& plan);
 std::string_view kind_of(const DescribedPlan& plan);
 std::string name_of(const DescribedPlan& plan);
 
 // Gives a layer the passes that the option --pass names: "forward", or "training" for forward and
-// backward. An empty one leaves those of the description.
+// backward. An empty `pass` leaves the description's passes.
 void choose_passes(compiler::Layer& layer, std::string_view pass);
 
 // Returns the error (kUsage) if --pass is given for an operation.
 Result<void> check_pass(const compiler::OperationDescription& operation, std::string_view pass);
 
 // Reads the description of a layer or of an operation and plans it for a target by name. Options
-// are for layers, as is `pass` (choose_passes()). Errors: of the file, and all of parse_layer() or
-// parse_operation().
+// are for layers, as is `pass` (choose_passes()). Errors: all of reading the file, and all of
+// parse_layer() or parse_operation().
 Result<DescribedPlan> read_described_plan(const std::string& path, const std::string& target,
                                           const compiler::PlanOptions& options = {},
                                           std::string_view pass = {});
 
-// Does the same for a file with one description or a JSON list of them, as moejit layer --for torch
-// writes it. Errors tell an element of a list by its number: FILE[3].
+// Reads and plans a file with one description or a JSON list of descriptions, as moejit layer --for
+// torch writes it. Errors tell an element of a list by its number: FILE[3].
 Result<std::vector<DescribedPlan>> read_described_plans(const std::string& path,
                                                         const std::string& target,
                                                         const compiler::PlanOptions& options);

@@ -29,7 +29,7 @@ using compiler::GroupPlan;
 using compiler::Layer;
 using compiler::Phase;
 
-// What a run came to.
+// The results of a run.
 struct GroupReport {
   std::string target;
   std::vector<int64_t> tokens;                  // of each rank
@@ -47,8 +47,8 @@ std::vector<Phase> phases_of(const Layer& layer) {
   return {Phase::kWeights, Phase::kForward};
 }
 
-// Runs the layer on one rank with all tokens, whose results the ranks' are compared with, and
-// compares each of its kernels with the CPU reference.
+// Runs the layer on one rank with all tokens, and compares each of its kernels with the CPU
+// reference. The ranks' results are compared with the results of this run.
 Result<TensorMap> run_one_rank(const Layer& layer, runtime::Device& device, runtime::Engine& engine,
                                const TensorMap& inputs, GroupReport& report) {
   MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan,
@@ -64,8 +64,8 @@ Result<TensorMap> run_one_rank(const Layer& layer, runtime::Device& device, runt
   return results;
 }
 
-// Makes the calls of a step on all ranks, and returns the results of each, with its intermediates
-// on request; states are those of the next step.
+// Makes the calls of a step on all ranks. Returns the results of each rank, on request with its
+// intermediates. States are as the next step finds them.
 Result<std::vector<TensorMap>> run_ranks(const Layer& layer, trial::Trial& trial,
                                          bool with_intermediates, GroupReport& report) {
   for (const Phase phase : phases_of(layer)) MOEJIT_TRY(trial.call(call_of_phase(phase)));

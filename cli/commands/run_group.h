@@ -6,10 +6,10 @@
 
 namespace moejit::cli {
 
-// Does `moejit run --ranks R`: runs a layer with expert_parallel on all ranks of a group in this
-// process, each with tokens of its own, and with `--check` compares what they compute with one
-// rank that has all tokens. Errors: kUsage for a layer without the field or for other ranks than it
-// has; those of load_group_inputs(); kCheckFailed.
+// Runs `moejit run --ranks R`: a layer with expert_parallel on all ranks of a group in this
+// process, each with tokens of its own. With `--check` compares their results with the results of
+// one rank that has all tokens. Errors: kUsage if the layer lacks the field or has another number
+// of ranks; all of load_group_inputs(); kCheckFailed.
 Result<void> run_group(const RunCommand& command, const compiler::Layer& layer, Terminal& terminal);
 
 // Checks --ranks against the description at `path`: error kUsage.

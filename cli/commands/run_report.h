@@ -18,16 +18,16 @@
 
 namespace moejit::cli {
 
-// Ends the names of checks of a state behind the update of its scales. Without it they are of what
-// casts have recorded.
+// Suffix of a state's name in checks made after its scales were updated. Checks without the suffix
+// are of what casts have recorded.
 inline constexpr std::string_view kOfNextStep = " of the next step";
 
 // What `moejit run` reports at its end.
 struct RunReport {
-  std::string target;                           // and why it was chosen
-  std::optional<int64_t> tokens;                // T, where there is one
-  std::optional<int64_t> rows;                  // likewise offs[E], or P where nothing tells it
-  std::optional<int64_t> columns;               // likewise C
+  std::string target;              // and why it was chosen
+  std::optional<int64_t> tokens;   // T, where there is one
+  std::optional<int64_t> rows;     // where there are rows: offs[E], or P where nothing tells it
+  std::optional<int64_t> columns;  // C, where there is one
   std::optional<trial::RandomRouting> routing;  // of random data, where rows belong to experts
   uint32_t status = 0;
   std::vector<measure::KernelTimer::Sample> times;
@@ -49,13 +49,13 @@ std::string status_text(uint32_t status);
 std::string text_of(const DescribedPlan& plan, const RunReport& report, int32_t width = 0);
 std::string json_of(const DescribedPlan& plan, const RunReport& report);
 
-// Prints the report, and judges the run: a status word that is set is a warning or, if `is_strict`,
-// the error kDeviceStatus; a tensor that differs is the error kCheckFailed.
+// Prints the report, and judges the run. A status word that is set is a warning or, if `is_strict`,
+// the error kDeviceStatus. A tensor that differs is the error kCheckFailed.
 Result<void> finish_run(const DescribedPlan& plan, const RunReport& report,
                         const RunCommand& command, Terminal& terminal);
 
-// Returns what `moejit run --output` writes of a layer's results: these alone or, with
-// intermediates, all tensors in the form that docs/cli.md describes.
+// Returns what `moejit run --output` writes of a layer's results. Without intermediates that is the
+// results alone; with them it is all tensors, in the form that docs/cli.md describes.
 runtime::TensorMap tensors_for_file(const compiler::LayerPlan& plan, runtime::TensorMap results,
                                     bool with_intermediates);
 

@@ -29,21 +29,22 @@ Fields common_fields(const Layer& base) {
   return fields;
 }
 
-// Returns the gradients of tokens and probabilities that autograd may want. There are none of
-// either where nothing below is trained, and none of probabilities where the router is frozen too.
+// Returns the gradients of tokens and probabilities that autograd may want. If nothing below the
+// layer is trained, autograd wants no gradient of tokens. If the router is frozen too, it wants no
+// gradient of probabilities.
 std::vector<std::vector<std::string>> gradients_of_inputs() {
   return {{}, {"dx"}, {"dprobs"}, {"dx", "dprobs"}};
 }
 
-// Returns the gradients of weights and biases that are trained. Lists with some of the biases have
-// no other kernels.
+// Returns the gradients of weights and biases that are trained. Lists with only some of the biases
+// need no other kernels.
 std::vector<std::vector<std::string>> trained_weights(bool has_biases) {
   std::vector<std::vector<std::string>> lists = {{}, {"dw1"}, {"dw2"}, {"dw1", "dw2"}};
   if (has_biases) lists.push_back({"dw1", "dw2", "db1", "db2"});
   return lists;
 }
 
-// Adds the layers of calls that keep quantized weights and of those that do not.
+// Adds the layers of calls that keep quantized weights and of calls that do not.
 Result<void> add(Fields fields, std::vector<Layer>& layers) {
   for (const bool keeps : {false, true}) {
     fields["weight_checks"] = keeps;

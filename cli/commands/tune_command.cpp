@@ -53,12 +53,13 @@ Result<TuningRecord> record_of(const tune::Journal& journal, const std::string& 
   std::error_code ignored;
   if (output.empty() || !std::filesystem::exists(output, ignored)) return std::move(records[0]);
   MOEJIT_TRY_ASSIGN(TuningRecord before, compiler::read_tuning(output));
-  // What was measured now holds, however often something was measured before.
+  // What was measured now replaces older entries, even if they were measured in more rounds.
   MOEJIT_TRY_ASSIGN(before, without_decided(std::move(before), journal));
   return merge(before, records.front());
 }
 
-// Returns the error of a file that was to get what the journal has, with how to write it later.
+// Returns the error of an output file that could not be written, with a hint how to write it later
+// from the journal.
 tl::unexpected<Error> not_written(Error error, const std::string& journal_path,
                                   std::string_view option) {
   if (error.hint.empty())
@@ -162,7 +163,7 @@ Result<TuneEnd> sweep_on(const TuneCommand& command, const std::string& journal,
   return TuneEnd{};
 }
 
-// Measures and writes the record. One that ends with an error still leaves a record of what was
+// Measures and writes the record. A sweep that ends with an error still leaves a record of what was
 // measured.
 Result<void> measure(const TuneCommand& command, Terminal& terminal) {
   const std::string journal =

@@ -25,7 +25,7 @@ struct TuneOptions {
   tune::MeasureOptions measured;
 };
 
-// Reads the files that the options name. Errors: those of reading and parsing them; kUsage for
+// Reads the files that the options name. Errors: all of reading and parsing the files; kUsage for
 // --tokens beyond a layer's max_tokens.
 Result<tune::TuneSubjects> read_subjects(const TuneOptions& options);
 
@@ -37,7 +37,7 @@ Result<tune::MeasureOptions> measure_options(const TuneOptions& options,
 // Returns the seconds of "90s", "20m", "1.5h" or "45" (seconds). Error kUsage names the option.
 Result<double> parse_duration(std::string_view option, const std::string& text);
 
-// Tells on a terminal what a tuner does. From its begin on the first Ctrl-C stops it.
+// Tells on a terminal what a tuner does. Once the tuner has begun, the first Ctrl-C stops it.
 class TerminalTuneObserver final : public tune::TuneObserver {
  public:
   explicit TerminalTuneObserver(const Terminal& terminal) : terminal_(terminal) {}
@@ -51,7 +51,7 @@ class TerminalTuneObserver final : public tune::TuneObserver {
   }
   void end_progress() override { terminal_.clear_progress(); }
 
-  // Returns the signal that stopped it.
+  // Returns the signal that stopped the tuner.
   std::optional<int> signal() const {
     return interruption_ ? interruption_->signal() : std::nullopt;
   }

@@ -17,20 +17,20 @@ namespace moejit::cli {
 
 // The tuning records that plans are made with.
 struct TuningOptions {
-  std::vector<std::string> records;  // empty: those of MOEJIT_TUNING
+  std::vector<std::string> records;  // empty: as MOEJIT_TUNING says
   bool is_used = true;
 };
 
-// Reads the records that a command plans with: those that it names, or those of MOEJIT_TUNING.
-// Returns null if there are none. With a device, plans are for its GPU. Errors: those of
-// compiler::read_tunings().
+// Reads the records that a command plans with: the records that it names, or the records of
+// MOEJIT_TUNING. Returns null if there are none. With a device, plans are for its GPU. Errors: all
+// of compiler::read_tunings().
 Result<std::unique_ptr<const compiler::Tuning>> read_tuning_records(
     const TuningOptions& options, const runtime::Device* device = nullptr);
 
 // Returns the options as words of another command line, with a blank in front; empty for none.
 std::string tuning_words(const TuningOptions& options);
 
-// What tuning records came to in a plan.
+// How a plan uses tuning records.
 struct TuningUse {
   int64_t kernels = 0;                   // that may be tuned
   int64_t recorded = 0;                  // of these, with the choices of a record
@@ -42,14 +42,14 @@ struct TuningUse {
 // Returns how a plan uses the records that it was made with; none without records.
 std::optional<TuningUse> tuning_use(const compiler::Plan& plan, const compiler::Tuning* tuning);
 
-// Returns it as a sentence: "8 of 12 kernels have choices that were measured on the NVIDIA H200
-// (...); 8 of them are hints, since this is the NVIDIA H100 (...)".
+// Returns the use as a sentence, such as `8 of 12 kernels have choices that were measured on the
+// NVIDIA H200 (...); 8 of them are hints, since this is the NVIDIA H100 (...)`.
 std::string tuning_text(const TuningUse& use);
 
-// Tells it on standard error, as a warning if there are hints; nothing without records.
+// Tells the use on standard error, as a warning if there are hints; nothing without records.
 void tell_tuning(const std::optional<TuningUse>& use, const Terminal& terminal);
 
-// Adds it as the field "tuning"; nothing without records.
+// Adds the use as the field "tuning"; nothing without records.
 void add_tuning(nlohmann::ordered_json& json, const std::optional<TuningUse>& use);
 
 }  // namespace moejit::cli

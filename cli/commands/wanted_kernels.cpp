@@ -54,10 +54,10 @@ std::string_view entry_in(const std::vector<HashedField>& fields) {
   return found == fields.end() ? std::string_view() : std::string_view(found->value);
 }
 
-// Finds the nearest entry: a difference in target counts most, then one in the operation, then how
-// soon the names of the kernels part, then the number of fields that differ. A name begins with the
-// operation and ends with a digest of the shape. Names of an operation have as many words, which
-// tells gemm_fc1 from gemm_fc1_dgrad.
+// Finds the nearest entry. A difference in target counts most, then a difference in operation. Then
+// it counts how soon the kernels' names begin to differ, and last how many fields differ. A name
+// begins with the operation and ends with a digest of the shape. All names of one operation have
+// the same number of words, which tells gemm_fc1 from gemm_fc1_dgrad.
 void find_nearest(WantedKernel& wanted, const std::vector<HashedField>& fields,
                   const FolderContent& content) {
   const std::string beginning = fmt::format("moejit_{}_", wanted.operation);

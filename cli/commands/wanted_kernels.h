@@ -21,17 +21,18 @@ struct KernelPlaces {
   bool is_frozen = false;
 };
 
-// A kernel that a layer needs, and where it is, or what there is instead.
+// A kernel that a layer needs: where it is, or else what keeps its entry from use and which kernel
+// is nearest.
 struct WantedKernel {
   std::string operation;
   std::string entry;
-  // The key under which it is there, else the key that it would get first; none if neither this
-  // machine nor any of the places has a compiler of the target.
+  // The key under which the kernel is there, else the key that it would get first. There is none if
+  // neither this machine nor any of the places has a compiler of the target.
   std::optional<Digest> key;
   std::string found_in;              // folder or pack; empty: nowhere
   bool is_in_pack = false;           // found_in is a pack
   runtime::CompilerFields compiler;  // that the key names
-  bool is_own_compiler = false;      // the compiler is that of this machine
+  bool is_own_compiler = false;      // the compiler is this machine's
   bool is_quarantined = false;
   std::string problem;                   // of an entry that cannot be used
   std::optional<Digest> nearest;         // the kernel of the folder whose key differs least

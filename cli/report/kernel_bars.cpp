@@ -18,7 +18,7 @@ double largest(const std::vector<BenchLine>& lines, auto number) {
   return most > 0.0 ? most : 1.0;
 }
 
-// Draws two bars, that of hot launches above that of cool ones. Unknown numbers have none.
+// Draws two bars, hot launches above cool ones. Unknown numbers have no bar.
 void draw_bars(Element svg, const BenchLine& line, const Scale& scale, double y,
                std::optional<double> hot, std::optional<double> cool) {
   const auto draw = [&](std::optional<double> value, double top, std::string_view css) {

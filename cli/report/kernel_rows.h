@@ -36,13 +36,13 @@ class KernelRows {
   Element svg_;
 };
 
-// Return what the class of a kernel's marks is: bars of kernels that multiply on the tensor cores
-// have another color than the others.
+// Return the style class of a kernel's marks. Kernels that multiply on the tensor cores have
+// another color than the others.
 std::string_view hot_css(const BenchLine& line);
 std::string_view cool_css(const BenchLine& line);
 
-// Adds what the marks of a drawing mean: a filled and an outlined box for hot and cool, in both
-// colors if kernels of both kinds are there.
+// Adds the legend of a drawing: a filled box for hot and an outlined box for cool. Both colors are
+// shown if kernels of both kinds are there.
 void add_kernel_legend(Element svg, const std::vector<BenchLine>& lines);
 
 // Draws the time of each kernel, hot and cool, and its share of what the GPU can do.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blue and orange are those of Okabe and Ito's palette (Color Universal Design, 2008), which people
-// with any color vision tell apart. No color is the only sign of anything: shapes, fills and words
-// say the same.
+// Blue and orange are from Okabe and Ito's palette (Color Universal Design, 2008), whose colors
+// people with any color vision can tell apart. No color is the only sign of anything: shapes, fills
+// and words say the same.
 #include "cli/report/page_style.h"
 
 namespace moejit::cli {

@@ -16,12 +16,12 @@ using tune::Outcome;
 using tune::Standing;
 
 constexpr double kRaceRowHeight = 30.0;
-constexpr double kRaceTop = 44.0;      // above the first row: the legend
-constexpr double kCodeWidth = 7.0;     // of a character of class "code"
-constexpr double kFigureWidth = 70.0;  // of the column "-9.5 %"
-constexpr double kStateWidth = 178.0;  // of the column "dropped after 12 rounds"
-constexpr double kFarthest = 1.5;      // the axis ends there, or if nobody who is not out is so
-constexpr double kOutFarthest = 1.1;   // slow here; ratios beyond are drawn at the edge
+constexpr double kRaceTop = 44.0;           // above the first row: the legend
+constexpr double kCodeWidth = 7.0;          // of a character of class "code"
+constexpr double kFigureWidth = 70.0;       // of the column "-9.5 %"
+constexpr double kStateWidth = 178.0;       // of the column "dropped after 12 rounds"
+constexpr double kFarthest = 1.5;           // largest end of the axis; dots beyond lie at its edge
+constexpr double kOutFarthest = 1.1;        // largest end for candidates that are out
 constexpr std::size_t kRaceMostLabel = 54;  // characters; the table has all of a longer one
 
 const Standing& standing_of(const Outcome& outcome, int32_t candidate) {

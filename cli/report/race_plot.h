@@ -24,8 +24,8 @@ std::vector<int32_t> listed_order(const tune::Outcome& outcome);
 // Returns the choices that differ from the usual ones; all of them if other knobs are set.
 std::string short_choices(const compiler::Choices& choices, const compiler::Choices& usual);
 
-// Draws a dot for each block: a line of dots for each candidate, by its time over that of the usual
-// choices in the same round, with medians and their 95 % intervals.
+// Draws a dot for each block, in a line of dots for each candidate, with medians and their 95 %
+// intervals. A dot shows the block's time as a ratio to the usual choices' time in the same round.
 void draw_race(Element parent, const tune::ReplayedRace& race, const tune::Outcome& outcome,
                const RaceBlocks& found);
 

@@ -32,7 +32,7 @@ std::string outcome_text(const ReportedRace& reported) {
                      change_text(winner.median_ratio), change_range_text(winner.low, winner.high));
 }
 
-// Adds how surely blocks of the usual kernel are alike, and what gain is believed.
+// Adds how much blocks of the usual kernel differ, and from which size on a gain is believed.
 void add_noise(Element parent, const Outcome& outcome) {
   Element text = parent.add("p");
   text.set("class", "noise");
@@ -108,7 +108,7 @@ void add_clocks(Element parent, const RaceBlocks& found) {
   }
 }
 
-// Returns how many blocks of candidates the race did not ask for.
+// Returns how many blocks of candidates were timed without the race asking for them.
 int64_t unasked_of(const Outcome& outcome, const RaceBlocks& found) {
   int64_t count = 0;
   for (const TimedBlock& block : found.blocks) count += block.candidate > 0 ? 1 : 0;

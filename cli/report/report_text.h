@@ -16,7 +16,7 @@ std::optional<double> known(double number);
 // Returns "812.5 µs", "4.56 ms" or "1.23 s".
 std::string micros_text(double microseconds);
 
-// Returns the same of a time that may be unknown.
+// Returns a time in the same form, or "unknown".
 std::string known_time_text(std::optional<double> microseconds);
 
 // Returns what a ratio of times means: "-9.5 %" of time, with a true minus sign.

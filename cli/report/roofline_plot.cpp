@@ -110,8 +110,8 @@ void draw_ceilings(Element svg, const Roofline& roofline, const std::optional<Ro
   }
 }
 
-// Draws both measurements of the kernels, and their names beside the drawing, each at the height of
-// its marks as far as the names above leave room.
+// Draws both measurements of the kernels, and their names beside the drawing. Each name is at the
+// height of its marks, as far as the names above leave room.
 void draw_kernels(Element svg, const Roofline& roofline, const std::vector<BenchLine>& lines) {
   std::vector<const BenchLine*> order;
   for (const BenchLine& line : lines)

@@ -24,8 +24,9 @@ double intensity(const BenchLine& line);
 // Returns whether the roofline has a place for the kernel.
 bool is_on_roofline(const BenchLine& line);
 
-// Draws kernels that multiply by their arithmetic intensity and by what they achieve, below the
-// ceilings: the copy bandwidth of this run, and the tensor cores' peak at a clock.
+// Draws the kernels that multiply, each at its arithmetic intensity and the rate that it achieves.
+// Above them are the ceilings: the copy bandwidth of this run, and the tensor cores' peak at a
+// clock.
 void draw_roofline(Element parent, const std::vector<BenchLine>& lines,
                    const std::optional<RoofClock>& clock);
 

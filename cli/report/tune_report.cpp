@@ -77,8 +77,9 @@ std::string tune_json(const TuneSummary& summary, const TuningRecord& record) {
 
 namespace {
 
-// Sweeps of 32 problems with 495 candidates on an H200, and of 31 with 539 on an H100, took 193 s
-// each with blocks of 20 ms: 20 and 18 blocks for each candidate (docs/tuning.md).
+// The figure is from two sweeps with blocks of 20 ms that took 193 s each (docs/tuning.md). On an
+// H200, 32 problems with 495 candidates took 20 blocks for each candidate. On an H100, 31 problems
+// with 539 candidates took 18 blocks.
 constexpr double kBlocksPerCandidate = 20.0;
 
 std::size_t count_candidates(const std::vector<tune::TuneProblem>& problems) {

@@ -12,14 +12,14 @@
 
 namespace moejit::cli {
 
-// What a journal has come to.
+// The results of a journal in numbers.
 struct TuneSummary {
   int64_t problems = 0;
   int64_t settled = 0;
-  int64_t gains = 0;                               // problems with choices that beat the usual ones
-  int64_t candidates = 0;                          // of all problems
-  int64_t faults = 0;                              // candidates that were ruled out
-  int64_t changed_bits = 0;                        // of these, those whose results had other bits
+  int64_t gains = 0;         // problems with choices that beat the usual ones
+  int64_t candidates = 0;    // of all problems
+  int64_t faults = 0;        // candidates that were ruled out
+  int64_t changed_bits = 0;  // of these, candidates whose results had other bits
   std::map<std::string, double> estimated_shares;  // of problems for which the journal tells it
 };
 Result<TuneSummary> summarize(const tune::Journal& journal);
@@ -30,8 +30,9 @@ std::string tune_text(const TuneSummary& summary, const compiler::TuningRecord& 
                       const std::string& output, const std::string& note);
 std::string tune_json(const TuneSummary& summary, const compiler::TuningRecord& record);
 
-// Returns the list of what a sweep would measure, about how long that takes with blocks of so many
-// milliseconds, and the kernels that it leaves out, by unmeasured_kernels().
+// Returns the list of what a sweep would measure, and about how long that takes with blocks of
+// `block_milliseconds`. It ends with the kernels that the sweep leaves out, from
+// unmeasured_kernels().
 std::string dry_run_text(const std::vector<tune::TuneProblem>& problems, double block_milliseconds,
                          const std::vector<std::string>& unmeasured);
 std::string dry_run_json(const std::vector<tune::TuneProblem>& problems, double block_milliseconds,

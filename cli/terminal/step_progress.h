@@ -21,15 +21,16 @@ struct Step {
   double seconds = 0.0;
 };
 
-// Shows on standard error which step a command is at and how long the rest may take: on a terminal
-// by a bar that is redrawn twice a second, elsewhere by a line every half minute. Quick commands
+// Shows on standard error which step a command is at and how long the rest may take. On a terminal
+// it is a bar that is redrawn twice a second, elsewhere a line every half minute. Quick commands
 // show nothing. It runs on a thread of its own, so that a long step is not silent.
 class StepProgress {
  public:
-  // The terminal must live longer. `interval` is the time between two updates; 0: as said above.
+  // The terminal must live longer. `interval` is the time between two updates; 0: twice a second or
+  // every half minute, as said above.
   StepProgress(const Terminal& terminal, std::vector<Step> steps,
                std::chrono::milliseconds interval = {});
-  // Wipes the bar away.
+  // Removes the bar from the terminal.
   ~StepProgress();
   StepProgress(const StepProgress&) = delete;
   StepProgress& operator=(const StepProgress&) = delete;

@@ -13,7 +13,8 @@ namespace moejit::cli {
 // of the command; everything else goes to standard error at once.
 class Terminal {
  public:
-  // Adds to the results, with blanks for control characters: names in them are anybody's.
+  // Adds to the results. Control characters become blanks, since anybody may have chosen the names
+  // in a text.
   void print(std::string_view text);
 
   // Writes one line to standard error: "moejit: " and the text, flattened to one line.
@@ -31,7 +32,7 @@ class Terminal {
 
   // Shows a counter that is redrawn on one line; nothing if standard error is no terminal.
   void show_progress(std::string_view what, int64_t done, int64_t total) const;
-  // Does the same, but writes a line each time if standard error is no terminal.
+  // Shows the counter too, but writes a line each time if standard error is no terminal.
   void report_progress(std::string_view what, int64_t done, int64_t total) const;
   void clear_progress() const;
   // Returns the characters of a line if results go to a terminal; 0: unknown, as for files and

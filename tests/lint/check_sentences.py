@@ -16,7 +16,7 @@ UNNAMED = re.compile(r"\b(?:those of|that of|does the same|does so)\b", re.IGNOR
 LEFT_OUT = ("docs/CHANGELOG.md", "tests/golden/")
 
 # Files below these paths still break the rule. Take a path out when its last finding is gone; add none.
-NOT_YET = ("cli/", "templates/", "tests/")
+NOT_YET = ("templates/", "tests/")
 
 
 def findings_of(name, text):
