@@ -40,8 +40,7 @@ struct CallPlan {
   BlockUse workspace = BlockUse::kNone;
   BlockUse saved = BlockUse::kNone;
   BlockUse deferred = BlockUse::kNone;
-  bool adds =
-      false;  // whether it adds to the gradients of weights and biases, else overwrites them
+  bool adds = false;             // to the gradients of weights and biases; else it overwrites them
   bool is_of_all_ranks = false;  // whether all ranks of a group make it together
   bool operator==(const CallPlan&) const = default;
 };

@@ -135,8 +135,7 @@ Result<uint32_t> Group::status() {
     MOEJIT_TRY(lost);
   }
   uint32_t status = 0;
-  MOEJIT_TRY(state_->device->copy_to_host(&status, state_->address_of("group_status", state_->rank),
-                                          sizeof(status)));
+  MOEJIT_TRY(state_->device->copy_to_host(&status, state_->status_word(), sizeof(status)));
   if ((status & device::kStatusSilentRank) != 0) state_->silent_status = status;
   return status;
 }
@@ -144,8 +143,7 @@ Result<uint32_t> Group::status() {
 Result<void> Group::clear_status(Stream stream) {
   const GroupCall call(*state_);
   MOEJIT_TRY(call.check());
-  return state_->device->fill(state_->address_of("group_status", state_->rank), std::byte{0},
-                              sizeof(uint32_t), stream);
+  return state_->device->fill(state_->status_word(), std::byte{0}, sizeof(uint32_t), stream);
 }
 
 Result<void> Group::reset() {

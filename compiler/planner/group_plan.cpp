@@ -51,6 +51,16 @@ GroupMemory memory_of(const Plan& plan, int64_t rank) {
 
 }  // namespace
 
+TensorInGroup find_in_group(const GroupMemory& memory, std::string_view tensor, int64_t own) {
+  const auto find = [&](std::string_view name) -> const PlacedTensor* {
+    const auto found = std::ranges::find(memory.tensors, name, &PlacedTensor::name);
+    return found == memory.tensors.end() ? nullptr : &*found;
+  };
+  if (const PlacedTensor* const place = find(tensor)) return {place, own};
+  if (tensor.size() < 2 || tensor[tensor.size() - 2] != '_') return {};
+  return {find(tensor.substr(0, tensor.size() - 2)), tensor.back() - '0'};
+}
+
 bool contains(const GroupMemory& whole, const GroupMemory& part) {
   return std::ranges::all_of(part.tensors, [&](const PlacedTensor& tensor) {
     return std::ranges::find(whole.tensors, tensor) != whole.tensors.end();

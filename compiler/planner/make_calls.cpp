@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <fmt/core.h>
-#include <span>
 
 namespace moejit::compiler {
 namespace {

@@ -38,24 +38,22 @@ GroupState::GroupState(const compiler::GroupPlan& plan, Device& of)
       identity(compiler::group_identity(plan)),
       process(::getpid()) {}
 
-std::byte* GroupState::address_of(std::string_view name, int32_t of_rank) const {
-  const auto found = std::ranges::find(memory.tensors, name, &compiler::PlacedTensor::name);
-  if (found == memory.tensors.end() || of_rank < 0 || of_rank >= std::ssize(bases)) return nullptr;
-  return bases[static_cast<std::size_t>(of_rank)] + found->offset;
+std::byte* GroupState::status_word() const {
+  return bases[static_cast<std::size_t>(rank)] +
+         find_in_group(memory, "group_status", rank).place->offset;
 }
 
 Result<std::vector<GroupTensor>> GroupState::place(const compiler::Plan& plan) const {
   std::vector<GroupTensor> placed;
   for (const compiler::TensorPlan& tensor : plan.tensors) {
     if (tensor.role != compiler::TensorRole::kGroup) continue;
-    const std::string_view name = tensor.name;
-    std::byte* address = address_of(name, rank);
-    if (address == nullptr)
-      address = address_of(name.substr(0, name.size() - 2), name.back() - '0');
-    if (address == nullptr)
-      return fail(Stage::kLoad, ErrorCode::kInternal,
-                  fmt::format("tensor {}: it lies nowhere in the memory of the group", name));
-    placed.push_back({.name = name, .address = address});
+    const auto& [place, of_rank] = find_in_group(memory, tensor.name, rank);
+    if (place == nullptr || of_rank < 0 || of_rank >= std::ssize(bases))
+      return fail(
+          Stage::kLoad, ErrorCode::kInternal,
+          fmt::format("tensor {}: it lies nowhere in the memory of the group", tensor.name));
+    placed.push_back(
+        {.name = tensor.name, .address = bases[static_cast<std::size_t>(of_rank)] + place->offset});
   }
   return placed;
 }

@@ -41,8 +41,8 @@ struct GroupState {
   std::atomic<bool> has_lost_peers = false;  // their memory is not mapped, or is being replaced
   std::atomic<uint32_t> silent_status = 0;   // the status word that told of a silent rank
 
-  // Returns the address of a tensor of the group in a rank's memory; null if there is none.
-  std::byte* address_of(std::string_view name, int32_t of_rank) const;
+  // Returns the address of this rank's status word.
+  std::byte* status_word() const;
   // Returns where the plan's tensors lie in the memory of the group. "slots_1" is "slots" in the
   // memory of rank 1, and "epoch" is in this rank's.
   Result<std::vector<GroupTensor>> place(const compiler::Plan& plan) const;

@@ -169,25 +169,32 @@ class Ranges {
 
 }  // namespace
 
+std::size_t CallTensorSearch::find(std::string_view name) {
+  const std::size_t count = call_.tensors.size();
+  for (std::size_t tried = 0; tried < count; ++tried) {
+    const std::size_t i = (next_ + tried) % count;
+    if (plan_.tensors[call_.tensors[i].slot].name != name) continue;
+    next_ = i + 1;
+    return i;
+  }
+  return count;
+}
+
 Result<void> bind_tensors(const Plan& plan, const CallPlan& call,
                           std::span<const TensorRef> tensors, BoundTensors& bound) {
-  std::bitset<kMostTensors> given;   // by index in the call
-  auto next = call.tensors.begin();  // callers mostly give tensors in the order of the plan
+  std::bitset<kMostTensors> given;  // by index in the call
+  CallTensorSearch search(plan, call);
   for (const TensorRef& tensor : tensors) {
-    const auto is_meant = [&](const CallTensor& one) {
-      return plan.tensors[one.slot].name == tensor.name;
-    };
-    auto found = std::find_if(next, call.tensors.end(), is_meant);
-    if (found == call.tensors.end()) found = std::ranges::find_if(call.tensors, is_meant);
-    if (found == call.tensors.end()) {
+    const std::size_t found = search.find(tensor.name);
+    if (found == call.tensors.size()) {
       MOEJIT_TRY(check_other_name(plan, call, tensor.name));
       continue;
     }
-    const TensorPlan& wanted = plan.tensors[found->slot];
-    MOEJIT_TRY(found->is_shape_only ? check_type(wanted, tensor, bound.told)
-                                    : bind_one(wanted, tensor, found->slot, bound));
-    given.set(static_cast<std::size_t>(found - call.tensors.begin()));
-    next = found + 1;
+    const CallTensor& taken = call.tensors[found];
+    const TensorPlan& wanted = plan.tensors[taken.slot];
+    MOEJIT_TRY(taken.is_shape_only ? check_type(wanted, tensor, bound.told)
+                                   : bind_one(wanted, tensor, taken.slot, bound));
+    given.set(found);
   }
   for (std::size_t i = 0; i < call.tensors.size(); ++i)
     if (!given[i] && !call.tensors[i].is_optional) {

@@ -10,10 +10,29 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace moejit::runtime {
 
 using compiler::kMostTensors;
+
+// Finds tensors of a call by name. Callers mostly give tensors in the order of the plan, so each
+// search begins after the tensor that was found last.
+class CallTensorSearch {
+ public:
+  // Both must live longer.
+  CallTensorSearch(const compiler::Plan& plan, const compiler::CallPlan& call)
+      : plan_(plan), call_(call) {}
+
+  // Returns the index of the tensor in CallPlan::tensors; their number if the call does not take
+  // it.
+  std::size_t find(std::string_view name);
+
+ private:
+  const compiler::Plan& plan_;
+  const compiler::CallPlan& call_;
+  std::size_t next_ = 0;
+};
 
 // Memory of one call.
 struct BoundMemory {

@@ -31,7 +31,7 @@ constexpr std::string_view routing_text(std::optional<RandomRouting> routing) {
 // The popularity of experts falls like 1 / rank, or is uniform. Probabilities sum to 1.
 //
 // A rank that holds r = local / all of the experts sees only tokens with at least one expert here.
-// Of their K choices, a share of r / (1 - (1 - r)^K) is local on average; the others are -1. If all
+// A share of r / (1 - (1 - r)^K) of their K choices is local on average; the others are -1. If all
 // experts are local, one choice in 64 is -1 all the same. If the layer ignores foreign experts,
 // every other -1 is the id of a foreign expert instead.
 

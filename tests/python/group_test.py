@@ -143,6 +143,25 @@ class Groups(PackageTest):
         self.assertIn(layer.plan_digest, layer.identity)
         self.assertIn("rank 1 of 2", repr(layer))
 
+    def test_sizes_and_places_are_for_numbers_of_tokens(self):
+        layer = self.planned()[1]
+        self.assertEqual(layer.sizes(), layer.sizes(LAYER["max_tokens"]))
+        self.assertEqual(layer.sizes().saved_bytes, layer.info.saved_bytes)
+        self.assertEqual(layer.sizes(0).workspace_bytes, layer.info.workspace_bytes)  # for tokens of other ranks
+        self.assertEqual(layer.place("x", 3), moejit.TensorPlace(-1, 3 * HIDDEN * 2, (3, HIDDEN)))
+        with self.raises("invalid_value", "7"):
+            layer.sizes(7)
+
+    def test_intermediates_stay_readable_where_they_are_kept(self):
+        def overlaps(**options):
+            layer = moejit.GroupLayer(described(), "sim", rank=0, **options)
+            places = sorted((place.offset, place.offset + place.bytes) for place in (
+                layer.place(tensor.name) for tensor in layer.tensors.values() if tensor.role == "workspace"))
+            self.assertGreater(len(places), 2)
+            return any(end > begin for (_, end), (begin, _) in zip(places, places[1:]))
+        self.assertTrue(overlaps())
+        self.assertFalse(overlaps(keep_intermediates=True))
+
     def test_a_simulator_waits_for_all_ranks(self):
         layers = self.planned(recipe="fp8_flow", dispatch="fp8")
         simulator = moejit.SimulatorGroup(RANKS, layers[0].info.memory_bytes)

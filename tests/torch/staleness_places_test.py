@@ -88,7 +88,7 @@ class Places(unittest.TestCase):
                         ("parts of two rows", weight[0, 7, :64], weight[0, 9, 64:128]),
                         ("words", weight[1, 130, :2], weight[1, 131, 14:16]),
                         ("neighbours", weight[0, 3, 4], weight[0, 3, 5])):
-                    # Of opposite signs, so that places differ in every format.
+                    # Opposite signs make places differ in every format.
                     one.copy_(one.abs() + 0.1)
                     other.copy_(-other.abs() - 0.1)
 

@@ -13,7 +13,6 @@ namespace moejit::bindings {
 namespace {
 
 using compiler::CallPlan;
-using compiler::CallTensor;
 using compiler::TensorPlan;
 using runtime::TensorRef;
 
@@ -106,19 +105,16 @@ tl::unexpected<Error> null_tensor(std::size_t index, const char* name) {
 Result<void> read_tensors(const moejit_plan& plan, const CallPlan& wanted,
                           std::span<const moejit_tensor> given, CallTensors& tensors) {
   const std::vector<TensorPlan>& planned = plan.plan->tensors;
-  auto next = wanted.tensors.begin();  // callers mostly give tensors in the order of the plan
+  runtime::CallTensorSearch search(*plan.plan, wanted);
   for (std::size_t i = 0; i < given.size(); ++i) {
     const auto& [name, tensor] = given[i];
     if (name == nullptr || tensor == nullptr) return null_tensor(i, name);
-    const auto is_meant = [&](const CallTensor& one) { return planned[one.slot].name == name; };
-    auto found = std::find_if(next, wanted.tensors.end(), is_meant);
-    if (found == wanted.tensors.end()) found = std::ranges::find_if(wanted.tensors, is_meant);
+    const std::size_t found = search.find(name);
     TensorRef ref{.name = name};
-    if (found != wanted.tensors.end()) {
-      const TensorPlan& meant = planned[found->slot];
+    if (found < wanted.tensors.size()) {
+      const TensorPlan& meant = planned[wanted.tensors[found].slot];
       MOEJIT_TRY(check(*tensor, meant, plan.place));
       ref = {meant.name, meant.dtype, shape_of(*tensor), address_of(*tensor)};
-      next = found + 1;
     } else if (const TensorPlan* other = find_tensor(*plan.plan, name);
                other != nullptr && is_callers(other->role)) {
       continue;

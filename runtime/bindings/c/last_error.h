@@ -43,4 +43,16 @@ inline tl::unexpected<Error> null_argument(Stage stage, std::string_view argumen
               std::string(argument).append(" of ").append(function).append("() is NULL"));
 }
 
+// Runs the body of a function that writes to `wanted` what a plan tells, unless one of them is
+// NULL.
+template <typename Wanted, typename Body>
+moejit_error_code tell(const moejit_plan* plan, Wanted* wanted, const char* argument,
+                       const char* function, Body&& body) {
+  return guarded(Stage::kPlan, [&]() -> Result<void> {
+    if (plan == nullptr) return null_argument(Stage::kPlan, "plan", function);
+    if (wanted == nullptr) return null_argument(Stage::kPlan, argument, function);
+    return body();
+  });
+}
+
 }  // namespace moejit::bindings

@@ -18,6 +18,7 @@ using moejit::Stage;
 using moejit::bindings::CallerTensor;
 using moejit::bindings::guarded;
 using moejit::bindings::null_argument;
+using moejit::bindings::tell;
 using moejit::bindings::write_record;
 using moejit::compiler::CallPlan;
 using moejit::compiler::CallTensor;
@@ -57,12 +58,9 @@ uint32_t used_by(const Plan& plan, std::size_t slot) {
 // Returns the offset of a tensor in its block or in the memory of the group; -1: the caller's.
 int64_t offset_of(const moejit_plan& handle, const moejit::compiler::TensorPlan& tensor) {
   if (tensor.role != TensorRole::kGroup) return block_offset(tensor);
-  const auto& places = handle.of_group->memory.tensors;
-  const auto place = std::ranges::find_if(places, [&](const auto& placed) {
-    return tensor.name == placed.name || (tensor.name.starts_with(placed.name + "_") &&
-                                          tensor.name.size() == placed.name.size() + 2);
-  });
-  return place == places.end() ? 0 : place->offset;
+  const moejit::compiler::GroupPlan& group = *handle.of_group;
+  const auto* place = find_in_group(group.memory, tensor.name, group.rank).place;
+  return place == nullptr ? 0 : place->offset;
 }
 
 CallerTensor caller_tensor(const moejit_plan& handle, std::size_t slot) {
@@ -178,17 +176,6 @@ Result<std::unique_ptr<moejit_plan>> plan_of(std::string_view json, const char* 
       (given.kind == MOEJIT_KIND_ANY && moejit::compiler::describes_operation(json));
   return is_operation ? plan_operation_of(json, given.source_name, target, options)
                       : plan_layer_of(json, given, target, options);
-}
-
-// Checks the arguments of a function that hands out a value, and calls `body`.
-template <typename Wanted, typename Body>
-moejit_error_code tell(const moejit_plan* plan, Wanted* wanted, const char* argument,
-                       const char* function, Body&& body) {
-  return guarded(Stage::kPlan, [&]() -> Result<void> {
-    if (plan == nullptr) return null_argument(Stage::kPlan, "plan", function);
-    if (wanted == nullptr) return null_argument(Stage::kPlan, argument, function);
-    return body();
-  });
 }
 
 // Hands out a text, or NULL if an argument is NULL.

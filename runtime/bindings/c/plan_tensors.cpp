@@ -14,6 +14,7 @@ using moejit::Result;
 using moejit::Stage;
 using moejit::bindings::guarded;
 using moejit::bindings::null_argument;
+using moejit::bindings::tell;
 using moejit::bindings::write_record;
 using moejit::compiler::BlockUse;
 using moejit::compiler::CallPlan;
@@ -79,17 +80,6 @@ Result<void> describe(const moejit_plan& handle, std::size_t index, moejit_tenso
                        .is_optional_in_backward = tensor.is_optional_in_backward ? 1u : 0u,
                        .is_updated = is_updated(*handle.plan, tensor) ? 1u : 0u},
                       info, "moejit_tensor_info");
-}
-
-// Checks the arguments of a function that fills a record, and calls `body`.
-template <typename Record, typename Body>
-moejit_error_code tell(const moejit_plan* plan, Record* record, const char* argument,
-                       const char* function, Body&& body) {
-  return guarded(Stage::kPlan, [&]() -> Result<void> {
-    if (plan == nullptr) return null_argument(Stage::kPlan, "plan", function);
-    if (record == nullptr) return null_argument(Stage::kPlan, argument, function);
-    return body();
-  });
 }
 
 }  // namespace

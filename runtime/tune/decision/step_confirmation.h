@@ -32,8 +32,8 @@ enum class StepState {
   kUsual,      // no tuned choice is left
 };
 
-// What is known of the set in use. Times are medians of all its blocks in microseconds, 0 without a
-// round. A ratio is the geometric mean of a round's tuned times over the geometric mean of its
+// Describes the set in use. Times are medians of all its blocks in microseconds, 0 without a round.
+// A ratio is the geometric mean of a round's tuned times over the geometric mean of its
 // default times.
 struct StepFigure {
   int32_t rounds = 0;

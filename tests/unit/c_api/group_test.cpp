@@ -96,5 +96,28 @@ TEST_F(CApiGroup, RefusesLayersOfOneRankAndUnpreparedOnes) {
   EXPECT_EQ(moejit_layer_forward(layers_[0], &call), MOEJIT_ERROR_INVALID_VALUE);
 }
 
+TEST_F(CApiGroup, RefusesPlansOfOneRankAndDevicesAlone) {
+  const std::string json = json_of(kMaxTokens, "");
+  moejit_plan* of_one_rank = nullptr;
+  ASSERT_EQ(moejit_plan_create(json.data(), json.size(), "sim", nullptr, &of_one_rank), MOEJIT_OK);
+  EXPECT_EQ(
+      moejit_group_adopt(of_one_rank, devices_[0], members_.data(), members_.size(), &groups_[0]),
+      MOEJIT_ERROR_UNSUPPORTED);
+  EXPECT_EQ(groups_[0], nullptr);
+  moejit_plan_destroy(of_one_rank);
+  EXPECT_EQ(moejit_plan_prepare(layers_[0], engine_, devices_[0]), MOEJIT_ERROR_UNSUPPORTED);
+  EXPECT_EQ(infos_[0].kind, MOEJIT_KIND_GROUP_LAYER);
+}
+
+TEST_F(CApiGroup, TellsWhichCallsAllRanksMake) {
+  for (std::size_t i = 0; i < infos_[0].call_count; ++i) {
+    moejit_call_info info = {};
+    info.struct_size = sizeof(info);
+    ASSERT_EQ(moejit_plan_get_call(layers_[0], i, &info), MOEJIT_OK);
+    const std::string_view name = info.name;
+    EXPECT_EQ(info.is_of_all_ranks != 0, name == "forward" || name.starts_with("backward")) << name;
+  }
+}
+
 }  // namespace
 }  // namespace moejit::testing

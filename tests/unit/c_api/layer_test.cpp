@@ -132,6 +132,57 @@ TEST_F(CApiLayer, DescribesEachTensorAsThePlanDoes) {
   }
 }
 
+TEST_F(CApiLayer, TellsEachCallAsThePlanDoes) {
+  const auto bits = [](bool is_read, bool is_written) {
+    return (is_read ? 1U : 0U) | (is_written ? 2U : 0U);
+  };
+  const auto block_bits = [&](compiler::BlockUse use) {
+    return bits(use == compiler::BlockUse::kRead, use == compiler::BlockUse::kWrite);
+  };
+  const LayerPlan plan = plan_in_cpp();
+  ASSERT_TRUE(is_ok(create()));
+  ASSERT_EQ(info().call_count, plan.calls.size());
+  for (std::size_t i = 0; i < plan.calls.size(); ++i) {
+    const compiler::CallPlan& wanted = plan.calls[i];
+    SCOPED_TRACE(wanted.name);
+    auto got = sized<moejit_call_info>();
+    ASSERT_TRUE(is_ok(moejit_plan_get_call(layer_, i, &got)));
+    EXPECT_EQ(got.name, wanted.name);
+    EXPECT_EQ(got.kernel_count, wanted.steps.size());
+    EXPECT_EQ(got.workspace, block_bits(wanted.workspace));
+    EXPECT_EQ(got.saved, block_bits(wanted.saved));
+    EXPECT_EQ(got.deferred, block_bits(wanted.deferred));
+    EXPECT_EQ(got.adds != 0, wanted.adds);
+    EXPECT_EQ(got.is_of_all_ranks, 0);
+    ASSERT_EQ(got.tensor_count, wanted.tensors.size());
+    for (std::size_t t = 0; t < wanted.tensors.size(); ++t) {
+      const compiler::CallTensor& taken = wanted.tensors[t];
+      EXPECT_EQ(got.tensors[t].index, taken.slot);
+      EXPECT_EQ(got.tensors[t].access, bits(reads(taken.access), writes(taken.access)));
+      EXPECT_EQ(got.tensors[t].is_optional != 0, taken.is_optional);
+      EXPECT_EQ(got.tensors[t].is_shape_only != 0, taken.is_shape_only);
+    }
+  }
+  auto got = sized<moejit_call_info>();
+  EXPECT_TRUE(is_error(moejit_plan_get_call(layer_, plan.calls.size(), &got),
+                       MOEJIT_ERROR_INVALID_VALUE, std::to_string(plan.calls.size())));
+}
+
+TEST_F(CApiLayer, IsOfTheKindThatTheCallerWants) {
+  ASSERT_TRUE(is_ok(create()));
+  EXPECT_EQ(info().kind, MOEJIT_KIND_LAYER);
+  moejit_plan* other = nullptr;
+  for (const auto& [kind, error] : std::map<moejit_kind, moejit_error_code>{
+           {MOEJIT_KIND_OPERATION, MOEJIT_ERROR_MISSING_KEY},
+           {MOEJIT_KIND_GROUP_LAYER, MOEJIT_ERROR_UNSUPPORTED}}) {
+    auto options = sized<moejit_plan_options>();
+    options.kind = kind;
+    EXPECT_TRUE(is_error(
+        moejit_plan_create(kTinyLayer, sizeof(kTinyLayer) - 1, "sim", &options, &other), error));
+    EXPECT_EQ(other, nullptr);
+  }
+}
+
 TEST_F(CApiLayer, FindsTensorsOfEachRole) {
   ASSERT_TRUE(is_ok(create()));
   const std::map<const char*, moejit_role> roles = {

@@ -66,9 +66,9 @@ def _is_contiguous(tensor: records.DLTensor) -> bool:
 
 
 def _aligned(given: Given) -> Given:
-    """Returns a tensor that a call only reads. It is a copy if kernels cannot read it in host memory, as x[1:]."""
+    """Returns a tensor that a call only reads, as x[1:]. It is an aligned copy if the tensor lies in host memory."""
     tensor = given.tensor
-    if given.address % _ALIGNMENT == 0 or tensor.device.device_type not in _REACHABLE[DL_CPU] or not _is_contiguous(tensor):
+    if tensor.device.device_type not in _REACHABLE[DL_CPU] or not _is_contiguous(tensor):
         return given
     memory = (ctypes.c_char * (given.size + _ALIGNMENT))()
     address = ctypes.addressof(memory)
@@ -136,7 +136,6 @@ class CallRecord:
                                    workspace_bytes=workspace.size, saved=saved.address, saved_bytes=saved.size,
                                    stream=stream, deferred=deferred.address, deferred_bytes=deferred.size)
 
-
     def __del__(self) -> None:
         Handle.release_all(self._held)
 
@@ -156,9 +155,7 @@ def _read(call: CallInfo, name: str, infos: Mapping[str, TensorInfo], value: obj
         given = Given(tensor, given, given.is_read_only, given.handle)
     # Small tensors, beside weights.
     may_copy = not is_written and (info.role in ("input", "dispatched") or name in ("b1", "b2"))
-    if may_copy and ((tensor.data or 0) + tensor.byte_offset) % _ALIGNMENT:
-        return _aligned(given)
-    return given
+    return _aligned(given) if may_copy and given.address % _ALIGNMENT else given
 
 
 def _read_only(what: str, call: CallInfo) -> Error:
