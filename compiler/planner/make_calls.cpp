@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <optional>
 
 namespace moejit::compiler {
 namespace {
@@ -77,23 +78,27 @@ bool is_of_call(const KernelPlan& kernel, const LayerCall& call) {
          (!call.dispatch_call || kernel.dispatch_call == call.dispatch_call);
 }
 
+// Returns whether a kernel of the call runs, since it does with gradients what the call does.
+bool runs(const KernelPlan& kernel, const LayerCall& call) {
+  const GradientMode mode = call.adds ? GradientMode::kAdd : GradientMode::kOverwrite;
+  return !kernel.gradient_mode || kernel.gradient_mode == mode;
+}
+
 std::vector<const KernelPlan*> kernels_of(const Plan& plan, const LayerCall& call) {
   std::vector<const KernelPlan*> kernels;
   for (const KernelPlan& kernel : plan.kernels)
-    if (is_of_call(kernel, call)) kernels.push_back(&kernel);
+    if (is_of_call(kernel, call) && runs(kernel, call)) kernels.push_back(&kernel);
   return kernels;
 }
 
 std::vector<CallStep> steps_of(const Plan& plan, const LayerCall& call) {
-  const GradientMode mode = call.adds ? GradientMode::kAdd : GradientMode::kOverwrite;
   std::vector<CallStep> steps;
   for (std::size_t kernel = 0; kernel < plan.kernels.size(); ++kernel) {
-    const KernelPlan& planned = plan.kernels[kernel];
-    if (!is_of_call(planned, call)) continue;
+    if (!is_of_call(plan.kernels[kernel], call)) continue;
     for (std::size_t i = 0; i < plan.collectives.size(); ++i)
       if (plan.collectives[i].before == static_cast<int32_t>(kernel))
         steps.push_back({.is_collective = true, .index = i});
-    if (!planned.gradient_mode || planned.gradient_mode == mode) steps.push_back({.index = kernel});
+    if (runs(plan.kernels[kernel], call)) steps.push_back({.index = kernel});
   }
   return steps;
 }
@@ -108,24 +113,33 @@ bool is_optional(const TensorPlan& tensor, const LayerCall& call) {
          (tensor.role == TensorRole::kOutput && call.phase == Phase::kWeights);
 }
 
+// Returns what kernels do with a tensor, one behind the other; nothing if none touches it. What the
+// first one writes needs no old content, even if others read it.
+std::optional<Access> access_of(const std::vector<const KernelPlan*>& kernels,
+                                std::string_view tensor) {
+  std::optional<Access> access;
+  for (const KernelPlan* kernel : kernels) {
+    const bool is_read = reads(*kernel, tensor), is_written = writes(*kernel, tensor);
+    if (!is_read && !is_written) continue;
+    if (!access)
+      access = !is_written ? Access::kRead : is_read ? Access::kReadWrite : Access::kWrite;
+    else if (is_written && access == Access::kRead)
+      access = Access::kReadWrite;
+  }
+  return access;
+}
+
 std::vector<CallTensor> tensors_of(const Plan& plan, const LayerCall& call) {
   const std::vector<const KernelPlan*> kernels = kernels_of(plan, call);
   std::vector<CallTensor> tensors;
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot) {
     const TensorPlan& tensor = plan.tensors[slot];
     if (!is_callers(tensor.role)) continue;
-    const auto any = [&](bool (*holds)(const KernelPlan&, std::string_view)) {
-      return std::ranges::any_of(
-          kernels, [&](const KernelPlan* kernel) { return holds(*kernel, tensor.name); });
-    };
-    const bool is_read = any(reads), is_written = any(writes);
-    const bool is_used = is_read || is_written;
-    const bool is_shape_only = !kernels.empty() && tells_shape_alone(tensor, call, is_used);
-    if (!is_used && !is_shape_only) continue;
+    const std::optional<Access> access = access_of(kernels, tensor.name);
+    const bool is_shape_only = !kernels.empty() && tells_shape_alone(tensor, call, !!access);
+    if (!access && !is_shape_only) continue;
     tensors.push_back({.slot = slot,
-                       .access = !is_written ? Access::kRead
-                                 : is_read   ? Access::kReadWrite
-                                             : Access::kWrite,
+                       .access = access.value_or(Access::kRead),
                        .is_optional = is_optional(tensor, call),
                        .is_shape_only = is_shape_only});
   }
@@ -154,6 +168,32 @@ CallPlan make_call(const Plan& plan, const LayerCall& of, bool is_of_group) {
   return call;
 }
 
+// Returns what two calls do with a tensor that both take, one behind the other.
+CallTensor join(const CallTensor& first, const CallTensor& second) {
+  CallTensor both = first;
+  if (writes(second.access) && first.access == Access::kRead) both.access = Access::kReadWrite;
+  both.is_optional = first.is_optional && second.is_optional;
+  both.is_shape_only = first.is_shape_only && second.is_shape_only;
+  return both;
+}
+
+// Returns the call that does what two calls do, one behind the other: it saves the host one of
+// them. The second one uses all blocks that the first one uses.
+CallPlan join(const CallPlan& first, const CallPlan& second) {
+  CallPlan both = second;
+  both.name = first.name + "+" + second.name;
+  both.steps = first.steps;
+  both.steps.insert(both.steps.end(), second.steps.begin(), second.steps.end());
+  for (const CallTensor& tensor : first.tensors) {
+    const auto after = std::ranges::lower_bound(both.tensors, tensor.slot, {}, &CallTensor::slot);
+    if (after != both.tensors.end() && after->slot == tensor.slot)
+      *after = join(tensor, *after);
+    else
+      both.tensors.insert(after, tensor);
+  }
+  return both;
+}
+
 }  // namespace
 
 void make_layer_calls(const Layer& layer, Plan& plan) {
@@ -167,6 +207,10 @@ void make_layer_calls(const Layer& layer, Plan& plan) {
                                    .why = fmt::format(fmt::runtime(missing->why), plan.subject),
                                    .hint = std::string(missing->hint)});
   }
+  const auto of = [&](std::string_view name) {
+    return *std::ranges::find(plan.calls, name, &CallPlan::name);
+  };
+  plan.calls.push_back(join(of("update_weights"), of("forward")));
 }
 
 void make_operation_calls(Plan& plan) {

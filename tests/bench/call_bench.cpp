@@ -19,6 +19,7 @@
 #include <moejit/moejit.h>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -157,16 +158,21 @@ struct Bench {
     time("backward",
          count_of(plan, "\"phase\": \"backward\"") - count_of(plan, "\"gradient_mode\": \"add\""),
          [&] { return moejit_layer_backward(layer, MOEJIT_GRADIENT_OVERWRITE, &made); });
-    if (plan.find("\"dispatched\"") != std::string::npos) time_quantize(layer, about.tensor_count);
+    if (plan.find("\"dispatched\"") != std::string::npos) time_quantize(layer, about.call_count);
     moejit_plan_destroy(layer);
   }
 
-  void time_quantize(moejit_plan* layer, size_t tensor_count) const {
+  void time_quantize(moejit_plan* layer, size_t call_count) const {
     Call call(device, info.dl_device);
-    for (size_t i = 0; i < tensor_count; ++i) {
-      auto tensor = record<moejit_tensor_info>();
-      check(moejit_plan_get_tensor(layer, i, &tensor));
-      if ((tensor.used_by & MOEJIT_USED_BY_QUANTIZE) != 0) call.add(tensor);
+    for (size_t i = 0; i < call_count; ++i) {
+      auto planned = record<moejit_call_info>();
+      check(moejit_plan_get_call(layer, i, &planned));
+      if (planned.name != std::string_view("quantize")) continue;
+      for (size_t k = 0; k < planned.tensor_count; ++k) {
+        auto tensor = record<moejit_tensor_info>();
+        check(moejit_plan_get_tensor(layer, planned.tensors[k].index, &tensor));
+        call.add(tensor);
+      }
     }
     const moejit_call made = call.get();
     time("quantize of the layer", 1, [&] { return moejit_layer_quantize(layer, &made); });

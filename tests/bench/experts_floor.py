@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch itself takes for calls like moejit's: operators that do nothing, a module and a function around them.
+"""What torch itself takes for calls like moejit's: an operator that does nothing, a module and a function around it.
 
-The operators have the arguments and results of moejit's, and allocate what those allocate. They are those of
+The operator has the schema of torch.ops.moejit.call, and allocates what that allocates. It is in
 libmoejit_torch_floor.so: build the target `moejit_torch_floor` and name the file in MOEJIT_TORCH_FLOOR.
 """
 import os
@@ -13,29 +13,28 @@ def is_available():
     return bool(os.environ.get("MOEJIT_TORCH_FLOOR"))
 
 
-def operators():
-    """Returns the operators infer, train and backward."""
-    if not hasattr(torch.ops.moejit_floor, "infer"):
+def operator():
+    """Returns the operator."""
+    if not hasattr(torch.ops.moejit_floor, "call"):
         torch.ops.load_library(os.environ["MOEJIT_TORCH_FLOOR"])
-    return [getattr(torch.ops.moejit_floor, name).default for name in ("infer", "train", "backward")]
+    return torch.ops.moejit_floor.call.default
 
 
 def module_of(w1, w2, quantized, layer):
     """Returns a module of the least that one can do: without gradients an operator, else an autograd.Function."""
-    infer, train, backward = operators()
-    none = w1.new_empty(0)
+    call = operator()
 
     class Function(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, ids, probs, w1, w2):
-            y, saved, _, _, colwise = train(x, ids, probs, w1, w2, none, none, quantized, layer)
+            colwise, y, _, saved = call([x, ids, probs, quantized, quantized], "update_weights+forward", layer)
             ctx.save_for_backward(saved, probs, w1, w2, colwise)
             return y
 
         @staticmethod
         def backward(ctx, dy):
-            saved, probs, w1, w2, colwise = ctx.saved_tensors
-            dx, dprobs, dw1, dw2, _, _ = backward(dy, saved, none, probs, w1, w2, none, none, none, colwise, layer)
+            _, probs, w1, w2, _ = ctx.saved_tensors
+            dx, dprobs, dw1, dw2 = call([dy, dy, probs, w1, w2], "backward", layer)
             return dx, None, dprobs, dw1, dw2
 
     class Module(torch.nn.Module):
@@ -47,6 +46,6 @@ def module_of(w1, w2, quantized, layer):
             own = self._parameters
             if torch.is_grad_enabled():
                 return Function.apply(x, ids, probs, own["w1"], own["w2"])
-            return infer(x, ids, probs, own["w1"], own["w2"], none, none, quantized, layer)[0]
+            return call([x, ids, probs, quantized], "forward", layer)[0]
 
     return Module()

@@ -167,6 +167,8 @@ class ModuleCalls:
 def calls_of(experts, recipe, device):
     """Yields the name, the call, and a function to run before each call, outside of the measured time."""
     import moejit.torch
+    from moejit.torch.function import INPUTS
+    from moejit.torch.layers import reads_of
     module = moejit.torch.Experts(experts, _HIDDEN, _INTERMEDIATE, _TOP_K if experts > 1 else 1, max_tokens=_TOKENS,
                                   recipe=recipe, device=device)
     x = torch.randn(_TOKENS, _HIDDEN, device=device, dtype=torch.bfloat16)
@@ -179,22 +181,20 @@ def calls_of(experts, recipe, device):
                                     "sim" if device.type == "cpu" else "cuda:sm_90a")
     w1, w2 = module.gate_up_proj.detach(), module.down_proj.detach()
     none = x.new_empty(0)
-    quantized, _ = torch.ops.moejit.quantize(w1, w2, layer)
-    arguments = (x, ids, probs, w1, w2, none, none, quantized, layer)
+    quantized = moejit.torch.run(layer, "update_weights", {"w1": w1, "w2": w2}).get("quantized", none.byte())
+    given = dict(zip(INPUTS, (x, ids, probs, w1, w2, none, none, quantized)))
+    reads = [given[name] for name in reads_of(layer, "forward")]
     on_cpu = torch.ones(2)
     yield "torch.add on the CPU, to compare with", lambda: torch.add(on_cpu, on_cpu), nothing
     yield "torch.add, to compare with", lambda: torch.add(x, x), nothing
     yield "torch.empty, to compare with", lambda: torch.empty(16, device=device), nothing
     if experts_floor.is_available():
-        infer = experts_floor.operators()[0]
-        yield "floor: operator", lambda: infer(*arguments), nothing
+        floor_call = experts_floor.operator()
+        yield "floor: operator", lambda: floor_call(reads, "forward", layer), nothing
         floor = experts_floor.module_of(w1, w2, quantized, layer)
         yield from ModuleCalls(floor, x, ids, probs, dy).rows("floor: ")
-    operator = torch.ops.moejit.forward.default
-    yield "operator moejit::forward", lambda: operator(*arguments), nothing
-    if hasattr(torch.ops.moejit, "infer"):  # earlier versions lack it
-        infer_of_ours = torch.ops.moejit.infer.default
-        yield "operator moejit::infer", lambda: infer_of_ours(*arguments), nothing
+    operator = torch.ops.moejit.call.default
+    yield "operator moejit::call", lambda: operator(reads, "forward", layer), nothing
     yield from ModuleCalls(module, x, ids, probs, dy).rows("")
 
 

@@ -173,7 +173,7 @@ class Descriptions(PackageTest):
         self.assertIn("gemm_fc1", layer.explain())
         x = layer.tensors["x"]
         self.assertEqual((x.dtype, x.shape, x.symbols, x.role, x.used_by),
-                         ("BF16", (32, 32), ("T", "H"), "input", {"forward"}))
+                         ("BF16", (32, 32), ("T", "H"), "input", {"forward", "update_weights+forward"}))
         self.assertEqual((x.shape_of(3), x.is_callers), ((3, 32), True))
 
     def test_sizes_are_for_numbers_of_tokens(self):

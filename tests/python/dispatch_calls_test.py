@@ -51,8 +51,8 @@ class DispatchCalls(PackageTest):
         rows = TOKENS * SIZES["H"]
         self.assertLessEqual(self.layer.sizes(TOKENS).saved_bytes + rows, self.whole.sizes(TOKENS).saved_bytes)
         self.assertEqual(self.layer.tensors["x_q"].used_by,
-                         {"forward", "quantize", "experts", "backward", "backward+add", "experts_grad",
-                          "experts_grad+add"})
+                         {"forward", "update_weights+forward", "quantize", "experts", "backward", "backward+add",
+                          "experts_grad", "experts_grad+add"})
 
     def test_other_layers_have_no_such_calls(self):
         tensors = self.tensors(self.whole)

@@ -96,17 +96,17 @@ def kernels_of(layers, target="cuda:sm_90a"):
 @contextlib.contextmanager
 def layers_asked_for():
     """A list of the layers, as JSON, that operators get."""
-    asked, original = [], ops.plan_of
+    asked, original = [], ops.row_of
 
-    def note(layer):
-        asked.append(texts.read(layer, "layer").json)
-        return original(layer)
+    def note(layer, call):
+        asked.append(texts.read(layer).json)
+        return original(layer, call)
 
-    ops.plan_of = note
+    ops.row_of = note
     try:
         yield asked
     finally:
-        ops.plan_of = original
+        ops.row_of = original
 
 
 class Frozen(unittest.TestCase):

@@ -43,12 +43,12 @@ class Recomputation(unittest.TestCase):
 
         def policy(context, operator, *_, **__):
             calls.append((operator, context.is_recompute))
-            return CheckpointPolicy.MUST_SAVE if operator == ops.forward else CheckpointPolicy.PREFER_RECOMPUTE
+            return CheckpointPolicy.MUST_SAVE if operator == ops.call else CheckpointPolicy.PREFER_RECOMPUTE
 
         self.assert_same(lambda run, *given: checkpoint(
             run, *given, use_reentrant=False,
             context_fn=lambda: create_selective_checkpoint_contexts(policy)))
-        self.assertIn((ops.forward, False), calls)
+        self.assertIn((ops.call, False), calls)
 
     def test_saved_tensors_may_be_moved_away_and_back(self):
         def pack(tensor):
@@ -206,11 +206,11 @@ class Module(unittest.TestCase):
                     self.step(module, Inputs())
                 results = dict(recorder.calls)
                 with Layer({**json.loads(module.description), "gradients": gradients}, target_of(DEVICE)) as layer:
-                    self.assertEqual(results["forward"][1], [layer.sizes(TOKENS).saved_bytes])
-                    self.assertEqual(results["backward"], [
-                        list(layer.tensors[name].shape_of(TOKENS)) if name in gradients else [0]
-                        for name in ("dx", "dprobs", *weights.values())])
-                saved[len(frozen)] = results["forward"][1][0]
+                    forward = results["update_weights+forward"]
+                    self.assertEqual(forward["saved"], [layer.sizes(TOKENS).saved_bytes])
+                    self.assertEqual(results["backward"], {name: list(layer.tensors[name].shape_of(TOKENS))
+                                                           for name in gradients})
+                saved[len(frozen)] = forward["saved"][0]
             self.assertLess(saved[4], saved[0], f"{recipe}: bytes of the saved block by frozen parameters: {saved}")
             self.assertLessEqual(saved[4], saved[2])
 

@@ -87,8 +87,7 @@ class Bench(unittest.TestCase):
             os.environ.pop("MOEJIT_TORCH_FLOOR", None)
             self.assertEqual(self.host_calls(), [
                 "torch.add on the CPU, to compare with", "torch.add, to compare with", "torch.empty, to compare with",
-                "operator moejit::forward", "operator moejit::infer", "module, no_grad",
-                "module, forward with autograd", "backward"])
+                "operator moejit::call", "module, no_grad", "module, forward with autograd", "backward"])
 
     @unittest.skipUnless(os.environ.get("MOEJIT_TORCH_FLOOR"), "MOEJIT_TORCH_FLOOR names no library")
     def test_host_times_have_a_floor(self):

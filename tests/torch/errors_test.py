@@ -12,7 +12,7 @@ DEVICE_NAME = str(torch.empty(0, device=DEVICE).device)
 DTYPE = "moejit: tensor_mismatch: "
 MISMATCH = DTYPE + "tensor "
 BFLOAT16 = r"moejit computes in bfloat16\nhint: "
-NO_BIASES = (r"tensor b1: the layer has no caller's tensor of this name, wanted x, |"
+NO_BIASES = (r"tensor b1: the layer has no caller's tensor of this name, it is described without biases\nhint|"
              r'got "db1" of a layer without biases\nhint: add "biases": true')
 DESCRIPTION = r"wanted a layer description\nhint: give it as a dict, or as JSON"
 
@@ -58,7 +58,7 @@ CALLS = (
      lambda x, ids, probs: (x.view(3, -1, H), ids[:9].view(3, 3, K), probs.view(3, -1, K)),
      MISMATCH + rf"topk_ids: it has 9 tokens, tensors before it have {TOKENS}"),
     ("more tokens than the layer takes", lambda *given: tuple(rows(each, MAX_TOKENS + 1) for each in given),
-     MISMATCH + rf"x: it has {MAX_TOKENS + 1} tokens, wanted at most {MAX_TOKENS}, which is max_tokens of the layer"),
+     MISMATCH + rf"x: it has {MAX_TOKENS + 1} tokens, wanted at most {MAX_TOKENS}, which is max_tokens of the description"),
     ("tokens on another device", lambda x, ids, probs: (x.to("meta"), ids, probs),
      MISMATCH + rf"x: it is on meta, wanted {DEVICE_NAME}, where w1 is\nhint: move the tokens or the module"),
     ("ids on another device", lambda x, ids, probs: (x, ids.to("meta"), probs),
@@ -95,7 +95,7 @@ MODULES = (
     ("experts that are not a dimension", lambda module: setattr(module, "gate_up_proj", parameter(E * 2 * I, H)),
      MISMATCH + r"w1: it has 2 dimensions, wanted 3"),
     ("one weight on another device", lambda module: setattr(module, "down_proj", parameter(E, H, I, device="meta")),
-     MISMATCH + rf"w2: it is on meta, wanted {DEVICE_NAME}, where w1 is"),
+     MISMATCH + rf"w2: it is on meta, wanted {DEVICE_NAME}, where (x|w1) is"),
     ("weights on another device", lambda module: module.to("meta"),
      MISMATCH + rf"x: it is on {DEVICE_NAME}, wanted meta, where w1 is\nhint: move the tokens or the module"),
 )

@@ -80,9 +80,9 @@ class Examples(unittest.TestCase):
             exec(changed, names)
         tokens = torch.randint(0, 64, (1, 16), device=DEVICE)
         model = names["model"]
-        with unittest.mock.patch("moejit.torch.ops.forward", wraps=moejit.torch.ops.forward) as forward:
+        with unittest.mock.patch("moejit.torch.ops.call", wraps=moejit.torch.ops.call) as call:
             model(tokens, labels=tokens).loss.backward()
-        forward.assert_called_once()
+        self.assertEqual([given.args[1] for given in call.call_args_list], ["update_weights+forward", "backward"])
         self.assertTrue(all(parameter.grad is not None for parameter in model.parameters()))
 
     def test_a_captured_loop_decodes_the_tokens_of_an_eager_one(self):

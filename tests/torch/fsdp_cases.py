@@ -21,7 +21,8 @@ from support import DEVICE, E, H, I, K, ROOT, TOKENS
 from moejit.torch import Experts, convert
 from moejit.torch.fsdp import enable_fp8_all_gather
 from moejit.torch.devices import target_of
-from moejit.torch.layers import call_text, plan_of
+from moejit.torch.layers import call_text
+from moejit.torch.plans import plan_of
 
 sys.path.insert(0, str(ROOT / "tests" / "fixtures" / "hugging_face"))
 import make_checkpoints

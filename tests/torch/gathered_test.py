@@ -5,10 +5,11 @@ import unittest
 import torch
 
 from support import DEVICE, assert_same_bits
-from moejit.torch import Experts, fsdp, ops
+from moejit.torch import Experts, fsdp
 from moejit.torch.gathered import GatheredWeight, block_of_codes, parts_of_block
 from moejit.torch.devices import target_of
 from moejit.torch.layers import call_text
+from moejit.torch.weights import quantize
 
 RANKS, EXPERTS = 2, 4
 # Shapes of tests/gpu/gradient_cases.h and tests/support/edge_cases.cpp, so that most kernels are kept already.
@@ -44,7 +45,7 @@ class Gathered(unittest.TestCase):
         torch.manual_seed(0)
         for fields in LAYERS:
             module, layer = make(fields)
-            blocks = ops.quantize(module.gate_up_proj.detach(), module.down_proj.detach(), layer)
+            blocks = quantize(module.gate_up_proj.detach(), module.down_proj.detach(), layer)
             codes = gather(module)
             compared = []
             for name, block in zip(("quantized", "quantized_colwise"), blocks):

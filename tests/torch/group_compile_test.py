@@ -10,9 +10,9 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.utils.checkpoint import checkpoint
 
 from group_case import K_OF_GROUP
-from support import DEVICE, E, H, I, MAX_TOKENS, assert_same_bits
-from moejit.torch import Experts, group_ops, ops
-from moejit.torch.group_call import text_of
+from support import DEVICE, E, H, I, MAX_TOKENS, assert_same_bits, check_call, main_grads
+from moejit.torch import Experts, ops, run
+from moejit.torch.layers import GRADIENTS
 
 
 class Module(torch.nn.Module):
@@ -107,7 +107,7 @@ class Compile(OneRank):
         calls = []
 
         def backend(graph, _):
-            calls.append(sum(group_ops.group_forward in (node.target, *node.args) for node in graph.graph.nodes))
+            calls.append(sum(ops.call_ in (node.target, *node.args) for node in graph.graph.nodes))
             return graph.forward
         x, ids, probs = (each.detach() for each in self.inputs(12))
         torch.compile(lambda: (module(x, ids, probs), module(x, ids, probs))[0], fullgraph=True,
@@ -122,19 +122,16 @@ class Compile(OneRank):
         module = Module(bias=True).layers[0]
         x, ids, probs = (each.detach() for each in self.inputs(12))
         module(x, ids, probs)
-        layer = text_of(module._call, (x, ids, probs), ("dx", "dprobs", "dw1", "dw2", "db1", "db2"), "f32")
-        w1, w2, b1, b2 = (parameter.detach() for parameter in module.parameters())
-        order = module._call.group.order
-        quantized, colwise = ops.quantize(w1, w2, layer)
-        forward = (x, ids, probs, w1, w2, b1, b2, quantized, order, layer)
-        _, saved = group_ops.group_forward(*forward)
-        kept = (torch.randn_like(x), saved, x.new_empty(0), ids, w1, w2, b1, b2, quantized, colwise, order)
-        main = [torch.zeros_like(each, dtype=torch.float32) for each in (w1, w2, b1, b2)]
-        for operator, given in ((ops.quantize, (w1, w2, layer)), (group_ops.group_forward, forward),
-                                (group_ops.group_backward, (*kept, layer)),
-                                (group_ops.group_backward_add, (*kept, *main, False, layer))):
-            with self.subTest(operator=str(operator)):
-                torch.library.opcheck(operator, given)
+        layer = module._call.text_of(x.device, GRADIENTS)
+        tensors = {"x": x, "topk_ids": ids, "topk_probs": probs, "dy": torch.randn_like(x)}
+        tensors.update(zip(("w1", "w2", "b1", "b2"), (parameter.detach() for parameter in module.parameters())))
+        tensors.update(run(layer, "update_weights", tensors))
+        tensors["saved"] = run(layer, "forward", tensors)["saved"]
+        order = [module._call.group.order]
+        for call, more in (("update_weights", {}), ("forward", {}), ("backward", {}),
+                           ("backward+add", main_grads(tensors))):
+            with self.subTest(call=call):
+                check_call(layer, call, {**tensors, **more}, () if call == "update_weights" else order)
 
 
 if __name__ == "__main__":

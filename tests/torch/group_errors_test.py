@@ -15,7 +15,7 @@ from support import DEVICE, E, H, I, MAX_TOKENS, told
 from thread_ranks import run_on_threads
 import moejit
 from moejit import GroupLayer
-from moejit.torch import Experts, group_ops, ops
+from moejit.torch import Experts, ops
 from moejit.torch.group_memory import _allocate
 from moejit.torch.groups import layers_of
 from moejit.torch.ranks import Place, check_places
@@ -93,19 +93,17 @@ class Errors(unittest.TestCase):
                          told(lambda: module(x.float(), ids, probs)),
                          told(lambda: case.module(group).to("meta")(*(each.to("meta") for each in (x, ids, probs)))),
                          told(lambda: pickle.dumps(module)),
-                         told(lambda: group_ops.group_forward(x, ids, probs, *[x] * 6, "moejit 1 sim 0 @none.0 {}")),
-                         told(lambda: ops.forward(x, ids, probs, *[x] * 5, "moejit 1 sim 0 @none.0 {}"))]
+                         told(lambda: ops.call([x, ids, probs], "forward", "moejit 1 sim 0 @none.0 {}"))]
             self.assertIs(copy.deepcopy(module)._call.group, module._call.group)
             self.assertIsNone(told(lambda: module(x, ids, probs)))  # the refused calls have left nothing behind
             self.assertEqual(module.status(), 0)
             return sentences
-        shape, dtype, meta, pickled, unknown, of_group = zip(*self.on_ranks(run, tokens=(3, 3)))
+        shape, dtype, meta, pickled, unknown = zip(*self.on_ranks(run, tokens=(3, 3)))
         self.check(shape, "tokens, tensors before it have")
         self.check(dtype, "hidden_states of Experts is float32")
         self.check(meta, "a call on meta, and the process group has layers on cpu")
         self.check(pickled, "is pickled", "state dict")
         self.check(unknown, "none.0, which this process does not have")
-        self.check(of_group, "it is of a group, wanted a layer of one rank")
 
     def test_a_silent_rank_is_told_and_forgotten(self):
         def run(case, group, rank):

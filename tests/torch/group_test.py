@@ -180,10 +180,10 @@ class Steps(unittest.TestCase):
             assert_same_bits(self, got, [want] * 4)
         ways = []  # a mock would keep the arguments, and with them the simulated ranks
 
-        def whole_way(*arguments, goes=call.call_on_group):
+        def whole_way(*arguments, goes=call._without_gradients):
             ways.append(arguments[0].cache_weights)
             return goes(*arguments)
-        with unittest.mock.patch.object(call, "call_on_group", whole_way):
+        with unittest.mock.patch.object(call, "_without_gradients", whole_way):
             self.on_ranks(run)
         self.assertEqual(ways, [True] * 3 * 2)  # of seven calls of each rank
 

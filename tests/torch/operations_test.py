@@ -87,23 +87,22 @@ class Operations(unittest.TestCase):
         self.assertEqual(operation(description, topk_ids=torch.zeros_like(wrong))["status"].item(), 0)
 
     def test_the_operator_keeps_what_its_schema_and_fake_kernel_promise(self):
-        none = torch.empty(0, device=DEVICE)
         inputs = Inputs()
         fields = {"max_tokens": 64, "top_k": K, "local_experts": E, "splits_alignment": 16}
         routing, short = (route(inputs.ids, E, splits_alignment=16, max_permuted_rows=most) for most in (None, 48))
         rows = torch.randn(144, H, device=DEVICE).bfloat16()
-        for outputs, description, given in (
-                (4, {"operation": "route", **fields, "topk_ids_dtype": "i64"}, (inputs.ids,)),
-                (2, {"operation": "quantize", "max_tokens": 64, "columns": H}, (inputs.dy,)),
-                (1, {"operation": "permute_pad_grad", **fields, "columns": H, "format": "bf16"},
+        for description, given in (
+                ({"operation": "route", **fields, "topk_ids_dtype": "i64"}, (inputs.ids,)),
+                ({"operation": "quantize", "max_tokens": 64, "columns": H}, (inputs.dy,)),
+                ({"operation": "permute_pad_grad", **fields, "columns": H, "format": "bf16"},
                  (inputs.dy, routing.row_map, routing.counts, routing.offs)),
-                (1, {"operation": "permute_pad_grad", **fields, "columns": H, "format": "bf16",
+                ({"operation": "permute_pad_grad", **fields, "columns": H, "format": "bf16",
                      "max_permuted_rows": 48},
                  (inputs.dy, short.row_map, short.counts, short.offs)),
-                (1, {"operation": "unpermute", **fields, "columns": H}, (rows, routing.row_map))):
+                ({"operation": "unpermute", **fields, "columns": H}, (rows, routing.row_map))):
             with self.subTest(description["operation"]):
                 text = operation_text(description, target_of(DEVICE))
-                torch.library.opcheck(ops.operation[outputs], (*given, *[none] * (8 - len(given)), text))
+                torch.library.opcheck(ops.call, (list(given), "run", text))
 
 
 class Gradients(unittest.TestCase):
@@ -249,18 +248,17 @@ class Refusals(unittest.TestCase):
                 ("the operation has no input y, it has input", description, {"input": x, "y": x}),
                 ("tensor input: .*BF16", description, {"input": x.float()}),
                 (r"tensor input: .*\[T <= 64, 64\]", description, {"input": x[:, :32]}),
-                ("tensor input: dimension 0 is 108, wanted at most 64", description, {"input": x.repeat(9, 1)}),
+                ("tensor input: it has 108 tokens, wanted at most 64", description, {"input": x.repeat(9, 1)}),
                 ("got no inputs", description, {}),
                 ("max_tokens", {"operation": "quantize", "columns": H}, {"input": x}),
                 ("moejit.Operation", json.loads((EXAMPLES[0].parent / "multi_cast_transpose.json").read_text()),
                  {"tensors": x, "tile_ends": x})):
             with self.subTest(pattern), self.assertRaisesRegex((RuntimeError, moejit.Error), pattern):
                 operation(given, **tensors)
-        none = torch.empty(0, device=DEVICE)
-        with self.assertRaisesRegex(RuntimeError, "argument operation: it begins with \"no text\""):
-            ops.operation[2](x, *[none] * 7, "no text")
-        with self.assertRaisesRegex(RuntimeError, "it has 1 inputs and 2 outputs, wanted at most 8 and 1"):
-            ops.operation[1](x, *[none] * 7, operation_text(description, target_of(DEVICE)))
+        with self.assertRaisesRegex(RuntimeError, "argument plan: it begins with \"no text\""):
+            ops.call([x], "run", "no text")
+        with self.assertRaisesRegex(RuntimeError, "the operation quantize has no call forward"):
+            ops.call([x], "forward", operation_text(description, target_of(DEVICE)))
 
     def test_functions_say_what_they_want(self):
         inputs = Inputs()

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operators themselves: what torch checks of any, numbers, and what they refuse."""
-import json
 import os
 import pathlib
 import shutil
@@ -11,19 +10,24 @@ import unittest
 
 import torch
 
-from support import (BOUNDS, DEVICE, E, H, K, MAX_TOKENS, RECIPES, Inputs, arguments, assert_same_bits, describe,
-                     relative_error, text)
+from support import (BOUNDS, DEVICE, E, H, MAX_TOKENS, RECIPES, Inputs, assert_same_bits, calls_of, check_call, describe,
+                     main_grads, relative_error)
 from moejit.frameworks import torch_library_path
-from moejit.torch import experts, layer_text, ops
+from moejit.torch import experts, layer_text, ops, run
+from moejit.torch.layers import GRADIENTS, reads_of
 
 
 class Opcheck(unittest.TestCase):
 
-    def test_every_operator_keeps_what_its_schema_and_fake_kernel_promise(self):
+    def test_every_call_keeps_what_schemas_and_fake_kernels_promise(self):
         for recipe in RECIPES:
-            for operator, given in arguments(recipe, Inputs(biases=True), biases=True).items():
-                with self.subTest(recipe=recipe, operator=str(operator)):
-                    torch.library.opcheck(operator, given)
+            layer, tensors = calls_of(recipe, Inputs(biases=True), biases=True, backward_halves=True)
+            tensors["deferred"] = run(layer, "backward_data", tensors)["deferred"]
+            for call in ("update_weights", "forward", "update_weights+forward", "backward", "backward+add",
+                         "backward_data", "backward_weights", "backward_weights+add"):
+                if reads_of(layer, call):  # bf16 has no weights to update
+                    with self.subTest(recipe=recipe, call=call):
+                        check_call(layer, call, {**tensors, **(main_grads(tensors) if call.endswith("+add") else {})})
 
 
 class Numbers(unittest.TestCase):
@@ -72,81 +76,126 @@ class Numbers(unittest.TestCase):
 
     def test_added_gradients_of_two_calls_are_twice_those_of_one(self):
         for recipe in RECIPES:
-            given = arguments(recipe, Inputs(biases=True), biases=True)
-            _, _, *want = ops.backward(*given[ops.backward])
-            main = given[ops.backward_add][10:14]
+            layer, tensors = calls_of(recipe, Inputs(biases=True), biases=True)
+            want, main = run(layer, "backward", tensors), main_grads(tensors)
             for _ in range(2):
-                ops.backward_add(*given[ops.backward_add])
-            for one, other in zip(main, want):
-                torch.testing.assert_close(one, 2 * other, rtol=1e-6, atol=1e-6)
-            ops.backward_add(*given[ops.backward_add][:14], True, given[ops.backward_add][-1])
-            assert_same_bits(self, main, want)
+                self.assertEqual(list(run(layer, "backward+add", {**tensors, **main})), ["dx", "dprobs"])
+            for name, one in main.items():
+                torch.testing.assert_close(one, 2 * want[name], rtol=1e-6, atol=1e-6)
+            run(layer, "backward", {**tensors, **main})
+            assert_same_bits(self, list(main.values()), [want[name] for name in main])
 
     def test_weights_are_left_as_they_are_where_skip_update_says_so(self):
-        w1, w2, *blocks, skip, layer = arguments("fp8_flow", Inputs())[ops.quantize_]
-        other = Inputs(seed=1)
-        kept = [block.clone() for block in blocks]
-        ops.quantize_(other.w1.detach(), other.w2.detach(), *blocks, skip, layer)
-        assert_same_bits(self, blocks, kept)
+        layer, tensors = calls_of("fp8_flow", Inputs())
+        blocks = {name: tensors[name] for name in ("quantized", "quantized_colwise")}
+        kept = [block.clone() for block in blocks.values()]
+        other, skip = Inputs(seed=1), torch.ones(1, dtype=torch.int32, device=DEVICE)
+        given = {"w1": other.w1.detach(), "w2": other.w2.detach(), "skip_update": skip}
+        run(layer, "update_weights", {**given, **blocks})
+        assert_same_bits(self, list(blocks.values()), kept)
         skip.zero_()
-        ops.quantize_(other.w1.detach(), other.w2.detach(), *blocks, skip, layer)
-        assert_same_bits(self, blocks, ops.quantize(other.w1.detach(), other.w2.detach(), layer))
+        run(layer, "update_weights", {**given, **blocks})
+        assert_same_bits(self, list(blocks.values()), list(run(layer, "update_weights", given).values()))
 
     def test_each_pass_takes_the_block_of_quantized_weights_that_it_reads(self):
         for recompute, reads_both in (("none", False), ("moe_expert", True)):
-            *given, layer = arguments("fp8_flow", Inputs(), recompute=recompute)[ops.backward]
-            want = ops.backward(*given, layer)
-            none = given[8].new_empty(0)
-            for index, name, is_read in ((8, "quantized", reads_both), (9, "quantized_colwise", True)):
-                less = [*given[:index], none, *given[index + 1:]]
+            layer, tensors = calls_of("fp8_flow", Inputs(), recompute=recompute)
+            for name, is_read in (("quantized", reads_both), ("quantized_colwise", True)):
                 with self.subTest(recompute=recompute, left_out=name):
+                    self.assertEqual(name in reads_of(layer, "backward"), is_read)
                     if is_read:
                         with self.assertRaisesRegex(RuntimeError, f"tensor {name}: it has 0 elements"):
-                            ops.backward(*less, layer)
-                    else:
-                        assert_same_bits(self, ops.backward(*less, layer), want)
+                            run(layer, "backward", {**tensors, name: tensors[name][:0]})
+
+    def test_an_update_of_weights_and_forward_in_one_call_have_the_results_of_both(self):
+        for recompute in ("none", "moe_expert"):
+            layer, tensors = calls_of("fp8_flow", Inputs(), recompute=recompute)
+            want = {**run(layer, "update_weights", tensors), **run(layer, "forward", tensors)}
+            got = run(layer, "update_weights+forward",
+                      {name: tensors[name] for name in tensors if name not in ("quantized", "quantized_colwise", "saved")})
+            self.assertEqual(got.keys(), {"quantized", "quantized_colwise", "y", "status", "saved"})
+            assert_same_bits(self, [got[name] for name in want], list(want.values()))
+
+    def test_halves_have_the_bits_of_the_whole(self):
+        for recipe in RECIPES:
+            for tokens in (0, 1, 12, MAX_TOKENS):
+                layer, tensors = calls_of(recipe, Inputs(tokens, biases=True), biases=True, backward_halves=True)
+                want = run(layer, "backward", tensors)
+                data = run(layer, "backward_data", tensors)
+                # The weights half takes of dy the number of tokens.
+                half = {**tensors, **data, "dy": tensors["dy"].new_empty(tokens, 0)}
+                got = {**data, **run(layer, "backward_weights", half)}
+                assert_same_bits(self, [got[name] for name in GRADIENTS], [want[name] for name in GRADIENTS])
+                main = main_grads(tensors)
+                for _ in range(2):
+                    run(layer, "backward_weights+add", {**half, **main})
+                for name, one in main.items():
+                    torch.testing.assert_close(one, 2 * want[name], rtol=1e-6, atol=1e-6)
+                run(layer, "backward_weights", {**half, **main})
+                assert_same_bits(self, list(main.values()), [want[name] for name in main])
 
 
 class Refusals(unittest.TestCase):
 
     def setUp(self):
         self.inputs = Inputs()
-        self.given = arguments("fp8_flow", self.inputs)[ops.forward]
+        self.layer, self.given = calls_of("fp8_flow", self.inputs)
+        self.given = {name: self.given[name] for name in reads_of(self.layer, "forward")}
 
-    def refuses(self, pattern, index, value):
+    def refuses(self, pattern, layer=None, call="forward", **others):
         """A forward call with another argument is refused with a sentence."""
-        given = list(self.given)
-        given[index] = value
         with self.assertRaisesRegex(RuntimeError, pattern):
-            ops.forward(*given)
+            ops.call(list({**self.given, **others}.values()), call, layer or self.layer)
 
     def test_wrong_dtypes_shapes_and_devices(self):
-        x, ids, probs = self.given[:3]
-        self.refuses(r"moejit: tensor_mismatch: tensor x: its dtype is float32, wanted BF16", 0, x.float())
-        self.refuses(r"tensor x: its dtype is none that the library knows", 0, x.to(torch.complex64))
-        self.refuses(r"tensor x: .*\[12, 48\]", 0, x[:, :48].contiguous())
-        self.refuses(r"tensor x: its strides are", 0, torch.cat([x, x], 1)[:, :H])
-        self.refuses(r"tensor topk_ids: it has 11 tokens, tensors before it have 12", 1, ids[:11])
-        self.refuses(r"tensor topk_probs: its dtype is float64", 2, probs.double())
-        self.refuses(r"tensor quantized: it has 3 elements", 7, torch.zeros(3, dtype=torch.uint8, device=DEVICE))
+        x, ids, probs = (self.given[name] for name in ("x", "topk_ids", "topk_probs"))
+        self.refuses(r"moejit: tensor_mismatch: tensor x: its dtype is float32, wanted BF16", x=x.float())
+        self.refuses(r"tensor of the first argument: its dtype is none that the library knows", x=x.to(torch.complex64))
+        self.refuses(r"tensor x: .*\[12, 48\]", x=x[:, :48].contiguous())
+        self.refuses(r"tensor x: its strides are", x=torch.cat([x, x], 1)[:, :H])
+        self.refuses(r"tensor topk_ids: it has 11 tokens, tensors before it have 12", topk_ids=ids[:11])
+        self.refuses(r"tensor topk_probs: its dtype is float64", topk_probs=probs.double())
+        self.refuses(r"tensor topk_probs: its dtype is none that", topk_probs=probs.to(torch.complex64))
+        self.refuses(r"tensor quantized: it has 3 elements", quantized=torch.zeros(3, dtype=torch.uint8, device=DEVICE))
+
+    def test_other_calls_and_numbers_of_tensors(self):
+        self.refuses("the layer has no call forwards, wanted one of update_weights, .*forward", call="forwards")
+        self.refuses("unsupported: the backward pass of the layer has no halves[^$]*hint: add \"backward_halves\"",
+                     call="backward_data")
+        self.refuses("argument tensors: the call forward got 5 tensors, wanted 4: x, topk_ids, topk_probs, quantized\n"
+                     "hint: moejit.torch.run", more=self.given["x"])
+        with self.assertRaisesRegex(RuntimeError, "the call forward got 0 tensors, wanted 3: y, status, saved"):
+            ops.call_(list(self.given.values()), [], "forward", self.layer)
+        with self.assertRaisesRegex(RuntimeError, "missing_tensor: tensor topk_probs: the call forward reads it"):
+            run(self.layer, "forward", {name: self.given[name] for name in ("x", "topk_ids")})
+        with self.assertRaisesRegex(RuntimeError, "the plan has no call forwards, it has update_weights, .*forward"):
+            run(self.layer, "forwards", self.given)
 
     def test_a_meta_tensor_among_others(self):
-        self.refuses(r"tensor topk_ids: it is on .*, wanted meta, where x is", 0, self.given[0].to("meta"))
-        self.refuses(r"tensor w1: it is on meta", 3, self.given[3].to("meta"))
+        self.refuses(r"tensor topk_ids: it is on .*, wanted meta, where x is", x=self.given["x"].to("meta"))
+        self.refuses(r"tensor quantized: it is on meta", quantized=self.given["quantized"].to("meta"))
 
     @unittest.skipIf(DEVICE.type == "cpu", "needs two devices")
     def test_a_cpu_tensor_among_others(self):
-        self.refuses(r"tensor w1: it is on the CPU, wanted CUDA", 3, self.given[3].cpu())
+        self.refuses(r"tensor quantized: it is on the CPU, wanted CUDA", quantized=self.given["quantized"].cpu())
 
     def test_more_tokens_than_the_layer_takes(self):
         with self.assertRaisesRegex(RuntimeError, rf"tensor x: it has {MAX_TOKENS + 1} tokens, wanted at most "
-                                                  rf"{MAX_TOKENS}, which is max_tokens of the layer"):
+                                                  rf"{MAX_TOKENS}, which is max_tokens of the description"):
             Inputs(MAX_TOKENS + 1).run("fp8_flow")
 
     def test_the_saved_block_of_another_number_of_tokens(self):
-        dy, saved, x, probs, *others = arguments("bf16", self.inputs)[ops.backward]
-        with self.assertRaisesRegex(RuntimeError, rf"tensor saved: it has {saved.numel()} elements of 8 bits, wanted"):
-            ops.backward(dy[:8], saved, x, probs[:8], *others)
+        layer, tensors = calls_of("bf16", self.inputs)
+        tensors.update({name: tensors[name][:8] for name in ("dy", "topk_probs")})
+        saved = tensors["saved"].numel()
+        with self.assertRaisesRegex(RuntimeError, rf"tensor saved: it has {saved} elements of 8 bits, wanted"):
+            run(layer, "backward", tensors)
+
+    def test_a_deferred_block_of_other_bytes(self):
+        layer, tensors = calls_of("fp8_flow", self.inputs, backward_halves=True)
+        deferred = run(layer, "backward_data", tensors)["deferred"]
+        with self.assertRaisesRegex(RuntimeError, rf"tensor deferred: it has {deferred.numel() - 1} elements"):
+            run(layer, "backward_weights", {**tensors, "deferred": deferred[1:]})
 
     def test_a_description_that_is_wrong(self):
         with self.assertRaisesRegex(RuntimeError, r"unknown key[^$]*hint: did you mean top_k"):
@@ -154,33 +203,32 @@ class Refusals(unittest.TestCase):
                     layer={**describe("bf16"), "topk": 2})
 
     def test_a_text_that_is_none(self):
-        self.refuses(r"argument layer: it begins with \"nonsense\"[^$]*hint", 8, "nonsense")
+        self.refuses(r"argument plan: it begins with \"nonsense\"[^$]*hint", layer="nonsense")
 
     def test_a_text_of_another_version_or_plan_is_stale(self):
-        words = self.given[8].split(" ", 4)
+        words = self.layer.split(" ", 4)
         for index, other in ((1, "0.0.9"), (3, "0" * 32)):
             stale = list(words)
             stale[index] = other
             sentence = rf"the compiled graph is stale: it was made with moejit .*{other}.*\nhint: compile"
-            self.refuses(sentence, 8, " ".join(stale))
+            self.refuses(sentence, layer=" ".join(stale))
             with self.subTest("the shapes of results"), self.assertRaisesRegex(RuntimeError, sentence):
-                ops.forward(*(tensor.to("meta") for tensor in self.given[:8]), " ".join(stale))
+                ops.call([tensor.to("meta") for tensor in self.given.values()], "forward", " ".join(stale))
 
     def test_a_text_for_another_target(self):
         other = "cuda:sm_90a" if DEVICE.type == "cpu" else "sim"
-        self.refuses(rf"argument layer: it is planned for {other}", 8, layer_text(describe("fp8_flow"), other))
+        self.refuses(rf"argument plan: it is planned for {other}", layer=layer_text(describe("fp8_flow"), other))
 
     def test_other_calls_serve_after_a_refusal(self):
-        self.refuses(r"tensor x", 0, self.given[0].float())
-        y, _, status = ops.forward(*self.given)
-        self.assertTrue(torch.isfinite(y).all())
-        self.assertEqual(status.item(), 0)
+        self.refuses(r"tensor x", x=self.given["x"].float())
+        made = run(self.layer, "forward", self.given)
+        self.assertTrue(torch.isfinite(made["y"]).all())
+        self.assertEqual(made["status"].item(), 0)
 
     def test_an_id_out_of_range_is_told_in_the_status_word(self):
-        ids = self.given[1].clone()
+        ids = self.given["topk_ids"].clone()
         ids[0, 0] = E
-        _, _, status = ops.forward(self.given[0], ids, *self.given[2:])
-        self.assertEqual(status.item(), 1)
+        self.assertEqual(run(self.layer, "forward", {**self.given, "topk_ids": ids})["status"].item(), 1)
 
 
 class SecondCopy(unittest.TestCase):

@@ -6,10 +6,11 @@ import zlib
 import torch
 
 from support import DEVICE
-from moejit.torch import Experts, operation, ops, permute_pad, route
+from moejit.torch import Experts, operation, permute_pad, route
 from moejit.torch.devices import target_of
 from moejit.torch.gathered import parts_of_block
 from moejit.torch.layers import call_text
+from moejit.torch.weights import quantize
 
 EXPERTS, HIDDEN, INNER, TOKENS = 2, 160, 96, 200  # blocks of 128 have a rest, and an expert has more than 128 rows
 LENGTH, STEPS = 4, 12  # of histories of delayed scaling
@@ -71,7 +72,7 @@ def weights_of(recipe, w1, w2, **fields):
     description = {"experts": EXPERTS, "top_k": 1, "hidden": HIDDEN, "intermediate": INNER, "recipe": recipe,
                    "max_tokens": TOKENS, "splits_alignment": 64, **fields}
     layer = call_text(json.dumps(description), target_of(DEVICE), ("dx", "dprobs", "dw1", "dw2"), "bf16")
-    row_wise, column_wise = ops.quantize(w1, w2, layer)
+    row_wise, column_wise = quantize(w1, w2, layer)
     return {**parts_of_block(row_wise, layer), **parts_of_block(column_wise, layer, "quantized_colwise")}
 
 

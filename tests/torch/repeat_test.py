@@ -11,8 +11,8 @@ import torch
 import torch.nn.utils.parametrize
 from torch.utils.checkpoint import checkpoint
 
-from support import (DEVICE, E, H, I, K, MAX_TOKENS, RECIPES, Inputs, Recorder, arguments, assert_same_bits, text)
-from moejit.torch import Experts, call, ops
+from support import DEVICE, E, H, I, K, MAX_TOKENS, RECIPES, Inputs, Recorder, assert_same_bits
+from moejit.torch import Experts, call
 
 
 def make(inputs, recipe="fp8_flow", **arguments):
@@ -116,7 +116,7 @@ class RepeatedCalls(unittest.TestCase):
                 module(inputs.x, inputs.ids, inputs.probs)
             kept.append(shapes)
         self.assertEqual(kept[0], kept[1])
-        self.assertEqual(len(kept[0]), 5, "saved, topk_probs, both weights, column-wise weights")
+        self.assertEqual(len(kept[0]), 2, "saved and the column-wise weights")
 
     def test_repeat_a_forward_call_of_a_checkpoint(self):
         for recipe in RECIPES:
@@ -138,7 +138,7 @@ class RepeatedCalls(unittest.TestCase):
             infer(module, inputs)
             infer(module, inputs)
         self.assertEqual([name for name, _ in recorder.calls],
-                         ["quantize", "forward", "backward", "quantize", "forward", "renew_", "forward"])
+                         ["update_weights+forward", "backward", *["update_weights", "forward"] * 2])
 
     def test_see_changes_of_weights(self):
         inputs, other = Inputs(), Inputs(seed=1)
@@ -336,28 +336,6 @@ def outcome(module, inputs, run):
     except (RuntimeError, TypeError) as error:
         return str(error)
     return [results.detach()] if isinstance(results, torch.Tensor) else results
-
-
-class TwoInOne(unittest.TestCase):
-    """The operators that eager calls run instead of others."""
-
-    def test_quantize_forward_has_the_results_of_both(self):
-        for recompute in ("none", "moe_expert"):
-            inputs = Inputs()
-            given = arguments("fp8_flow", inputs, recompute=recompute)
-            *tensors, quantized, layer = given[ops.forward]
-            want = [*ops.forward(*tensors, quantized, layer), *ops.quantize(*tensors[3:5], layer)]
-            if recompute == "none":
-                want[3] = want[3][:0]
-            assert_same_bits(self, ops.quantize_forward(*tensors, layer), want)
-
-    def test_infer_has_the_results_of_forward_and_refuses_layers_with_backward(self):
-        given = arguments("fp8_flow", Inputs())[ops.forward]
-        with self.assertRaisesRegex(RuntimeError, "argument layer: it has a backward pass"):
-            ops.infer(*given)
-        layer = text("fp8_flow", passes=["forward"])
-        y, _, status = ops.forward(*given[:-1], layer)
-        assert_same_bits(self, ops.infer(*given[:-1], layer), [y, status])
 
 
 if __name__ == "__main__":

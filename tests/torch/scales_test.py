@@ -9,10 +9,10 @@ import torch
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from scales_case import GRADIENTS, HISTORY, STATE, Rule, assert_same_state, make, state_of, step
-from support import DEVICE, E, H, I, K, MAX_TOKENS, Inputs, assert_same_bits, describe, kept_block, text
-from moejit.torch import Experts, experts, ops
+from support import (DEVICE, E, H, I, K, MAX_TOKENS, Inputs, assert_same_bits, check_call, describe, kept_block,
+                     main_grads, text)
+from moejit.torch import Experts, experts, ops, run
 from moejit.torch.devices import target_of
-from moejit.torch.function import x_of_backward
 from moejit.torch.gathered import parts_of_block
 from moejit.torch.layers import call_text
 
@@ -216,7 +216,7 @@ class Repeated(unittest.TestCase):
                         assert_same_state(self, state_of(repeated), state_of(plain), f"in step {seed}")
 
     def test_a_selective_checkpoint_keeps_results_or_computes_them_again(self):
-        for saved in ((), (ops.forward_with_state,), (ops.quantize_with_state, ops.forward_with_state)):
+        for saved in ((), (ops.call,)):  # torch keeps no results of operators that write into their arguments
             with self.subTest(saved=[str(each) for each in saved]):
                 def policy(_, operator, *__, saved=saved, **___):
                     return CheckpointPolicy.MUST_SAVE if operator in saved else CheckpointPolicy.PREFER_RECOMPUTE
@@ -322,48 +322,34 @@ class Compiled(unittest.TestCase):
             assert_same_state(self, state_of(one), state_of(other), f"in step {seed}")
 
 
-class Operators(unittest.TestCase):
+class Calls(unittest.TestCase):
 
-    def given(self):
-        """{operator: its arguments}, of a forward and a backward call."""
+    def setUp(self):
         inputs = Inputs()
-        layer = text("fp8_delayed", wgrad_dtype="f32", amax_history_len=HISTORY)
-        halves = text("fp8_delayed", wgrad_dtype="f32", amax_history_len=HISTORY, backward_halves=True)
-        none = torch.empty(0, dtype=torch.bfloat16, device=DEVICE)
-        x, probs, w1, w2 = (each.detach() for each in (inputs.x, inputs.probs, inputs.w1, inputs.w2))
-        state = [getattr(make(), name) for name in STATE]
-        blocks = ops.quantize_with_state(w1, w2, *state[:4], layer)
-        forward = x, inputs.ids.int(), probs, w1, w2, none, none, blocks[0], *state[:4]
-        main = [torch.zeros_like(each, dtype=torch.float32) for each in (w1, w2, none, none)]
-        skip = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+        self.layer = text("fp8_delayed", wgrad_dtype="f32", amax_history_len=HISTORY, backward_halves=True)
+        names = ("x", "topk_ids", "topk_probs", "w1", "w2", "dy")
+        given = (inputs.x, inputs.ids.int(), inputs.probs, inputs.w1, inputs.w2, inputs.dy)
+        self.tensors = {name: tensor.detach() for name, tensor in zip(names, given)}
+        self.tensors.update((name, getattr(make(), name)) for name in STATE)
 
-        def kept(layer):
-            _, saved, _ = ops.forward_with_state(*forward, layer)
-            return inputs.dy, saved, x_of_backward(x, layer), probs, w1, w2, none, none, *blocks
-        return {ops.quantize_with_state: (w1, w2, *state[:4], layer),
-                ops.quantize_with_state_: (w1, w2, *blocks, skip, *state[:4], layer),
-                ops.forward_with_state: (*forward, layer),
-                ops.backward_with_state: (*kept(layer), *state[4:], layer),
-                ops.backward_add_with_state: (*kept(layer), *main, *state[4:], False, layer),
-                ops.backward_data_with_state: (*kept(halves), *state[4:], halves),
-                ops.update_scales: (*state[:4], False, layer)}
-
-    def test_every_operator_keeps_what_its_schema_and_fake_kernel_promise(self):
-        for operator, given in self.given().items():
-            with self.subTest(operator=str(operator)):
-                torch.library.opcheck(operator, given)
+    def test_every_call_keeps_what_schemas_and_fake_kernels_promise(self):
+        self.tensors.update(run(self.layer, "update_weights", self.tensors))
+        self.tensors.update(run(self.layer, "forward", self.tensors))
+        main = main_grads(self.tensors)
+        for call in ("update_weights", "forward", "backward", "backward+add", "backward_data", "update_forward_scales",
+                     "update_backward_scales"):
+            with self.subTest(call=call):
+                check_call(self.layer, call, {**self.tensors, **(main if call.endswith("+add") else {})})
 
     def test_a_state_of_other_shapes_or_dtypes_is_refused(self):
         for index, wrong in ((0, torch.zeros(HISTORY, 3, device=DEVICE)), (2, torch.ones(3 * E, device=DEVICE).half())):
-            given = list(self.given()[ops.update_scales])
-            given[index] = wrong
             with self.assertRaisesRegex(RuntimeError, f"tensor_mismatch.*tensor {STATE[index]}"):
-                ops.update_scales(*given)
+                run(self.layer, "update_forward_scales", {**self.tensors, STATE[index]: wrong})
 
-    def test_operators_without_a_state_ask_for_it(self):
-        *given, layer = self.given()[ops.forward_with_state]
-        with self.assertRaisesRegex(RuntimeError, "missing_tensor.*fc1_amax_history"):
-            ops.forward(*given[:8], layer)
+    def test_calls_without_a_state_ask_for_it(self):
+        del self.tensors["fc1_scale"]
+        with self.assertRaisesRegex(RuntimeError, "missing_tensor: tensor fc1_scale"):
+            run(self.layer, "update_weights", self.tensors)
 
 
 class Refusals(unittest.TestCase):

@@ -19,7 +19,7 @@ torch.set_num_threads(2)
 from moejit.torch import experts, layer_text, ops
 from moejit.torch.devices import target_of
 from moejit.torch.experts import splits_alignment_of
-from moejit.torch.function import x_of_backward
+from moejit.torch.plans import row_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEVICE = torch.device(os.environ.get("MOEJIT_TEST_DEVICE", "cpu"))
@@ -93,44 +93,39 @@ class Inputs:
         return y
 
 
-def arguments(recipe, inputs, biases=False, **fields):
-    """{operator: its arguments} for one forward and backward call, and what they need of each other."""
+def calls_of(recipe, inputs, biases=False, **fields):
+    """(text, tensors by name) of a layer: all that its calls read, which are those of one forward and backward call."""
     layer = text(recipe, biases=biases, wgrad_dtype="f32", **fields)
-    none = torch.empty(0, dtype=torch.bfloat16, device=DEVICE)
-    tensors = [tensor.detach() for tensor in (inputs.x, inputs.ids.int(), inputs.probs, inputs.w1, inputs.w2)]
-    x, ids, probs, w1, w2 = tensors
-    b1, b2 = (none if bias is None else bias.detach() for bias in (inputs.b1, inputs.b2))
-    quantized, colwise = ops.quantize(w1, w2, layer)
-    _, saved, _ = ops.forward(x, ids, probs, w1, w2, b1, b2, quantized, layer)
-    kept = (inputs.dy, saved, x_of_backward(x, layer), probs, w1, w2, b1, b2, quantized, colwise)
-    main = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in (w1, w2, b1, b2)]
-    skip = torch.ones(1, dtype=torch.int32, device=DEVICE)
-    in_place = {} if quantized.numel() == 0 else {ops.quantize_: (w1, w2, quantized, colwise, skip, layer)}
-    return {ops.quantize: (w1, w2, layer), **in_place,
-            ops.forward: (x, ids, probs, w1, w2, b1, b2, quantized, layer),
-            ops.infer: (x, ids, probs, w1, w2, b1, b2, quantized, text(recipe, biases=biases, passes=["forward"])),
-            ops.quantize_forward: (x, ids, probs, w1, w2, b1, b2, layer),
-            ops.backward: (*kept, layer), ops.backward_add: (*kept, *main, False, layer)}
+    names = ("x", "topk_probs", "w1", "w2", "b1", "b2", "dy")
+    given = (inputs.x, inputs.probs, inputs.w1, inputs.w2, inputs.b1, inputs.b2, inputs.dy)
+    tensors = {name: tensor.detach() for name, tensor in zip(names, given) if tensor is not None}
+    tensors["topk_ids"] = inputs.ids.int()
+    tensors.update(ops.run(layer, "update_weights", tensors))
+    tensors["saved"] = ops.run(layer, "forward", tensors)["saved"]
+    return layer, tensors
 
 
-def halves_arguments(recipe, inputs, biases=False, **fields):
-    """The same of backward in two halves. The weights half gets what it reads: T, and the two blocks."""
-    layer = text(recipe, biases=biases, wgrad_dtype="f32", backward_halves=True, **fields)
-    given = arguments(recipe, inputs, biases)
-    x, _, probs, w1, w2, b1, b2, _, _ = given[ops.forward]
-    _, saved, _ = ops.forward(*given[ops.forward][:-1], layer)
-    x = x_of_backward(x, layer)
-    data = (inputs.dy, saved, x, probs, w1, w2, b1, b2, *given[ops.backward][8:10])
+def main_grads(tensors):
+    """{"dw1": float32 zeros, ...} for the weights and biases among tensors by name."""
+    return {f"d{name}": torch.zeros_like(tensors[name], dtype=torch.float32) for name in ("w1", "w2", "b1", "b2")
+            if name in tensors}
+
+
+def check_call(layer, call, tensors, order=()):
+    """What torch checks of any operator, of a call in both ways: returning what it makes, and writing into it."""
+    row = row_of(layer, call)
     none = torch.empty(0, dtype=torch.bfloat16, device=DEVICE)
-    *_, deferred = ops.backward_data(*data, layer)
-    kept = (inputs.dy.new_empty(len(inputs.dy), 0), saved, x, *[none] * 5, none.byte(), none.byte(), deferred)
-    main = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in (w1, w2, b1, b2)]
-    return {ops.backward: (*data, layer), ops.backward_data: (*data, layer), ops.backward_weights: (*kept, layer),
-            ops.backward_weights_add: (*kept, *main, False, layer)}
+    reads = [tensors.get(argument.name, none) for argument in row.reads]
+    if not any(argument.name in tensors and argument.name not in ("quantized", "quantized_colwise")
+               for argument in row.writes):
+        torch.library.opcheck(ops.call, (reads, call, layer))
+    tensors = {**ops.run(layer, call, tensors), **tensors}
+    written = [tensors.get(argument.name, none) for argument in row.writes]
+    torch.library.opcheck(ops.call_, (reads, [*written, *order], call, layer))
 
 
 class Recorder(TorchDispatchMode):
-    """Notes the operators of moejit that run, as (name, shapes of the results), and the blocks that they return."""
+    """Notes the calls that run, as (name, {name: shape} of what they write), and the blocks that they return."""
 
     def __init__(self):
         super().__init__()
@@ -139,10 +134,14 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         results = function(*args, **(kwargs or {}))
         if function.namespace == "moejit":
-            tensors = results if isinstance(results, (tuple, list)) else [] if results is None else [results]
-            self.calls.append((function._schema.name.removeprefix("moejit::"), [list(each.shape) for each in tensors]))
-            self.blocks += [StorageWeakRef(each.untyped_storage()) for each in tensors
-                            if each.dtype == torch.uint8 and each.numel() > 0]
+            call, layer = args[-2:]
+            row = row_of(layer, call)
+            names = row.made if function == ops.call else [argument.name for argument in row.writes]
+            written = dict(zip(names, results if function == ops.call else args[1]))
+            self.calls.append((call, {name: list(tensor.shape) for name, tensor in written.items()}))
+            if function == ops.call:
+                self.blocks += [StorageWeakRef(tensor.untyped_storage()) for tensor in written.values()
+                                if tensor.dtype == torch.uint8 and tensor.numel() > 0]
         return results
 
 

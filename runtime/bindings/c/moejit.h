@@ -266,21 +266,6 @@ typedef enum moejit_role {
   MOEJIT_ROLE_GROUP = 9        // in the memory that a rank gives to its group
 } moejit_role;
 
-// Calls that touch a tensor, or-ed. moejit_plan_get_call() tells more.
-enum {
-  MOEJIT_USED_BY_UPDATE_WEIGHTS = 1,
-  MOEJIT_USED_BY_FORWARD = 2,
-  MOEJIT_USED_BY_BACKWARD = 4,
-  MOEJIT_USED_BY_BACKWARD_DATA = 8,
-  MOEJIT_USED_BY_BACKWARD_WEIGHTS = 16,
-  MOEJIT_USED_BY_QUANTIZE = 32,
-  MOEJIT_USED_BY_EXPERTS = 64,
-  MOEJIT_USED_BY_QUANTIZE_GRAD = 128,
-  MOEJIT_USED_BY_EXPERTS_GRAD = 256,
-  MOEJIT_USED_BY_RUN = 512,
-  MOEJIT_USED_BY_UPDATE_SCALES = 1024
-};
-
 typedef struct moejit_tensor_info {
   size_t struct_size;
   const char* name;            // valid as long as the plan, as the other pointers
@@ -295,7 +280,6 @@ typedef struct moejit_tensor_info {
   DLDataType dtype;            // float8 as DLPack 1.1 counts it, also with older headers
   int32_t ndim;
   moejit_role role;
-  uint32_t used_by;
   uint32_t is_optional;              // 1: a call may leave it out
   uint32_t is_optional_in_backward;  // 1: backward calls may leave it out, the others may not
   uint32_t is_updated;  // 1: calls read what this output holds: bits are or-ed in, values added

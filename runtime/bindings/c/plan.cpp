@@ -30,31 +30,6 @@ using moejit::compiler::PlanOptions;
 using moejit::compiler::Target;
 using moejit::compiler::TensorRole;
 
-// The bits of calls in moejit_tensor_info::used_by.
-constexpr std::pair<std::string_view, uint32_t> kUsedBy[] = {
-    {"update_weights", MOEJIT_USED_BY_UPDATE_WEIGHTS},
-    {"update_forward_scales", MOEJIT_USED_BY_UPDATE_SCALES},
-    {"update_backward_scales", MOEJIT_USED_BY_UPDATE_SCALES},
-    {"forward", MOEJIT_USED_BY_FORWARD},
-    {"quantize", MOEJIT_USED_BY_QUANTIZE},
-    {"experts", MOEJIT_USED_BY_EXPERTS},
-    {"backward", MOEJIT_USED_BY_BACKWARD},
-    {"quantize_grad", MOEJIT_USED_BY_QUANTIZE_GRAD},
-    {"experts_grad", MOEJIT_USED_BY_EXPERTS_GRAD},
-    {"backward_data", MOEJIT_USED_BY_BACKWARD_DATA},
-    {"backward_weights", MOEJIT_USED_BY_BACKWARD_WEIGHTS},
-    {"run", MOEJIT_USED_BY_RUN}};
-
-uint32_t used_by(const Plan& plan, std::size_t slot) {
-  uint32_t bits = 0;
-  for (const CallPlan& call : plan.calls)
-    for (const auto& [name, bit] : kUsedBy)
-      if (call.name == name && (std::ranges::count(call.tensors, slot, &CallTensor::slot) > 0 ||
-                                touches(plan, call, plan.tensors[slot].name)))
-        bits |= bit;
-  return bits;
-}
-
 // Returns the offset of a tensor in its block or in the memory of the group; -1: the caller's.
 int64_t offset_of(const moejit_plan& handle, const moejit::compiler::TensorPlan& tensor) {
   if (tensor.role != TensorRole::kGroup) return block_offset(tensor);
@@ -65,7 +40,7 @@ int64_t offset_of(const moejit_plan& handle, const moejit::compiler::TensorPlan&
 
 CallerTensor caller_tensor(const moejit_plan& handle, std::size_t slot) {
   const moejit::compiler::TensorPlan& tensor = handle.plan->tensors[slot];
-  CallerTensor result{.used_by = used_by(*handle.plan, slot), .offset = offset_of(handle, tensor)};
+  CallerTensor result{.offset = offset_of(handle, tensor)};
   for (const moejit::compiler::Dim& dim : tensor.shape) {
     result.shape.push_back(dim.value);
     result.symbols.push_back(dim.symbol.c_str());

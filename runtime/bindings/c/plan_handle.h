@@ -24,7 +24,6 @@ namespace moejit::bindings {
 struct CallerTensor {
   std::vector<int64_t> shape;
   std::vector<const char*> symbols;  // into the plan
-  uint32_t used_by = 0;              // MOEJIT_USED_BY_... bits
   int64_t offset = -1;
 };
 

@@ -75,7 +75,6 @@ Result<void> describe(const moejit_plan& handle, std::size_t index, moejit_tenso
                        .dtype = moejit::bindings::dl_data_type(tensor.dtype),
                        .ndim = static_cast<int32_t>(known.shape.size()),
                        .role = role_of(tensor.role),
-                       .used_by = known.used_by,
                        .is_optional = tensor.is_optional ? 1u : 0u,
                        .is_optional_in_backward = tensor.is_optional_in_backward ? 1u : 0u,
                        .is_updated = is_updated(*handle.plan, tensor) ? 1u : 0u},

@@ -4,9 +4,9 @@
 #include "runtime/bindings/torch/failure.h"
 #include "runtime/bindings/torch/tensor.h"
 
-#include <array>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace moejit::torch {
 
@@ -30,44 +30,43 @@ class Text {
   StringOpaque* handle_;
 };
 
-// The arguments of an operator: tensors, then flags, then the text of a plan. Owns all of them
-// before it reads the first, so that none leaks if one cannot be read.
-template <std::size_t kTensors, std::size_t kFlags = 0>
-class Arguments {
+// Owns the list of tensors that torch hands an operator, or takes as its result.
+class TensorList {
  public:
-  // Takes over the values of `stack`. Tensors are to be described before they are used.
-  explicit Arguments(const Value* stack)
-      : tensors_(take(stack, std::make_index_sequence<kTensors>())),
-        flags_(stack + kTensors),
-        text_(stack[kTensors + kFlags]) {}
-  // Takes over the values of `stack` and describes the tensors.
-  Arguments(const Value* stack, const std::array<const char*, kTensors>& names) : Arguments(stack) {
-    for (std::size_t i = 0; i < kTensors; ++i) describe(i, names[i]);
+  explicit TensorList(Value argument) noexcept : handle_(reinterpret_cast<ListOpaque*>(argument)) {}
+  // Makes an empty list with room for so many tensors.
+  static TensorList make(std::size_t size) {
+    ListOpaque* list = nullptr;
+    check_torch(torch_new_list_reserve_size(size, &list), "torch_new_list_reserve_size");
+    return TensorList(reinterpret_cast<Value>(list));
+  }
+  TensorList(const TensorList&) = delete;
+  TensorList& operator=(const TensorList&) = delete;
+  ~TensorList() {
+    if (handle_ != nullptr) torch_delete_list(handle_);
   }
 
-  // Reads the facts of a tensor, whose name is `name` in errors. Throws if it has elements and is
-  // on another device than the first one.
-  void describe(std::size_t index, const char* name) {
-    tensors_[index].describe(name);
-    if (tensors_[index].element_count() > 0) check_device(name, tensors_[index], tensors_[0]);
+  // Returns references to the tensors, which are still to be described.
+  std::vector<Tensor> tensors() const {
+    std::size_t size = 0;
+    check_torch(torch_list_size(handle_, &size), "torch_list_size");
+    std::vector<Tensor> tensors;
+    tensors.reserve(size);
+    for (std::size_t i = 0; i < size; ++i) {
+      Value item = 0;
+      check_torch(torch_list_get_item(handle_, i, &item), "torch_list_get_item");
+      tensors.emplace_back(item);
+    }
+    return tensors;
   }
-
-  const std::array<Tensor, kTensors>& tensors() const { return tensors_; }
-  // Returns a flag. Only the lowest byte of a bool's value counts. Read it before results are
-  // stored.
-  bool flag(std::size_t index) const { return (flags_[index] & 0xff) != 0; }
-  std::string_view text() const { return text_.get(); }
+  void push_back(Tensor& tensor) {
+    check_torch(torch_list_push_back(handle_, tensor.release()), "torch_list_push_back");
+  }
+  // Hands the list over to torch, as a result.
+  Value release() noexcept { return reinterpret_cast<Value>(std::exchange(handle_, nullptr)); }
 
  private:
-  template <std::size_t... kIndices>
-  static std::array<Tensor, kTensors> take(const Value* stack,
-                                           std::index_sequence<kIndices...> /*indices*/) {
-    return {Tensor(stack[kIndices])...};
-  }
-
-  std::array<Tensor, kTensors> tensors_;
-  const Value* flags_;
-  Text text_;
+  ListOpaque* handle_;
 };
 
 }  // namespace moejit::torch

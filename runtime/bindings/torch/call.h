@@ -1,93 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/bindings/torch/layers.h"
+#include "runtime/bindings/torch/plans.h"
 #include "runtime/bindings/torch/tensor.h"
 
 #include <array>
+#include <optional>
+#include <vector>
 
 namespace moejit::torch {
 
-// One call of a layer while its tensors are gathered. Names and tensors that are added have to
-// outlive it.
-class Call {
+// The sizes of a call, read from the tensors that it gets.
+class CallSizes {
  public:
-  // Makes a call over so many tokens, which goes to the current stream of the layer's device.
-  Call(const ReadyLayer& ready, DLDevice device, int64_t tokens);
-
-  void add(const char* name, const Tensor& tensor);
-  // Adds a tensor that the call only reads. If kernels cannot read it where it is, as in x[1:], a
-  // copy is added. Weights that GEMMs read are added as they are: a copy in each call would be too
-  // dear.
-  void add_input(const char* name, const Tensor& tensor);
-  // Adds a tensor. One without elements stands for an absent tensor, such as absent biases, and is
-  // not added.
-  void add_unless_empty(const char* name, const Tensor& tensor);
-  void add_input_unless_empty(const char* name, const Tensor& tensor);
-  // Adds the quantized weights of a block that a function uses, one of MOEJIT_USED_BY_FORWARD, ...
-  // Throws if the block has other bytes. A block that the function does not use may be any tensor.
-  void add_quantized(const char* name, const Tensor& block, const QuantizedBlock& planned,
-                     uint32_t function);
-  // Allocates the workspace, and keeps it until the call ends.
-  void allocate_workspace();
-  // Sets the saved block; throws if its size is not the one that the call needs.
-  void set_saved(const Tensor& block);
-  // Sets the deferred block in the same way.
-  void set_deferred(const Tensor& block);
-  // Allocates the deferred block of a backward call that is not in halves, if the layer has one.
-  void allocate_deferred();
-  // Adds a tensor of which the call reads only the shape, the shape of `like`. At most one may be
-  // added.
-  void add_shape(const char* name, const PlannedTensor& like);
-
-  // Returns the bytes of the call's blocks.
-  const moejit_plan_sizes& sizes() const { return sizes_; }
-  const moejit_call* get() const { return &call_; }
+  // Throws if a dimension exceeds its bound. The call itself checks the number of dimensions and
+  // all other sizes.
+  void read(const PlannedTensor& planned, const Tensor& tensor);
+  std::optional<int64_t> of(CallDim dim) const { return told_[static_cast<std::size_t>(dim)]; }
+  // Returns T; P if no tensor has T; C if none has either; 0 without all of them.
+  int64_t tokens() const;
 
  private:
-  static constexpr std::size_t kMostTensors = 48;
-  static constexpr std::size_t kMostSlices = 24;
-  static constexpr std::size_t kMostInputs = 6;  // x, dy, routing, biases; or weights, skip_update
+  std::array<std::optional<int64_t>, 5> told_;  // by CallDim; the entry of kNone means nothing
+};
 
-  const ReadyLayer& ready_;
+// A call of a plan while its tensors are gathered: first all that the caller gives, then what the
+// call makes, then run(). Tensors have to outlive it.
+class Call {
+ public:
+  // Makes a call that goes to the current stream of the device of its tensors.
+  Call(const ReadyPlan& ready, const CallRow& row, DLDevice device);
+
+  // Reads the sizes of the call from a tensor that the caller gives.
+  void read_sizes(const CallArgument& argument, const Tensor& tensor);
+  // Adds a tensor of the caller, when all sizes are read. A tensor without elements stands for an
+  // absent one: where the call may leave it out, and where a tensor has other dimensions than one.
+  // A tensor that the call only reads, and that kernels
+  // cannot read where it is, as x[1:], is copied first.
+  void add(const CallArgument& argument, const Tensor& tensor);
+  // Returns a tensor that the call is to write; it begins as zeros where the call reads it.
+  Tensor make(const CallArgument& argument) const;
+  // Allocates the workspace and makes the call.
+  void run(const char* name);
+
+ private:
+  void add_tensor(const CallArgument& argument, const Tensor& tensor);
+  void add_shape(const PlannedTensor& planned);
+  void add_quantized(const CallArgument& argument, const Tensor& block);
+  void add_to_record(const char* name, const DLTensor* tensor);
+  // Returns the bytes of a block of the call.
+  int64_t bytes_of(const CallArgument& argument) const;
+  // Returns the shape of a tensor. Sizes that no given tensor has are the most that may be needed.
+  std::array<int64_t, 4> shape_of(const PlannedTensor& planned) const;
+  moejit_plan_sizes block_sizes() const { return ready_.sizes(sizes_.tokens()); }
+
+  static constexpr std::size_t kMostTensors = 64;
+  static constexpr std::size_t kMostSlices = 32;
+
+  const ReadyPlan& ready_;
+  const CallRow& row_;
   DLDevice device_;
-  int64_t tokens_;
-  moejit_plan_sizes sizes_;
+  CallSizes sizes_;
   moejit_call call_{};
   std::array<moejit_tensor, kMostTensors> tensors_;
   std::array<DLTensor, kMostSlices> slices_;
   std::size_t slice_count_ = 0;
-  std::array<Tensor, kMostInputs> copies_;
-  std::size_t copy_count_ = 0;
+  std::vector<Tensor> copies_;
   DLTensor shape_only_{};
   std::array<int64_t, 4> shape_{};
-  Tensor workspace_;
-  Tensor deferred_;
 };
-
-// Returns a block of bytes from torch's allocator. On the CPU, and on GPUs after
-// fill_blocks_of_gpus(true), its bytes are 0. So bytes that no kernel writes are the same from call
-// to call.
-Tensor make_block(int64_t bytes, DLDevice device);
-
-void fill_blocks_of_gpus(bool fills);
-
-// Whether results on this device begin as zeros.
-bool fills_blocks(DLDevice device);
-
-// Set bytes of a tensor on the device to 0, in order with the current stream: all, or so many from
-// a byte on.
-void clear(const Tensor& tensor, moejit_device* device);
-void clear(const Tensor& tensor, moejit_device* device, int64_t first, int64_t bytes);
-
-// Returns the layer's output of this name for a call over so many tokens, uninitialized. If the
-// plan has no such output, returns a tensor without elements.
-Tensor make_output(const ReadyLayer& ready, const char* name, int64_t tokens, DLDevice device);
-
-// Returns a status word that is 0 when the call's kernels run.
-Tensor make_status(const ReadyLayer& ready, DLDevice device);
-
-// Returns the current stream of torch on the device; NULL on the CPU.
-void* current_stream(DLDevice device);
 
 }  // namespace moejit::torch

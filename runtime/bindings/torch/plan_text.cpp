@@ -18,7 +18,7 @@ std::string_view take_word(std::string_view& text) {
 
 }  // namespace
 
-PlanText read_plan_text(std::string_view text, std::string_view argument) {
+PlanText read_plan_text(std::string_view text) {
   constexpr std::size_t kShown = 60;
   std::string_view rest = text;
   const std::string_view mark = take_word(rest);
@@ -30,10 +30,9 @@ PlanText read_plan_text(std::string_view text, std::string_view argument) {
   read.json = rest;
   if (mark != "moejit" || read.json.empty())
     fail(MOEJIT_ERROR_INVALID_VALUE,
-         "argument " + std::string(argument) + ": it begins with \"" +
-             std::string(text.substr(0, kShown)) +
+         "argument plan: it begins with \"" + std::string(text.substr(0, kShown)) +
              "\", wanted \"moejit VERSION TARGET DIGEST JSON\"",
-         "make it with moejit.torch." + std::string(argument) + "_text()");
+         "make it with moejit.torch.layer_text() or operation_text()");
   return read;
 }
 

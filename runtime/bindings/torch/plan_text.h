@@ -5,7 +5,7 @@
 
 namespace moejit::torch {
 
-// The last argument of every operator: "moejit VERSION TARGET DIGEST JSON", with "@GROUP " before
+// The last argument of the operators: "moejit VERSION TARGET DIGEST JSON", with "@GROUP " before
 // the JSON of a layer of a group. The JSON is the description of a layer or an operation with every
 // field. VERSION and DIGEST come from the library that planned it. So a compiled graph that was
 // kept on disk says which library's sizes it holds.
@@ -17,9 +17,8 @@ struct PlanText {
   std::string_view json;
 };
 
-// Reads the text of an argument of this name, "layer" or "operation"; throws if it is malformed.
-// The views point into `text`.
-PlanText read_plan_text(std::string_view text, std::string_view argument);
+// Reads the text of the argument "plan"; throws if it is malformed. The views point into `text`.
+PlanText read_plan_text(std::string_view text);
 
 // Throws a sentence that calls the compiled graph stale if version or digest of the text are not
 // these.

@@ -19,9 +19,10 @@ CallDim call_dim(std::string_view symbol) {
 PlannedTensor planned(const moejit_tensor_info& info, std::size_t index) {
   PlannedTensor tensor{.index = index,
                        .name = info.name,
+                       .role = info.role,
                        .dtype = info.dtype,
                        .shape = {info.shape, info.shape + info.ndim},
-                       .is_updated = info.is_updated != 0};
+                       .bytes = info.bytes};
   for (int32_t i = 0; i < std::min<int32_t>(info.ndim, 4); ++i)
     tensor.call_dims[static_cast<std::size_t>(i)] = call_dim(info.symbols[i]);
   return tensor;

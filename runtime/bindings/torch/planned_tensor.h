@@ -17,10 +17,11 @@ enum class CallDim : uint8_t { kNone, kTokens, kRows, kColumns, kColumnBlocks };
 struct PlannedTensor {
   std::size_t index = 0;  // in the plan
   std::string name;
+  moejit_role role = MOEJIT_ROLE_INPUT;
   DLDataType dtype{};
   std::vector<int64_t> shape;
   std::array<CallDim, 4> call_dims{};
-  bool is_updated = false;  // calls read the old content of this output
+  int64_t bytes = 0;
 };
 
 PlannedTensor planned(const moejit_tensor_info& info, std::size_t index);

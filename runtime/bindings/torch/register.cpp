@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/bindings/torch/call.h"
+#include "runtime/bindings/torch/blocks.h"
 #include "runtime/bindings/torch/operators.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <span>
 
 // Registers the operators when the library is loaded, as torch.ops.load_library() expects. Nothing
 // may throw here: the dynamic loader could not catch it.
@@ -22,35 +20,19 @@ constexpr const char* kSecondCopy =
 constexpr const char* kRefused =
     "torch refused an operator of moejit, and has printed why; moejit needs torch 2.10 or newer";
 
-bool define(LibraryOpaque* schemas, std::span<const Operator> operators) noexcept {
-  return std::ranges::all_of(operators, [&](const Operator& entry) {
-    return aoti_torch_library_def(schemas, entry.schema) == 0;
-  });
-}
-
-bool implement(LibraryOpaque* kernels, std::span<const Operator> operators) noexcept {
-  return std::ranges::all_of(operators, [&](const Operator& entry) {
-    return torch_library_impl(kernels, entry.name, entry.kernel, kVersion) == 0;
-  });
-}
-
 // Returns why the operators are not registered, or NULL.
 const char* register_operators() noexcept {
   // torch refuses a second owner of the namespace. In that case nothing else may be registered: two
   // kernels of one operator would end the process later.
   LibraryOpaque* schemas = nullptr;
   if (aoti_torch_library_init_def("moejit", "", 0, &schemas) != 0) return kSecondCopy;
-  const auto all = {
-      std::span<const Operator>(kOperators), std::span<const Operator>(kScalesOperators),
-      std::span<const Operator>(kHalvesOperators), std::span<const Operator>(kGroupOperators),
-      std::span<const Operator>(kOperationOperators)};
-  for (const std::span<const Operator> operators : all)
-    if (!define(schemas, operators)) return kRefused;
+  for (const Operator& each : kOperators)
+    if (aoti_torch_library_def(schemas, each.schema) != 0) return kRefused;
   for (const char* key : {"CPU", "CUDA"}) {
     LibraryOpaque* kernels = nullptr;
     if (aoti_torch_library_init_impl("moejit", key, "", 0, &kernels) != 0) return kRefused;
-    for (const std::span<const Operator> operators : all)
-      if (!implement(kernels, operators)) return kRefused;
+    for (const Operator& each : kOperators)
+      if (torch_library_impl(kernels, each.name, each.kernel, kVersion) != 0) return kRefused;
   }
   return nullptr;
 }

@@ -19,6 +19,7 @@ using Kernel = void (*)(Value* stack, uint64_t argument_count, uint64_t result_c
 
 struct TensorOpaque;
 struct StringOpaque;
+struct ListOpaque;
 struct LibraryOpaque;
 
 extern "C" {
@@ -47,6 +48,13 @@ Code aoti_torch_empty_strided(int64_t dim, const int64_t* sizes, const int64_t* 
                               TensorOpaque** tensor);
 Code aoti_torch_zero_(TensorOpaque* tensor);
 Code aoti_torch_copy_(TensorOpaque* tensor, TensorOpaque* source, int32_t non_blocking);
+
+// Lists. An item that is read or handed over is a reference of its own.
+Code torch_new_list_reserve_size(size_t size, ListOpaque** list);
+Code torch_list_size(ListOpaque* list, size_t* size);
+Code torch_list_get_item(ListOpaque* list, size_t index, Value* item);
+Code torch_list_push_back(ListOpaque* list, Value item);
+Code torch_delete_list(ListOpaque* list);
 
 // Strings.
 Code torch_string_length(StringOpaque* string, size_t* length);

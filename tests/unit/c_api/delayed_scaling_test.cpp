@@ -54,11 +54,12 @@ TEST_F(CApiDelayedScaling, TellsTheStateAndItsCalls) {
   EXPECT_EQ(history.offset, -1);
   EXPECT_EQ(history.shape[0], 3);
   EXPECT_EQ(history.shape[1], 12);
-  constexpr uint32_t kUpdate = MOEJIT_USED_BY_UPDATE_SCALES;
-  EXPECT_EQ(history.used_by,
-            uint32_t{MOEJIT_USED_BY_UPDATE_WEIGHTS | MOEJIT_USED_BY_FORWARD} | kUpdate);
+  EXPECT_EQ(calls_with(sim_.layer(), "fc1_amax_history"),
+            (std::set<std::string>{"update_weights", "update_forward_scales", "forward",
+                                   "update_weights+forward"}));
   EXPECT_EQ(scale.role, MOEJIT_ROLE_STATE);
-  EXPECT_EQ(scale.used_by, uint32_t{MOEJIT_USED_BY_BACKWARD} | kUpdate);
+  EXPECT_EQ(calls_with(sim_.layer(), "fc1_grad_scale"),
+            (std::set<std::string>{"update_backward_scales", "backward", "backward+add"}));
 }
 
 TEST_F(CApiDelayedScaling, FindsTheScalesOfOnePassFromWhatItsCallsRecorded) {

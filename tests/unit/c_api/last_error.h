@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <initializer_list>
 #include <moejit/moejit.h>
+#include <set>
 #include <string>
+#include <string_view>
 
 namespace moejit::testing {
 
@@ -35,5 +37,20 @@ inline constexpr char kTinyLayer[] = R"({
   "dtype": "bf16", "recipe": "fp8_flow", "splits_alignment": 16, "max_tokens": 16,
   "passes": ["forward", "backward"]
 })";
+
+// The names of the plan's calls that take a tensor.
+inline std::set<std::string> calls_with(const moejit_plan* plan, std::string_view tensor) {
+  std::set<std::string> names;
+  moejit_call_info call = {};
+  call.struct_size = sizeof(call);
+  for (std::size_t i = 0; moejit_plan_get_call(plan, i, &call) == MOEJIT_OK; ++i)
+    for (std::size_t k = 0; k < call.tensor_count; ++k) {
+      moejit_tensor_info info = {};
+      info.struct_size = sizeof(info);
+      EXPECT_EQ(moejit_plan_get_tensor(plan, call.tensors[k].index, &info), MOEJIT_OK);
+      if (info.name == tensor) names.insert(call.name);
+    }
+  return names;
+}
 
 }  // namespace moejit::testing

@@ -60,16 +60,17 @@ Layer layer_with_all_calls() {
 }
 
 TEST(CallsPlan, HasTheCallsThatADescriptionAsksFor) {
-  EXPECT_EQ(names_of_calls(plan_of(dsv3_like_layer())),
-            (Names{"update_weights", "update_forward_scales", "forward"}));
+  EXPECT_EQ(
+      names_of_calls(plan_of(dsv3_like_layer())),
+      (Names{"update_weights", "update_forward_scales", "forward", "update_weights+forward"}));
   EXPECT_EQ(names_of_calls(plan_of(training_layer())),
             (Names{"update_weights", "update_forward_scales", "update_backward_scales", "forward",
-                   "backward", "backward+add"}));
-  EXPECT_EQ(
-      names_of_calls(plan_of(layer_with_all_calls())),
-      (Names{"update_weights", "update_forward_scales", "update_backward_scales", "forward",
-             "quantize", "experts", "backward", "backward+add", "backward_data", "backward_weights",
-             "backward_weights+add", "quantize_grad", "experts_grad", "experts_grad+add"}));
+                   "backward", "backward+add", "update_weights+forward"}));
+  EXPECT_EQ(names_of_calls(plan_of(layer_with_all_calls())),
+            (Names{"update_weights", "update_forward_scales", "update_backward_scales", "forward",
+                   "quantize", "experts", "backward", "backward+add", "backward_data",
+                   "backward_weights", "backward_weights+add", "quantize_grad", "experts_grad",
+                   "experts_grad+add", "update_weights+forward"}));
 }
 
 TEST(CallsPlan, SaysWhyACallIsAbsent) {
@@ -93,7 +94,7 @@ TEST(CallsPlan, SaysWhyACallIsAbsent) {
             "its description, or run all of it at once");
   EXPECT_EQ(error_of(plan_of(dsv3_like_layer()), "run"),
             "the layer dsv3-like has no call run, wanted one of update_weights, "
-            "update_forward_scales, forward; ");
+            "update_forward_scales, forward, update_weights+forward; ");
 }
 
 TEST(CallsPlan, OfHalvesShareTheKernelsOfBackward) {
@@ -104,7 +105,7 @@ TEST(CallsPlan, OfHalvesShareTheKernelsOfBackward) {
   EXPECT_EQ(call_of(plan, "backward_data").deferred, BlockUse::kWrite);
   EXPECT_EQ(call_of(plan, "backward_weights").deferred, BlockUse::kRead);
   EXPECT_EQ(taken_by(plan, "backward_weights"),
-            "status+=? x_q x_scale_inv dy* dw1+= dw2+= dy_q dy_scale_inv");
+            "status+=? x_q x_scale_inv dy* dw1= dw2= dy_q dy_scale_inv");
 }
 
 TEST(CallsPlan, OfDispatchShareTheKernelsOfAPass) {
@@ -130,7 +131,37 @@ TEST(CallsPlan, AddsWithKernelsOfItsOwn) {
   EXPECT_EQ(differ, (Names{"gemm_fc2_wgrad_add", "gemm_fc1_wgrad_add"}));
   EXPECT_TRUE(call_of(plan, "backward+add").adds);
   EXPECT_FALSE(call_of(plan, "backward").adds);
-  EXPECT_EQ(taken_by(plan, "backward"), taken_by(plan, "backward+add"));
+  EXPECT_EQ(taken_by(plan, "backward"),
+            "status+=? dy w1_colwise_q w1_colwise_scale_inv w2_colwise_q w2_colwise_scale_inv dx= "
+            "dprobs= dw1= dw2=");
+  EXPECT_EQ(taken_by(plan, "backward+add"),
+            "status+=? dy w1_colwise_q w1_colwise_scale_inv w2_colwise_q w2_colwise_scale_inv dx= "
+            "dprobs= dw1+= dw2+=");
+}
+
+TEST(CallsPlan, JoinsTheUpdateOfWeightsAndForward) {
+  Layer layer = dsv3_like_layer();
+  layer.weight_checks = true;
+  const LayerPlan plan = plan_of(layer);
+  const CallPlan& both = call_of(plan, "update_weights+forward");
+  Names steps = steps_of(plan, "update_weights");
+  for (std::string& name : steps_of(plan, "forward")) steps.push_back(std::move(name));
+  EXPECT_EQ(steps_of(plan, both.name), steps);
+  // The kernel that looks at the weights sets the status word, which forward reads.
+  EXPECT_EQ(taken_by(plan, both.name),
+            "x topk_ids topk_probs w1 w2 skip_update? weights_digest+= w1_q= w1_scale_inv= w2_q= "
+            "w2_scale_inv= y= status=");
+  EXPECT_EQ(both.workspace, BlockUse::kWrite);
+  EXPECT_EQ(both.saved, BlockUse::kWrite);
+}
+
+// A kernel of fp8_delayed finds the scales of weights that the next one reads.
+TEST(CallsPlan, ReadsNothingThatTheCallItselfHasWritten) {
+  const LayerPlan plan = plan_of(layer_of(Recipe::kFp8Delayed));
+  EXPECT_EQ(taken_by(plan, "update_weights"),
+            "w1 w2 skip_update? w1_q= w1_scale= w1_scale_inv= w2_q= w2_scale= w2_scale_inv= "
+            "fc1_amax_history+= fc1_scale fc2_amax_history+= fc2_scale w1_colwise_q= "
+            "w2_colwise_q=");
 }
 
 TEST(CallsPlan, SaysWhatACallTakes) {
@@ -151,7 +182,8 @@ TEST(CallsPlan, OfAGroupAreMadeByAllRanksButThoseOfWeights) {
       planned(parsed(with("\"passes\": [\"forward\", \"backward\"], ",
                           R"({"ranks": 2, "combine": "partial", "transport": "nccl"})")));
   for (const CallPlan& call : plan.calls)
-    EXPECT_EQ(call.is_of_all_ranks, call.name == "forward" || call.name.starts_with("backward"))
+    EXPECT_EQ(call.is_of_all_ranks,
+              call.name.ends_with("forward") || call.name.starts_with("backward"))
         << call.name;
   const CallPlan& forward = call_of(plan, "forward");
   EXPECT_EQ(std::ranges::count(forward.steps, true, &CallStep::is_collective), 2);

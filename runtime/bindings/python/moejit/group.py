@@ -5,18 +5,16 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from ctypes import byref, c_uint8, c_uint32, c_void_p
-from typing import TYPE_CHECKING, Sequence
+from typing import Sequence
 
 from moejit import records
 from moejit.device import Device
 from moejit.errors import Error
 from moejit.handle import Handle, Owner
+from moejit.layer import Layer
 from moejit.library import load
 from moejit.nccl import ID_BYTES, open_wheel
 from moejit.streams import address_of
-
-if TYPE_CHECKING:
-    from moejit.group_layer import GroupLayer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Group(Owner):
         rank, ranks: The number of this rank, and of all.
     """
 
-    def __init__(self, layer: GroupLayer, device: Device, members: Sequence[GroupMember]) -> None:
+    def __init__(self, layer: Layer, device: Device, members: Sequence[GroupMember]) -> None:
         """Adopts the memory of all ranks; fills this rank's with zeros and waits for that.
 
         No rank may make a call before all have adopted: wait for each other then. The memory stays the caller's, and
@@ -64,7 +62,7 @@ class Group(Owner):
         self._take(layer, device, pointer)
 
     @classmethod
-    def open_nccl(cls, layer: GroupLayer, device: Device, id: bytes, *, deadline_ms: int = 60000) -> Group:
+    def open_nccl(cls, layer: Layer, device: Device, id: bytes, *, deadline_ms: int = 60000) -> Group:
         """Opens a group whose bytes NCCL moves, between GPUs of any hosts, of a layer with "transport": "nccl".
 
         Waits until all ranks have come and have described their layers; from then on each may make calls.
@@ -92,7 +90,7 @@ class Group(Owner):
         return cls.__new__(cls)._take(layer, device, pointer)
 
     @classmethod
-    def adopt_nccl(cls, layer: GroupLayer, device: Device, communicator: int) -> Group:
+    def adopt_nccl(cls, layer: Layer, device: Device, communicator: int) -> Group:
         """Makes such a group of a communicator that the caller has. Waits until all ranks have told their layers.
 
         Make no other call with it while calls of the group may be under way, and destroy it behind the group. abort()
@@ -112,7 +110,7 @@ class Group(Owner):
             load().moejit_group_adopt_nccl(of, place, communicator, byref(pointer))
         return cls.__new__(cls)._take(layer, device, pointer)
 
-    def _take(self, layer: GroupLayer, device: Device, pointer: c_void_p) -> Group:
+    def _take(self, layer: Layer, device: Device, pointer: c_void_p) -> Group:
         self.device, self.rank, self.ranks = device, layer.info.rank, layer.info.ranks
         self._own(Handle(pointer.value, load().moejit_group_destroy, "the group"))
         return self
@@ -192,7 +190,7 @@ class SimulatorGroup:
         self.devices = tuple(Device(device) for device in devices)
         self.addresses, self.memory_bytes = tuple(memory), memory_bytes
 
-    def adopt(self, layers: Sequence[GroupLayer]) -> list[Group]:
+    def adopt(self, layers: Sequence[Layer]) -> list[Group]:
         """Returns the group of each rank, given each rank's layer; processes with GPUs make one each.
 
         Raises:
@@ -202,7 +200,7 @@ class SimulatorGroup:
                    for address, layer in zip(self.addresses, layers)]
         return [Group(layer, device, members) for layer, device in zip(layers, self.devices)]
 
-    def open_nccl(self, layers: Sequence[GroupLayer]) -> list[Group]:
+    def open_nccl(self, layers: Sequence[Layer]) -> list[Group]:
         """Returns the group of each rank, of layers with "transport": "nccl", whose bytes the simulator moves.
 
         Raises:

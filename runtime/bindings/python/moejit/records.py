@@ -217,7 +217,6 @@ class TensorInfo(Record):
         ("dtype", DLDataType),
         ("ndim", c_int32),
         ("role", ctypes.c_int),
-        ("used_by", c_uint32),
         ("is_optional", c_uint32),
         ("is_optional_in_backward", c_uint32),
         ("is_updated", c_uint32),

@@ -4,7 +4,6 @@ from moejit.frameworks import require_torch as _require_torch
 
 _require_torch()
 
-from moejit.torch._operation import operation_text
 from moejit.torch.activation import activation
 from moejit.torch.ahead import build
 from moejit.torch.convert import convert, explain
@@ -12,11 +11,12 @@ from moejit.torch.experts import Experts
 from moejit.torch.functional import experts
 from moejit.torch.grouped_gemm import grouped_gemm
 from moejit.torch.hf import register_hf
-from moejit.torch.layers import layer_text
 from moejit.torch.operations import operation
+from moejit.torch.ops import run
 from moejit.torch.permute import Routing, permute_pad, route, unpermute
+from moejit.torch.plans import layer_text, operation_text
 from moejit.torch.update import update_scales, update_weights
 
 __all__ = ["Experts", "Routing", "activation", "build", "convert", "experts", "explain", "grouped_gemm", "layer_text",
-           "operation", "operation_text", "permute_pad", "register_hf", "route", "unpermute",
+           "operation", "operation_text", "permute_pad", "register_hf", "route", "run", "unpermute",
            "update_scales", "update_weights"]

@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 
-from moejit.torch._operation import has_gate
 from moejit.torch.first_order import first_order
 from moejit.torch.layers import as_json
-from moejit.torch.operations import apply, bound, constant, run
+from moejit.torch.operations import apply, bound, constant, has_gate, run
 from moejit.torch.permute import Routing
 
 

@@ -1,19 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments of operators: rows, casts, routing, biases and quantized weights."""
+"""The arguments of operators: rows, casts, routing and biases."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
 from moejit.torch.checks import name_of
 from moejit.torch.devices import no_elements
 from moejit.torch.gathered import GatheredWeight
-from moejit.torch.weights import Blocks, quantize
-
-if TYPE_CHECKING:
-    from moejit.torch.call import ExpertsCall
 
 # Names in descriptions of a routing's dtypes.
 ID_DTYPES = {torch.int32: "i32", torch.int64: "i64"}
@@ -72,45 +67,6 @@ def gradient_dtype(weight: torch.Tensor) -> torch.dtype:
     return getattr(weight, "grad_dtype", None) or weight.dtype
 
 
-def wgrad_dtype(call: ExpertsCall, weight: torch.Tensor) -> str:
-    if call.fuse_wgrad_accumulation:
-        return "f32"
-    return "f32" if gradient_dtype(weight) == torch.float32 else "bf16"
-
-
-def checks_weights(call: ExpertsCall, has_gradients: bool, is_first_microbatch: bool | None,
-                   skip_update: torch.Tensor | None) -> bool:
-    """Returns whether a call keeps quantized weights that it compares with the weights."""
-    if call.state is None or is_first_microbatch is not None or skip_update is not None or is_exporting():
-        return False
-    if has_gradients and torch.compiler.is_compiling():
-        return False
-    return not has_gradients if call.cache_weights is None else call.cache_weights
-
-
-def quantized_weights(call: ExpertsCall, weights: tuple, dense: tuple, layer: str, has_gradients: bool,
-               is_first_microbatch: bool | None, skip_update: torch.Tensor | None,
-               state: tuple[torch.Tensor, ...] = ()) -> Blocks:
-    """Returns the blocks of quantized weights; kept ones if they are right, or can be made so."""
-    if call.state is None or is_exporting():
-        return quantize(*dense, layer, state)
-    kept = call.state.weights
-    if is_first_microbatch is not None or skip_update is not None:
-        return kept.of_step(dense, layer, is_first_microbatch, skip_update, state)
-    is_compiled = torch.compiler.is_compiling()
-    if checks_weights(call, has_gradients, None, None):
-        return kept.in_graph(dense, layer, state) if is_compiled else kept.current(weights[:2], dense, layer, state)
-    if has_gradients and not is_compiled:
-        kept.forget()
-    return quantize(*dense, layer, state)
-
-
 def is_exporting() -> bool:
     """Returns whether torch.export traces the call. In torch.compile, Dynamo replaces is_exporting() by True."""
     return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
-
-
-def may_be_repeated(call: ExpertsCall, given: tuple) -> bool:
-    """Returns whether to record a call. The record checks the rest."""
-    return (not torch.compiler.is_compiling() and call.state is not None and not call.is_transposed
-            and not call.keeps_state and type(given[0]) is torch.Tensor)

@@ -126,7 +126,7 @@ def _plans_of_calls(module: torch.nn.Module) -> dict[str, Callable[[], str]]:
 
 
 def _explain_text(text: str) -> str:
-    layer = texts.read(text, "layer")
+    layer = texts.read(text)
     with Layer(layer.json, layer.target) as planned:
         return planned.explain()
 

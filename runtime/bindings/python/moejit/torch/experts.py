@@ -9,14 +9,17 @@ import torch
 
 from moejit.group_layer import GroupLayer
 from moejit.layer import Layer
-from moejit.torch import _plan, scales
-from moejit.torch.call import ExpertsCall, State, call_experts, usual_layer
+from moejit.torch import scales
+from moejit.torch.call import call_experts
 from moejit.torch.checks import check_cache_weights, check_dtypes, name_of, raise_better, user_name
 from moejit.torch.devices import target_of
+from moejit.torch.function import STATE
 from moejit.torch.gathered import is_sharded
 from moejit.torch.groups import ProcessGroupLayers, layers_of, plan_of_rank
 from moejit.torch.halves import DelayedGradients
-from moejit.torch.layers import FORWARD_STATE, GRADIENT_STATE, GRADIENTS
+from moejit.torch.layers import GRADIENTS
+from moejit.torch.plans import plan
+from moejit.torch.state import ExpertsCall, State
 
 # The module keeps the work that backward leaves; a graph could not.
 _call_eagerly = torch.compiler.disable(call_experts, reason="moejit: experts with delay_wgrad_compute run outside of "
@@ -125,7 +128,7 @@ class Experts(torch.nn.Module):
             raise RuntimeError("moejit: invalid_value: transport, combine or sms of experts without process_group\nhint: "
                                "give the ranks that share the experts as process_group, or leave them out")
         self.description = json.dumps(fields)
-        planned = _plan.plan(self.description, "sim") if group is None else plan_of_rank(self.description, group.ranks)
+        planned = plan(self.description, "sim") if group is None else plan_of_rank(self.description, group.ranks)
         local_experts, rows, _ = planned.tensors["w1"].shape
         options = {"device": device, "dtype": dtype}
         self.gate_up_proj = torch.nn.Parameter(torch.empty(local_experts, rows, hidden_size, **options))
@@ -136,7 +139,7 @@ class Experts(torch.nn.Module):
         else:
             self.register_parameter("gate_up_proj_bias", None)
             self.register_parameter("down_proj_bias", None)
-        self._state_names = FORWARD_STATE + GRADIENT_STATE if planned.has_state else ()
+        self._state_names = STATE if planned.has_state else ()
         with torch.inference_mode(False):  # steps write these outside of inference mode, too
             for name in self._state_names:
                 self.register_buffer(name, torch.empty(planned.tensors[name].shape, dtype=torch.float32, device=device))
@@ -217,7 +220,7 @@ class Experts(torch.nn.Module):
         return self.gate_up_proj, self.down_proj, self.gate_up_proj_bias, self.down_proj_bias
 
     def _scaling_state(self) -> tuple[torch.Tensor, ...]:
-        """Returns the tensors of FORWARD_STATE and GRADIENT_STATE; none if the recipe has no state."""
+        """Returns the tensors of STATE; none if the recipe has no state."""
         return tuple([getattr(self, name) for name in self._state_names])
 
     def update_scales(self, amax_reduction_group: torch.distributed.ProcessGroup | None = None) -> None:
@@ -243,8 +246,8 @@ class Experts(torch.nn.Module):
             scales.reduce_amaxes([state], amax_reduction_group)
         layer = self._state.trained_layer
         if layer is None:
-            layer = usual_layer(self._call, self.gate_up_proj.device, GRADIENTS[:4])
-        scales.update(state, layer)
+            layer = self._call.usual_layer(self.gate_up_proj.device, GRADIENTS[:4])
+        scales.update(dict(zip(STATE, state)), layer)
 
     def need_backward_dw(self) -> bool:
         """Returns whether backward leaves the gradients of weights and biases to backward_dw()."""
@@ -365,15 +368,20 @@ class Experts(torch.nn.Module):
                                "of ranks keep a state")
         return self._call.group
 
-    def explain(self) -> str:
-        """Returns the plan on the parameters' device as text, with a reason for each choice.
+    def plan(self) -> Layer:
+        """Returns the module's layer, planned on the parameters' device: its tensors, `sizes(T)` and `place(name, T)`.
 
-        With `process_group` it is this rank's plan; no other rank has to call it.
+        With `process_group` it is this rank's part, a GroupLayer; no other rank has to call this. Close it, or use it
+        in a `with` block.
         """
         target = target_of(self.gate_up_proj.device)
         if self._call.group is None:
-            return Layer(self.description, target).explain()
-        with GroupLayer(self.description, target, rank=self._call.group.ranks.rank) as layer:
+            return Layer(self.description, target)
+        return GroupLayer(self.description, target, rank=self._call.group.ranks.rank)
+
+    def explain(self) -> str:
+        """Returns plan() as text, with a reason for each choice."""
+        with self.plan() as layer:
             return layer.explain()
 
     def extra_repr(self) -> str:

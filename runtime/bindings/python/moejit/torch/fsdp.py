@@ -9,13 +9,13 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map_only
 
-from moejit.torch import ops
 from moejit.torch.convert import description_of
 from moejit.torch.devices import target_of
 from moejit.torch.experts import Experts
 from moejit.torch.gathered import GatheredWeight, dense, parts_of_block
-from moejit.torch.layers import call_text, plan_of
-from moejit.torch.weights import version_of
+from moejit.torch.layers import call_text
+from moejit.torch.plans import plan_of
+from moejit.torch.weights import quantize, version_of
 
 _STASH = "_moejit_quantized_shard"
 
@@ -241,6 +241,6 @@ def _quantize(module: torch.nn.Module, w1: torch.Tensor, w2: torch.Tensor) -> di
     description, is_transposed = description_of(module)
     fields = json.loads(description) | {"experts": w1.shape[0], "local_experts": w1.shape[0], "top_k": 1}
     layer = call_text(json.dumps(fields), target_of(w1.device), (), "f32")
-    block, _ = ops.quantize(*dense(w1, w2, is_transposed), layer)
+    block, _ = quantize(*dense(w1, w2, is_transposed), layer)
     parts = parts_of_block(block, layer)
     return {weight: (parts[weight + "_q"], parts[weight + "_scale_inv"]) for weight in ("w1", "w2")}

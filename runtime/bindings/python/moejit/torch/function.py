@@ -1,102 +1,143 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Autograd functions around the operators: torch.library.register_autograd would cost several times as much."""
+"""The autograd function of calls: torch.library.register_autograd would cost several times as much."""
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
-from moejit.torch import ops
+from moejit.torch import ops, scales
 from moejit.torch.first_order import first_order
-from moejit.torch.layers import backward_reads_quantized, backward_reads_x, read_by_backward
+from moejit.torch.layers import BLOCKS, FORWARD_STATE, GRADIENT_STATE, WEIGHT_GRADIENTS, reads_of
+
+# The inputs of a layer's calls in the order of the functions' arguments.
+INPUTS = ("x", "topk_ids", "topk_probs", "w1", "w2", "b1", "b2", *BLOCKS)
+STATE = FORWARD_STATE + GRADIENT_STATE
+_WEIGHTS = INPUTS[3:7]
+
+
+class Options(NamedTuple):
+    """The part of a call with gradients that is no tensor.
+
+    Attributes:
+        layer: The text of the layer.
+        gradient_dtypes: Dtypes of the gradients of w1, w2, b1 and b2.
+        dummies: Kinds of the dummies if backward adds to main gradients, else None. Weights and biases get dummies as
+            gradients, so that hooks on them run.
+        overwrites: Whether it overwrites them.
+        has_state: Whether the layer has a state.
+        updates: Whether its scales move on behind backward.
+        keeps_weights: Whether quantized weights are kept for backward; else it quantizes again.
+        is_of_group: Whether all ranks of a group make the call.
+    """
+    layer: str
+    gradient_dtypes: tuple[torch.dtype, ...]
+    dummies: tuple[str, ...] | None = None
+    overwrites: bool = False
+    has_state: bool = False
+    updates: bool = False
+    keeps_weights: bool = True
+    is_of_group: bool = False
+
+
+def forward(layer: str, inputs: Sequence[torch.Tensor | None], state: Mapping[str, torch.Tensor],
+            order: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+    """Makes a forward call, and returns by name what it got and what it made.
+
+    Args:
+        layer: The text of the layer.
+        inputs: The tensors of INPUTS; without blocks of quantized weights, None, the call quantizes.
+        state: The state's tensors by name, if the layer has a state.
+        order: As for ops.run().
+    """
+    given = {name: tensor for name, tensor in zip(INPUTS, inputs) if tensor is not None}
+    call = "forward" if BLOCKS[0] in given else "update_weights+forward"
+    return {**given, **ops.run(layer, call, {**given, **state}, order)}
 
 
 class ExpertsFunction(torch.autograd.Function):
-    """One forward call and its backward call; backward returns the gradients of the weights."""
+    """One forward call and its backward call.
 
-    @staticmethod
-    def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, gradient_dtypes, layer):
-        y, saved, status = ops.forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer)
-        keep(ctx, layer, status, *pack(read_by_backward(layer), saved, x, topk_probs, w1, w2, b1, b2, quantized,
-                                       quantized_colwise))
-        ctx.gradient_dtypes = gradient_dtypes
-        return y, status
-
-    @staticmethod
-    @first_order
-    def backward(ctx, dy, _):
-        kept = ctx.saved_tensors
-        none = kept[0].new_empty(0, dtype=torch.bfloat16)
-        dx, dprobs, *of_weights = ops.backward(rows_of(dy), *unpack(read_by_backward(ctx.layer), none, kept), ctx.layer)
-        return *gradients(ctx.needs_input_grad, dx, dprobs, of_weights, ctx.gradient_dtypes), None, None, None, None
-
-
-class MainGradFunction(torch.autograd.Function):
-    """As ExpertsFunction, but backward adds the weights' gradients to existing tensors: main gradients.
-
-    Weights and biases get dummies as gradients, so that hooks on them run.
+    Takes the options, the tensors of INPUTS, and others: the state's tensors, main gradients, and the group's `order`,
+    as far as the options have them. Without blocks of quantized weights, forward quantizes. Returns y and the status
+    word; of a group y alone.
     """
 
     @staticmethod
-    def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, main1, main2, main3, main4,
-                dummies, overwrite, layer):
-        y, saved, status = ops.forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer)
-        keep(ctx, layer, status, saved, x_of_backward(x, layer), topk_probs, w1, w2, b1, b2,
-             *of_backward(quantized, quantized_colwise, layer), main1, main2, main3, main4)
-        ctx.dummies = dummies
-        ctx.overwrite = overwrite
-        return y, status
+    def forward(ctx, options, x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, *others):
+        state, _, order = _parts(options, others)
+        tensors = forward(options.layer, (x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise), state,
+                          order)
+        _keep(ctx, options, tensors, others)
+        if options.is_of_group:
+            return tensors["y"]
+        ctx.mark_non_differentiable(tensors["status"])
+        return tensors["y"], tensors["status"]
 
     @staticmethod
     @first_order
-    def backward(ctx, dy, _):
-        kept = ctx.saved_tensors
-        dx, dprobs = ops.backward_add(rows_of(dy), *kept, ctx.overwrite, ctx.layer)
-        dummies = tuple(as_dummy(weight, kind) for weight, kind in zip(kept[3:7], ctx.dummies))
-        return *gradients(ctx.needs_input_grad, dx, dprobs), *dummies, *[None] * 9
+    def backward(ctx, dy, *_):
+        options = ctx.options
+        given, others = _kept(ctx)
+        state, main, order = _parts(options, others)
+        if not options.keeps_weights:
+            given.update(ops.run(options.layer, "update_weights", {**given, **state}))
+        call = "backward" if options.dummies is None or options.overwrites else "backward+add"
+        made = ops.run(options.layer, call, {**given, **state, **main, "dy": rows_of(dy)}, order)
+        if options.updates:
+            scales.update(state, options.layer)
+        wanted = ctx.needs_input_grad[1:]
+        if options.dummies is None:
+            results = gradients(wanted, made, options.gradient_dtypes)
+        else:
+            results = (*gradients(wanted, made)[:3], *map(as_dummy, (given.get(name) for name in _WEIGHTS), options.dummies))
+        return None, *results, None, None, *[None] * len(others)
 
 
-def keep(ctx: Any, layer: str, status: torch.Tensor, *tensors: torch.Tensor) -> None:
-    """Keeps tensors and the layer for backward."""
-    ctx.save_for_backward(*tensors)
-    ctx.layer = layer
-    ctx.mark_non_differentiable(status)
+def _parts(options: Options, others: Sequence[torch.Tensor]) -> tuple[dict, dict, torch.Tensor | None]:
+    """Returns the state and the main gradients by name, and the group's `order`."""
+    rest = list(others)
+    state = dict(zip(STATE, [rest.pop(0) for _ in STATE])) if options.has_state else {}
+    main = {}
+    if options.dummies is not None:
+        main = dict(zip(WEIGHT_GRADIENTS, [rest.pop(0) for _ in WEIGHT_GRADIENTS]))
+    return state, main, rest[0] if options.is_of_group else None
+
+
+def _keep(ctx: Any, options: Options, tensors: Mapping[str, torch.Tensor], others: tuple[torch.Tensor, ...]) -> None:
+    """Keeps for backward what it reads of these tensors, and the others.
+
+    Backward writes the others: they must not go through hooks of saved tensors, which may bring back copies.
+    """
+    names = kept_names(options.layer)
+    more = () if options.dummies is None else _WEIGHTS
+    if not options.keeps_weights:
+        names, more = tuple(name for name in names if name not in BLOCKS), more or _WEIGHTS[:2]
+    names += tuple(name for name in more if name not in names)
+    ctx.options, ctx.names = options, names
+    kept = [tensors[name] for name in names]
+    if torch.compiler.is_compiling():
+        ctx.save_for_backward(*kept, *others)
+        ctx.others = ()
+    else:
+        ctx.save_for_backward(*kept)
+        ctx.others = others
     ctx.set_materialize_grads(False)
 
 
-def pack(is_read: tuple[bool, bool, bool, bool], saved: torch.Tensor, x: torch.Tensor, topk_probs: torch.Tensor,
-         w1: torch.Tensor, w2: torch.Tensor, b1: torch.Tensor, b2: torch.Tensor, quantized: torch.Tensor,
-         quantized_colwise: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Returns the tensors to keep for backward. Others, such as quantized weights that only forward reads, are freed.
+def _kept(ctx: Any) -> tuple[dict[str, torch.Tensor], tuple[torch.Tensor, ...]]:
+    saved = ctx.saved_tensors
+    return dict(zip(ctx.names, saved)), saved[len(ctx.names):] or ctx.others
+
+
+def kept_names(layer: str, call: str = "backward") -> tuple[str, ...]:
+    """Returns the names of what backward reads again, tensors and blocks. All else is freed after forward.
 
     Two calls of a layer keep as many, of the same shapes and dtypes, since checkpoints demand this of a repeated
     forward call.
-
-    Args:
-        is_read: The result of read_by_backward().
-        saved: The block that forward returned; the others are the operator's arguments.
     """
-    kept = (saved, topk_probs, w1, w2)
-    if is_read[0]:
-        kept += (b1, b2)
-    for each, tensor in zip(is_read[1:], (quantized, quantized_colwise, x)):
-        if each:
-            kept += (tensor,)
-    return kept
-
-
-def unpack(is_read: tuple[bool, bool, bool, bool], none: torch.Tensor,
-           kept: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Returns the arguments of an operator of backward from `saved` on, given what pack() returned.
-
-    `none`, which has no elements, stands for tensors that were not kept.
-    """
-    saved, topk_probs, w1, w2, *others = kept
-    rest = iter(others)
-    b1, b2 = (next(rest), next(rest)) if is_read[0] else (none, none)
-    quantized, quantized_colwise, x = (next(rest) if each else none for each in is_read[1:])
-    return saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise
+    return tuple(name for name in reads_of(layer, call) if name in INPUTS or name == "saved")
 
 
 def rows_of(dy: torch.Tensor | None) -> torch.Tensor:
@@ -112,43 +153,28 @@ def rows_of(dy: torch.Tensor | None) -> torch.Tensor:
     return dy.contiguous()
 
 
-def x_of_backward(x: torch.Tensor, layer: str) -> torch.Tensor:
-    """Returns x if backward reads it again, else an empty tensor, so that x may be freed after forward."""
-    return x if backward_reads_x(layer) else x.new_empty(0)
-
-
-def of_backward(quantized: torch.Tensor, quantized_colwise: torch.Tensor,
-                layer: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the blocks of quantized weights that backward needs; another one is freed after forward."""
-    if quantized.numel() == 0 or backward_reads_quantized(layer):
-        return quantized, quantized_colwise
-    return quantized.new_empty(0), quantized_colwise
-
-
-def gradients(wanted: Sequence[bool], dx: torch.Tensor, dprobs: torch.Tensor, of_weights: Sequence[torch.Tensor] = (),
+def gradients(wanted: Sequence[bool], made: Mapping[str, torch.Tensor],
               dtypes: Sequence[torch.dtype] = ()) -> tuple[torch.Tensor | None, ...]:
-    """Returns the gradients that autograd takes for x, topk_ids, topk_probs and, if given, w1, w2, b1, b2.
+    """Returns the gradients that autograd takes for x, topk_ids, topk_probs, w1, w2, b1 and b2.
 
     Args:
         wanted: Whether a gradient is wanted, for each of these inputs.
-        dx: [T, H].
-        dprobs: [T, K].
-        of_weights: dw1, dw2, db1, db2. A one-dimensional tensor stands for a gradient that the layer does not make.
+        made: dx [T, H], dprobs [T, K], dw1, ..., as far as the layer makes them.
         dtypes: Dtypes of the gradients of w1, w2, b1 and b2.
     """
-    return (as_gradient(dx, wanted[0], dx.dtype), None, as_gradient(dprobs, wanted[2], dprobs.dtype),
-            *(as_gradient(gradient, is_wanted, dtype)
-              for gradient, is_wanted, dtype in zip(of_weights, wanted[3:7], dtypes)))
+    of_weights = (as_gradient(made.get(name), is_wanted, dtype)
+                  for name, is_wanted, dtype in zip(WEIGHT_GRADIENTS, wanted[3:7], dtypes))
+    return (made.get("dx") if wanted[0] else None, None, made.get("dprobs") if wanted[2] else None, *of_weights)
 
 
-def as_gradient(gradient: torch.Tensor, is_wanted: bool, dtype: torch.dtype) -> torch.Tensor | None:
-    """Returns the gradient for autograd: None if it is not wanted or the layer made none (a one-dimensional tensor)."""
-    if not is_wanted or gradient.dim() < 2:
+def as_gradient(gradient: torch.Tensor | None, is_wanted: bool, dtype: torch.dtype) -> torch.Tensor | None:
+    """Returns the gradient for autograd: None if it is not wanted or the layer made none."""
+    if not is_wanted or gradient is None:
         return None
     return gradient if gradient.dtype == dtype else gradient.to(dtype)
 
 
-def as_dummy(weight: torch.Tensor, kind: str) -> torch.Tensor | None:
+def as_dummy(weight: torch.Tensor | None, kind: str) -> torch.Tensor | None:
     """Returns a gradient of kind "zero" or "empty" that stands for the gradient in main_grad; None for "none"."""
     if kind == "none":
         return None

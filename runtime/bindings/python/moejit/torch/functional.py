@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from moejit.torch.call import ExpertsCall, call_experts
+from moejit.torch.call import call_experts
 from moejit.torch.checks import check_dtypes, raise_better
 from moejit.torch.layers import as_json
+from moejit.torch.state import ExpertsCall
 
 _PARAMETERS = ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias")
 

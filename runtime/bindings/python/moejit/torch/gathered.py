@@ -8,8 +8,9 @@ import torch
 
 from moejit.torch import ops
 from moejit.torch.first_order import first_order
-from moejit.torch.function import gradients, keep, rows_of, x_of_backward
-from moejit.torch.layers import backward_reads_quantized, plan_of
+from moejit.torch.function import INPUTS, gradients, kept_names, rows_of
+from moejit.torch.layers import BLOCKS, reads_of
+from moejit.torch.plans import plan_of
 
 
 class GatheredWeight(torch.Tensor):
@@ -73,33 +74,26 @@ def dense(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool) -> tuple[torc
     return w1 if w1.is_contiguous() else w1.contiguous(), w2 if w2.is_contiguous() else w2.contiguous()
 
 
-def operands(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool, layer: str,
-             used_by: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns w1, w2 and both blocks of quantized weights as an operator takes them.
+def operands(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool, layer: str, call: str) -> dict[str, torch.Tensor]:
+    """Returns w1 and w2 and the blocks of quantized weights that a call reads, by name.
 
     Args:
         w1: [E, 2I, H], or [E, H, 2I] if transposed: bf16 or a GatheredWeight.
         w2: [E, H, I], or [E, I, H] if transposed: bf16 or a GatheredWeight.
         is_transposed: Whether the weights are transposed.
         layer: The text of the layer.
-        used_by: The call, "forward" or "backward". If the weights are gathered, a block that it does not use is empty.
+        call: "forward" or "backward".
     """
     if not isinstance(w1, GatheredWeight):
         w1, w2 = dense(w1, w2, is_transposed)
-        return w1, w2, *ops.quantize(w1, w2, layer)
-    none, of_none = w1.codes.new_empty(0, dtype=torch.bfloat16), w1.codes.new_empty(0)
+        return {"w1": w1, "w2": w2, **ops.run(layer, "update_weights", {"w1": w1, "w2": w2})}
     codes = (w1.codes, w1.scales), (w2.codes, w2.scales)
-    quantized = quantized_colwise = of_none
-    if used_by == "forward" or backward_reads_quantized(layer):
-        quantized = block_of_codes(*codes, layer, "quantized")
-    if used_by == "backward":
-        quantized_colwise = block_of_codes(*codes, layer, "quantized_colwise")
-    return none, none, quantized, quantized_colwise
+    return {name: block_of_codes(*codes, layer, name) for name in reads_of(layer, call) if name in BLOCKS}
 
 
 def block_of_codes(first: tuple[torch.Tensor, torch.Tensor], second: tuple[torch.Tensor, torch.Tensor], layer: str,
                    name: str) -> torch.Tensor:
-    """Returns a block of quantized weights as the operator `quantize` would make it, but without the bf16 weights.
+    """Returns a block of quantized weights as update_weights would make it, but without the bf16 weights.
 
     Column-wise weights are transposed rows, both codes and scales, since a scale belongs to 128x128 elements.
 
@@ -125,7 +119,7 @@ def parts_of_block(block: torch.Tensor, layer: str, name: str = "quantized") -> 
     """Returns the tensors of a block of quantized weights. They share its memory: uint8 for codes, float32 for scales.
 
     Args:
-        block: "quantized" or "quantized_colwise", as the operator `quantize` returns it.
+        block: "quantized" or "quantized_colwise".
         layer: The text of the layer.
         name: The name of the block.
     """
@@ -181,20 +175,22 @@ class GatheredFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, gradient_dtypes, is_transposed, layer):
-        made = operands(w1, w2, is_transposed, layer, "forward")
-        y, saved, status = ops.forward(x, topk_ids, topk_probs, *made[:2], b1, b2, made[2], layer)
-        keep(ctx, layer, status, saved, x_of_backward(x, layer), topk_probs, w1, w2, b1, b2)
-        ctx.is_transposed = is_transposed
-        ctx.gradient_dtypes = gradient_dtypes
-        return y, status
+        given = dict(zip(INPUTS, (x, topk_ids, topk_probs, w1, w2, b1, b2)))
+        made = ops.run(layer, "forward", {**given, **operands(w1, w2, is_transposed, layer, "forward")})
+        tensors = {**given, **made}
+        ctx.names = (*(name for name in kept_names(layer) if name in tensors and name not in ("w1", "w2")), "w1", "w2")
+        ctx.save_for_backward(*(tensors[name] for name in ctx.names))
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(made["status"])
+        ctx.layer, ctx.is_transposed, ctx.gradient_dtypes = layer, is_transposed, gradient_dtypes
+        return made["y"], made["status"]
 
     @staticmethod
     @first_order
     def backward(ctx, dy, _):
-        saved, x, topk_probs, w1, w2, b1, b2 = ctx.saved_tensors
-        made = operands(w1, w2, ctx.is_transposed, ctx.layer, "backward")
-        dx, dprobs, *of_weights = ops.backward(rows_of(dy), saved, x, topk_probs, *made[:2], b1, b2, *made[2:],
-                                               ctx.layer)
+        given = dict(zip(ctx.names, ctx.saved_tensors))
+        given.update(operands(given["w1"], given["w2"], ctx.is_transposed, ctx.layer, "backward"), dy=rows_of(dy))
+        made = ops.run(ctx.layer, "backward", given)
         if ctx.is_transposed:
-            of_weights[:2] = [each.transpose(1, 2).contiguous() if each.dim() == 3 else each for each in of_weights[:2]]
-        return *gradients(ctx.needs_input_grad, dx, dprobs, of_weights, ctx.gradient_dtypes), None, None, None
+            made.update({name: made[name].transpose(1, 2).contiguous() for name in ("dw1", "dw2") if name in made})
+        return *gradients(ctx.needs_input_grad, made, ctx.gradient_dtypes), None, None, None

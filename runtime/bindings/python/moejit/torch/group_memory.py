@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 
 from moejit import Device, GroupMember, SimulatorGroup
-from moejit.torch import group_ops
+from moejit.torch import meetings
 from moejit.torch.ranks import Ranks
 
 # Simulated ranks that threads of this process share, by a number that rank 0 gives the others.
-_simulators: dict[int, tuple[SimulatorGroup, group_ops.Meeting]] = {}
+_simulators: dict[int, tuple[SimulatorGroup, meetings.Meeting]] = {}
 _numbers = itertools.count()
 _HEAP_BYTES = 64 << 20  # of a simulated rank at least, for several groups; memory that is not used costs nothing
 
@@ -24,7 +24,7 @@ class GroupMemory:
     device: Device
     members: tuple[GroupMember, ...]  # none of a group over NCCL
     keep: object  # owns this rank's memory
-    meeting: group_ops.Meeting | None = None  # of simulated ranks
+    meeting: meetings.Meeting | None = None  # of simulated ranks
 
 
 class Memories:
@@ -35,7 +35,7 @@ class Memories:
         # All groups of CPU tensors lie in the heaps of the same simulated ranks. A simulated rank takes much of the
         # address space, for the stacks of its threads.
         self._simulator: SimulatorGroup | None = None
-        self._meeting: group_ops.Meeting | None = None
+        self._meeting: meetings.Meeting | None = None
         self._used = 0
 
     def open(self, size: int, device: torch.device) -> GroupMemory:
@@ -73,7 +73,7 @@ class Memories:
 
         def open_for_all() -> None:
             if ranks.rank == 0:
-                _simulators[number] = SimulatorGroup(ranks.size, size), group_ops.Meeting(ranks.size)
+                _simulators[number] = SimulatorGroup(ranks.size, size), meetings.Meeting(ranks.size)
         ranks.together(open_for_all, device)
         first = ranks.gather(number, device)[0]
         self._simulator, self._meeting = _simulators[first]

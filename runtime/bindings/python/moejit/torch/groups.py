@@ -14,9 +14,10 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import _disable_current_modes
 
 from moejit import Error, Group, GroupLayer
-from moejit.torch import _plan, group_ops, texts
-from moejit.torch.layers import add_group_plan, call_fields
+from moejit.torch import meetings, texts
+from moejit.torch.layers import call_fields
 from moejit.torch.open_groups import OpenGroup, Opener, plan_layer, plan_whole, transport_of
+from moejit.torch.plans import Plan, add_group_plan, plan_facts
 from moejit.torch.ranks import Ranks, sentence_of
 
 # The fields of a description that decide what a group's memory holds for a layer with all passes and gradients.
@@ -109,7 +110,7 @@ class ProcessGroupLayers:
         if self.order is None:
             self.order, self._device = torch.zeros(1, dtype=torch.int32, device=device), device
         # The number tells apart layers that differ only in timeout_ms.
-        text = texts.make(planned.target, planned.digest, planned.json, f"{opened.name}.{len(self._layers)}")
+        text = texts.make(planned.target, planned.digest, json.dumps(planned.description), f"{opened.name}.{len(self._layers)}")
         self._prepared[text] = _Prepared(fields, timeout_ms, opened)
         self._add(text, layer)
         add_group_plan(text, planned)
@@ -119,7 +120,7 @@ class ProcessGroupLayers:
         """Lets operators find a layer by its text, instead of the one that they found so far."""
         prepared = self._prepared[text]
         memory = prepared.group.memory
-        group_ops.add_group_layer(text, layer._handle._pointer, memory.device._handle._pointer, memory.meeting,
+        meetings.add_group_layer(text, layer._handle._pointer, memory.device._handle._pointer, memory.meeting,
                                   prepared.timeout_ms)
         self._layers[text] = layer
 
@@ -196,11 +197,11 @@ class ProcessGroupLayers:
 def _forget(layers: dict[str, GroupLayer]) -> None:
     """Takes layers from the operators and destroys them."""
     for text in layers:
-        group_ops.remove_group_layer(text)
+        meetings.remove_group_layer(text)
     layers.clear()
 
 
-def plan_of_rank(description: str, ranks: Ranks) -> _plan.Plan:
+def plan_of_rank(description: str, ranks: Ranks) -> Plan:
     """Returns a rank's plan in the simulator, which has the shapes of any target.
 
     Raises:
@@ -208,7 +209,7 @@ def plan_of_rank(description: str, ranks: Ranks) -> _plan.Plan:
     """
     try:
         with GroupLayer(description, "sim", rank=ranks.rank) as layer:
-            return _plan.group_plan(layer)
+            return plan_facts(layer)
     except Error as error:
         raise RuntimeError(sentence_of(error)) from error
 
@@ -235,7 +236,7 @@ def group_call_text(number: int, description: str, device: str, timeout_ms: int,
     """Returns the text of a group's layer for one call, as layers.call_text() does for one rank.
 
     Args:
-        number: That of the ProcessGroupLayers.
+        number: The number of the ProcessGroupLayers.
         description: A layer description with "expert_parallel", as JSON.
         device: The name of the tensors' device.
         timeout_ms: How long a call waits for another rank.

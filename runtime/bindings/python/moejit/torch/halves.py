@@ -10,7 +10,8 @@ import torch
 
 from moejit.torch import ops, scales
 from moejit.torch.first_order import first_order
-from moejit.torch.function import as_dummy, as_gradient, gradients, keep, of_backward, rows_of, x_of_backward
+from moejit.torch.function import STATE, Options, as_dummy, as_gradient, forward, gradients, kept_names, rows_of
+from moejit.torch.layers import WEIGHT_GRADIENTS, reads_of
 from moejit.torch.main_grads import take_main_grads
 
 
@@ -43,21 +44,23 @@ class DelayedGradients:
 class _WeightsHalf:
     """The data that the weights half of one backward call needs."""
     layer: str
-    arguments: tuple[torch.Tensor, ...]  # arguments of the operator, up to the deferred block
+    given: dict[str, torch.Tensor]  # what the call reads
     weights: Sequence[torch.Tensor | None]  # w1, w2, b1, b2 as autograd knows them
     gradient_dtypes: tuple[torch.dtype, ...]
     parameters: Sequence[torch.Tensor | None] | None  # have main gradients; None: autograd gets the gradients
 
     def compute(self, are_wanted: Sequence[bool]) -> list[torch.Tensor | None]:
         """Runs the weights half and returns the weights' gradients for autograd."""
-        for tensor in self.arguments:
+        for tensor in self.given.values():
             if tensor.is_cuda:  # another stream may use it, so its memory must not be reused too early
                 tensor.record_stream(torch.cuda.current_stream(tensor.device))
         if self.parameters is None:
-            made = ops.backward_weights(*self.arguments, self.layer)
-            return list(map(as_gradient, made, are_wanted, self.gradient_dtypes))
-        main, dummies, overwrites = take_main_grads(self.parameters, self.arguments[0])
-        ops.backward_weights_add(*self.arguments, *main, overwrites, self.layer)
+            made = ops.run(self.layer, "backward_weights", self.given)
+            return [as_gradient(made.get(name), is_wanted, dtype)
+                    for name, is_wanted, dtype in zip(WEIGHT_GRADIENTS, are_wanted, self.gradient_dtypes)]
+        main, dummies, overwrites = take_main_grads(self.parameters, self.given["dy"])
+        ops.run(self.layer, "backward_weights" if overwrites else "backward_weights+add",
+                {**self.given, **dict(zip(WEIGHT_GRADIENTS, main))})
         return list(map(as_dummy, self.weights, dummies))
 
 
@@ -84,21 +87,18 @@ class _WeightsHalfFunction(torch.autograd.Function):
 
 
 def call_with_delayed_gradients(delayed: DelayedGradients, tensors: tuple[torch.Tensor, ...],
-                                weights: Sequence[torch.Tensor | None], gradient_dtypes: tuple[torch.dtype, ...],
-                                parameters: Sequence[torch.Tensor | None] | None, layer: str,
-                                state: tuple[torch.Tensor, ...] = (), updates_scales: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+                                weights: Sequence[torch.Tensor | None],
+                                parameters: Sequence[torch.Tensor | None] | None, options: Options,
+                                state: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     """Runs the call whose backward computes dx and dprobs, and leaves the gradients of the weights to `delayed`.
 
     Args:
         delayed: Gets one entry in each backward call.
-        tensors: The inputs of the operator `forward`: x, topk_ids, topk_probs, w1, w2, b1, b2, and both blocks of
-            quantized weights.
+        tensors: The tensors of INPUTS.
         weights: w1, w2, b1 and b2 as autograd knows them, before they were made row-major; None: absent.
-        gradient_dtypes: Dtypes of their gradients.
         parameters: Parameters whose main gradients are added to; None: autograd gets the gradients.
-        layer: The text of the layer, which has halves.
-        state: The tensors of FORWARD_STATE and GRADIENT_STATE if the layer has a state.
-        updates_scales: Whether backward moves that state on by a step.
+        options: Those of the call, whose layer has halves.
+        state: The tensors of STATE if the layer has a state.
 
     Returns:
         y and the status word.
@@ -108,36 +108,38 @@ def call_with_delayed_gradients(delayed: DelayedGradients, tensors: tuple[torch.
     # anchor wants a gradient, so that there always is a backward call.
     anchor = x.new_empty(0, dtype=torch.float32).requires_grad_()
     return _DataHalfFunction.apply(anchor, x, topk_ids, topk_probs, tuple(operands), tuple(weights),
-                                   (delayed, gradient_dtypes, parameters, state, updates_scales), layer)
+                                   (delayed, parameters, state), options)
 
 
 class _DataHalfFunction(torch.autograd.Function):
 
     @staticmethod
-    def forward(ctx, anchor, x, topk_ids, topk_probs, operands, weights, others, layer):
-        *of_layer, quantized, quantized_colwise = operands
-        y, saved, status = scales.forward((x, topk_ids, topk_probs, *of_layer, quantized), others[3], layer)
+    def forward(ctx, anchor, x, topk_ids, topk_probs, operands, weights, others, options):
+        tensors = forward(options.layer, (x, topk_ids, topk_probs, *operands), dict(zip(STATE, others[2])))
+        ctx.names = kept_names(options.layer)
         # A leaf that went through hooks of saved tensors, such as a checkpoint's, could no longer reach its `.grad`.
         ctx.leaves = [weight if weight is not None and weight.is_leaf else None for weight in weights]
-        made = [None if weight is leaf else weight for weight, leaf in zip(weights, ctx.leaves)]
-        keep(ctx, layer, status, saved, x_of_backward(x, layer), topk_probs, *of_layer,
-             *of_backward(quantized, quantized_colwise, layer), *made)
-        ctx.others = others
-        return y, status
+        cast = [None if weight is leaf else weight for weight, leaf in zip(weights, ctx.leaves)]
+        ctx.save_for_backward(*(tensors[name] for name in ctx.names), *cast)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(tensors["status"])
+        ctx.others, ctx.options = others, options
+        return tensors["y"], tensors["status"]
 
     @staticmethod
     @first_order
     def backward(ctx, dy, _):
         *kept, w1, w2, b1, b2 = ctx.saved_tensors
         weights = [made if leaf is None else leaf for made, leaf in zip((w1, w2, b1, b2), ctx.leaves)]
-        dy = rows_of(dy)
-        delayed, gradient_dtypes, parameters, state, updates_scales = ctx.others
-        dx, dprobs, deferred = scales.backward_data((dy, *kept), state, ctx.layer)
-        if updates_scales:
-            scales.update(state, ctx.layer)
-        arguments = (dy, *kept)
-        if dx.dim() == 2 or dprobs.dim() == 2:  # the data half has read the inputs
-            none = dy.new_empty(0)
-            arguments = (dy.new_empty(dy.shape[0], 0), *kept[:2], none, none, none, none, none, none, none)
-        delayed.queue.append(_WeightsHalf(ctx.layer, (*arguments, deferred), weights, gradient_dtypes, parameters))
-        return None, *gradients(ctx.needs_input_grad[1:], dx, dprobs), *[None] * 4
+        (delayed, parameters, state), options = ctx.others, ctx.options
+        given = {**dict(zip(ctx.names, kept)), "dy": rows_of(dy)}
+        of_state = dict(zip(STATE, state))
+        made = ops.run(options.layer, "backward_data", {**given, **of_state})
+        if options.updates:
+            scales.update(of_state, options.layer)
+        given.update(made)
+        if "dx" in made or "dprobs" in made:  # the weights half needs only T of dy
+            given["dy"] = given["dy"].new_empty(dy.shape[0], 0)
+        of_half = {name: given[name] for name in reads_of(options.layer, "backward_weights")}
+        delayed.queue.append(_WeightsHalf(options.layer, of_half, weights, options.gradient_dtypes, parameters))
+        return None, *gradients(ctx.needs_input_grad[1:], made)[:3], *[None] * 4

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
-from moejit.torch.call import ExpertsCall, State, call_experts
+from moejit.torch.call import call_experts
 from moejit.torch.checks import check_dtypes, check_options, raise_better, user_name
 from moejit.torch.experts import Experts, splits_alignment_of
 from moejit.torch.gathered import is_sharded
 from moejit.torch.hf_layers import FEWEST_MAX_TOKENS, first_weights, foreign_of, make_call, max_tokens_of, top_k_of
 from moejit.torch.hf_models import check_when_set, quantization_of, quantized_error, takes_implementations
+from moejit.torch.state import ExpertsCall, State
 
 
 def register_hf(name: str = "moejit", recipe: str = "fp8_flow", max_tokens: int | None = None, *,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from moejit.describe import describe
-from moejit.torch.call import ExpertsCall, State
+from moejit.torch.state import ExpertsCall, State
 
 # Keys of configurations that change the formula of experts in some family.
 _FORMULA_KEYS = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act", "dense_act_fn",

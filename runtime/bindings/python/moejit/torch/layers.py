@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of layers, the last argument of operators."""
+"""Texts of layers for the calls of modules, and facts of their plans that torch.compile takes as constants."""
 from __future__ import annotations
 
 import functools
@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from moejit.errors import Error
-from moejit.torch import _plan, texts
+from moejit.torch.plans import Plan, layer_text, plan_of, row_of
 
 WEIGHT_GRADIENTS = ("dw1", "dw2", "db1", "db2")
 GRADIENTS = ("dx", "dprobs", *WEIGHT_GRADIENTS)
-# The state of layers whose scales follow from the steps before, in the order of operators: tensors of forward and
-# quantize, then tensors of backward.
+BLOCKS = ("quantized", "quantized_colwise")  # of quantized weights
+# The state of layers whose scales follow from the steps before: tensors of forward and update_weights, then tensors of
+# backward.
 FORWARD_STATE = ("fc1_amax_history", "fc2_amax_history", "fc1_scale", "fc2_scale")
 GRADIENT_STATE = ("fc1_grad_amax_history", "fc2_grad_amax_history", "fc1_grad_scale", "fc2_grad_scale")
 
@@ -23,58 +24,6 @@ GRADIENT_STATE = ("fc1_grad_amax_history", "fc2_grad_amax_history", "fc1_grad_sc
 def as_json(description: dict[str, Any] | str) -> str:
     """Returns a description, or a value in one, as JSON. torch.compile does not trace this."""
     return json.dumps(description)
-
-
-@functools.lru_cache(maxsize=None)
-def _layer_text(description: str, target: str) -> str:
-    planned = _plan.plan(description, target)
-    return texts.make(planned.target, planned.digest, planned.json)
-
-
-def layer_text(description: dict[str, Any] | str, target: str = "sim") -> str:
-    """Returns the text that operators take as their last argument.
-
-    It holds the description with every field, the library's version and the plan's digest. With these a library that
-    has other sizes or kernels refuses a compiled graph from disk.
-
-    Args:
-        description: A layer description as a dict or as JSON.
-        target: "sim" for CPU tensors, "cuda:sm_90a" for CUDA tensors.
-
-    Raises:
-        RuntimeError: The description is wrong, or the target cannot run it.
-    """
-    return _layer_text(description if isinstance(description, str) else json.dumps(description), target)
-
-
-# The plans of layers of groups that this process has opened, by text.
-_group_plans: dict[str, _plan.Plan] = {}
-
-
-def add_group_plan(layer: str, planned: _plan.Plan) -> None:
-    """Makes plan_of() find the plan of a group's layer."""
-    _group_plans[layer] = planned
-
-
-@functools.lru_cache(maxsize=None)
-def plan_of(layer: str) -> _plan.Plan:
-    """Returns the plan of a layer's text.
-
-    Raises:
-        RuntimeError: The text is malformed, belongs to another version of the library, or to a group that this process
-            has not opened.
-    """
-    text = texts.read(layer, "layer")
-    if text.group:
-        planned = _group_plans.get(layer)
-        if planned is None:
-            raise RuntimeError(f"moejit: invalid_state: argument layer: it is of the group {text.group}, which this "
-                               "process has not opened\nhint: graphs of groups belong to the process that made them: "
-                               "compile the model again")
-        return planned
-    planned = _plan.plan(text.json, text.target)
-    texts.check_is_current(text, planned.digest)
-    return planned
 
 
 def call_fields(description: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
@@ -107,11 +56,11 @@ def _call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_
     return text
 
 
-def _refuse_state(planned: _plan.Plan) -> None:
+def _refuse_state(planned: Plan) -> None:
     """Refuses layers whose scales follow from the steps before if nobody keeps a state for them."""
     if planned.has_state:
         raise Error("unsupported", "plan",
-                    f'recipe "{json.loads(planned.json)["recipe"]}" has a state from step to step, which only modules of '
+                    f'recipe "{planned.description["recipe"]}" has a state from step to step, which only modules of '
                     "moejit.torch.Experts keep", 'use "fp8_current", whose scales are those of the step, or Experts')
 
 
@@ -140,28 +89,14 @@ def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_d
 
 
 @torch.compiler.assume_constant_result
-def backward_reads_quantized(layer: str) -> bool:
-    """Returns whether backward reads the row-wise weights too; it reads them if it recomputes activations."""
-    return plan_of(layer).backward_reads_quantized
-
-
-@torch.compiler.assume_constant_result
-def backward_reads_x(layer: str) -> bool:
-    """Returns whether backward reads x again."""
-    return plan_of(layer).backward_reads_x
+def reads_of(layer: str, call: str) -> tuple[str, ...]:
+    """Returns the names of what a call reads, tensors of the plan and blocks, in the operators' order."""
+    return _reads_of(layer, call)
 
 
 @functools.lru_cache(maxsize=None)
-def _read_by_backward(layer: str) -> tuple[bool, bool, bool, bool]:
-    planned = plan_of(layer)
-    return ("b1" in planned.tensors, planned.backward_reads_quantized, planned.quantized_colwise.bytes > 0,
-            planned.backward_reads_x)
-
-
-@torch.compiler.assume_constant_result
-def read_by_backward(layer: str) -> tuple[bool, bool, bool, bool]:
-    """Returns whether backward reads the biases, the row-wise quantized weights, the column-wise ones, and x."""
-    return _read_by_backward(layer)
+def _reads_of(layer: str, call: str) -> tuple[str, ...]:
+    return tuple(argument.name for argument in row_of(layer, call).reads)
 
 
 @functools.lru_cache(maxsize=None)
@@ -174,3 +109,16 @@ def _block_keys(layer: str) -> tuple[str, str]:
 def block_keys(layer: str) -> tuple[str, str]:
     """Returns values that decide the bytes of the two blocks of quantized weights, row-wise and column-wise."""
     return _block_keys(layer)
+
+
+@torch.compiler.assume_constant_result
+def has_biases(layer: str) -> bool:
+    """Returns whether the layer has biases."""
+    return "b1" in plan_of(layer).tensors
+
+
+@torch.compiler.assume_constant_result
+def place_of_digest(layer: str) -> tuple[int, int] | None:
+    """Returns first byte and bytes of the digest in the row-wise block, by which update_weights sees changes."""
+    written = (argument.digest for argument in row_of(layer, "update_weights").writes)
+    return next((place for place in written if place is not None), None)

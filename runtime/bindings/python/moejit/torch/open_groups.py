@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from moejit import Error, Group, GroupLayer, nccl_make_id
-from moejit.torch import _plan
 from moejit.torch.devices import target_of
 from moejit.torch.group_memory import GroupMemory, Memories
+from moejit.torch.plans import Plan, plan_facts
 from moejit.torch.ranks import Ranks
 
 _LONGEST_MS = 24 * 60 * 60 * 1000  # that opening may wait
@@ -89,10 +89,10 @@ def transport_of(layer: GroupLayer) -> str:
 
 
 def plan_layer(fields: dict[str, Any], device: torch.device, rank: int,
-               timeout_ms: int) -> tuple[GroupLayer, _plan.Plan]:
+               timeout_ms: int) -> tuple[GroupLayer, Plan]:
     """Plans a rank's part of a layer for the target of a device."""
     layer = GroupLayer(fields, target_of(device), rank=rank, timeout_ms=timeout_ms)
-    return layer, _plan.group_plan(layer)
+    return layer, plan_facts(layer)
 
 
 def plan_whole(fields: dict[str, Any], device: torch.device, rank: int, timeout_ms: int) -> GroupLayer:

@@ -2,17 +2,18 @@
 """Single steps of a layer on torch tensors: any operation, by its description."""
 from __future__ import annotations
 
+import functools
+import json
 from typing import Any
 
 import torch
 
 from moejit.torch import ops
-from moejit.torch._operation import call_text, constant_text, names_of
-from moejit.torch.devices import no_elements, target_of, tell_of_simulator
+from moejit.torch.devices import target_of, tell_of_simulator
 from moejit.torch.layers import as_json
+from moejit.torch.plans import plan, row_of, text_of
 
 _FEWEST = 256
-_MOST_INPUTS = 8
 
 
 def operation(description: dict[str, Any] | str, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -28,28 +29,61 @@ def operation(description: dict[str, Any] | str, **inputs: torch.Tensor) -> dict
         RuntimeError: The description is wrong, an input is missing or has another shape or dtype, or the operation
             makes no outputs (multi_cast_transpose).
     """
-    text = constant_text(description if isinstance(description, str) else as_json(description),
-                         target_of(_first(inputs).device))
+    text = _constant_text(description if isinstance(description, str) else as_json(description),
+                          target_of(_first(inputs).device))
     return _run(text, inputs)
 
 
 def run(fields: dict[str, Any], inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Runs an operation whose description has these fields, with constants as values. Later calls plan nothing."""
-    return _run(call_text(target_of(_first(inputs).device), tuple(fields.items())), inputs)
+    """Runs an operation whose description has these fields, with constants as values. Later calls plan nothing.
+
+    An activation is given as JSON.
+    """
+    return _run(_call_text(target_of(_first(inputs).device), tuple(fields.items())), inputs)
 
 
 def _run(text: str, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    wanted, outputs = names_of(text)
-    if inputs.keys() != set(wanted) or len(wanted) > _MOST_INPUTS or not outputs:
+    wanted, makes_any = _names_of(text)
+    if inputs.keys() != set(wanted) or not makes_any:
         _refuse(wanted, inputs)
     first = inputs[wanted[0]]
-    is_plain = type(first) is torch.Tensor and not torch.compiler.is_compiling()
-    if is_plain:
+    if type(first) is torch.Tensor and not torch.compiler.is_compiling():
         tell_of_simulator(first.device, 4)
-    none = no_elements(first.device) if is_plain else first.new_empty(0)
-    given = [inputs[name].contiguous() for name in wanted]
-    results = ops.operation[len(outputs)](*given, *[none] * (_MOST_INPUTS - len(given)), text)
-    return {outputs[0]: results} if len(outputs) == 1 else dict(zip(outputs, results))
+    return ops.run(text, "run", {name: inputs[name].contiguous() for name in wanted})
+
+
+# torch.compile treats the results of these as constants, and does not trace the planning.
+@torch.compiler.assume_constant_result
+def _constant_text(description: str, target: str) -> str:
+    return text_of(description, target)
+
+
+@torch.compiler.assume_constant_result
+def _call_text(target: str, fields: tuple[tuple[str, Any], ...]) -> str:
+    return _text_of_fields(target, fields)
+
+
+@functools.lru_cache(maxsize=None)
+def _text_of_fields(target: str, fields: tuple[tuple[str, Any], ...]) -> str:
+    description = dict(fields)
+    if "activation" in description:
+        description["activation"] = json.loads(description["activation"])
+    return text_of(json.dumps(description), target)
+
+
+@torch.compiler.assume_constant_result
+def _names_of(text: str) -> tuple[tuple[str, ...], bool]:
+    """Returns the names of the inputs in the operator's order, and whether the operation makes anything."""
+    row = row_of(text, "run")
+    return tuple(argument.name for argument in row.reads if not argument.is_optional), bool(row.made)
+
+
+@torch.compiler.assume_constant_result
+def has_gate(activation: str) -> bool:
+    """Returns whether an activation, given as JSON, uses gate and up."""
+    planned = plan(f'{{"operation": "activation", "local_experts": 1, "max_permuted_rows": 128, "intermediate": 128, '
+                   f'"activation": {activation}}}', "sim")
+    return next(iter(planned.tensors.values())).shape[1] == 256
 
 
 def _first(inputs: dict[str, torch.Tensor]) -> torch.Tensor:

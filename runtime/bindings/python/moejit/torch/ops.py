@@ -1,23 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators torch.ops.moejit.*: loads their library, and tells torch the shapes of their results."""
+"""The operators torch.ops.moejit.call and call_: loads their library, tells torch what calls make, and calls by name."""
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
 from moejit.frameworks import is_switched_on, torch_library_path
-from moejit.info import TensorInfo
 from moejit.library import load
-from moejit.torch import _plan
-from moejit.torch._operation import plan_of as operation_plan_of
-from moejit.torch.layers import FORWARD_STATE, GRADIENT_STATE, plan_of
+from moejit.torch.devices import no_elements
+from moejit.torch.plans import Argument, BlockSize, Plan, constant_row, plan_of, row_of
 
-DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32, "I64": torch.int64, "U32": torch.int32,
-          "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "F8_E8M0": torch.float8_e8m0fnu,
-          "F4_E2M1X2": torch.uint8}
-_OUTPUTS = range(1, 7)  # the overloads of the operator that runs operations
+Tensors = Mapping[str, torch.Tensor]
 
 
 def _load() -> ctypes.CDLL:
@@ -25,7 +20,7 @@ def _load() -> ctypes.CDLL:
     if not path.exists():
         raise ImportError(f"moejit.torch: {path} is missing\nhint: reinstall the package, or give the library's path "
                           "in MOEJIT_TORCH_LIBRARY")
-    if hasattr(torch.ops.moejit, "forward"):
+    if hasattr(torch.ops.moejit, "call"):
         raise ImportError(f"moejit.torch: the operators of moejit are registered already, so {path} was not loaded: "
                           "another copy of libmoejit_torch.so is loaded in this process\n"
                           "hint: load one copy only; importing moejit.torch loads it")
@@ -40,196 +35,123 @@ def _load() -> ctypes.CDLL:
     return library
 
 
-def _check_devices(**tensors: torch.Tensor) -> None:
+library = _load()
+# The overloads themselves: a call through torch.ops.moejit.call would resolve them every time.
+call = torch.ops.moejit.call.default
+call_ = torch.ops.moejit.call_.default
+
+
+def run(plan: str, name: str, given: Tensors, order: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+    """Makes a call of a plan, and returns by name what it has made.
+
+    Args:
+        plan: The text of the plan.
+        name: The call: "forward", "backward+add", "run", ...
+        given: Tensors that the call reads, by name; others are ignored. What the call writes is written in place if it
+            is among them; "quantized" and "quantized_colwise" are the blocks of quantized weights, "saved" is what
+            forward leaves for backward.
+        order: Of a group, a tensor that all its calls seem to write, so that no compiled graph reorders them.
+
+    Raises:
+        RuntimeError: The plan has no such call; a tensor is missing, or has another dtype, shape or device.
+    """
+    is_compiled = torch.compiler.is_compiling()
+    row = constant_row(plan, name) if is_compiled else row_of(plan, name)
+    if not row.writes:  # such as update_weights of recipes that quantize none
+        return {}
+    try:
+        tensors = [given[argument.name] if argument.name in given or not argument.is_optional else
+                   _none(given, row.reads[0].name) for argument in row.reads]
+    except KeyError as error:
+        raise RuntimeError(f"moejit: missing_tensor: tensor {error.args[0]}: the call {name} reads it, and got none\n"
+                           f"hint: it reads {', '.join(argument.name for argument in row.reads)}") from None
+    is_ordered = order is not None and is_compiled and row.is_of_all_ranks
+    if not is_ordered and not any(argument.name in given for argument in row.writes):
+        return dict(zip(row.made, call(tensors, name, plan)))
+    made = {}
+    sizes = {} if row.tokens is None else {"T": given[row.tokens[0]].shape[row.tokens[1]]}
+    for argument in row.writes:
+        if argument.name not in given and not argument.is_optional:
+            made[argument.name] = _make(argument, sizes, tensors[0])
+    written = [given[argument.name] if argument.name in given else
+               made[argument.name] if argument.name in made else _none(given, argument.name)
+               for argument in row.writes]
+    call_(tensors, written + [order] if is_ordered else written, name, plan)
+    return made
+
+
+def _none(given: Tensors, like: str) -> torch.Tensor:
+    """Returns a tensor that stands for one that the call leaves out."""
+    like = given[like] if like in given else next(iter(given.values()))
+    is_plain = type(like) is torch.Tensor and not torch.compiler.is_compiling()
+    return no_elements(like.device) if is_plain else like.new_empty(0)
+
+
+def _make(argument: Argument, sizes: Mapping[str, int], like: torch.Tensor) -> torch.Tensor:
+    """Returns a new tensor that a call is to write."""
+    shape = shape_of(argument, sizes, min)
+    if argument.is_read:
+        return like.new_zeros(shape, dtype=argument.dtype)
+    made = like.new_empty(shape, dtype=argument.dtype)
+    if argument.digest is not None:
+        made.narrow(0, *argument.digest).zero_()
+    return made
+
+
+def shape_of(argument: Argument, sizes: Mapping[str, int], smaller: Callable[[int, int], int] = torch.sym_min) -> list[int]:
+    """Returns the shape of an argument in a call of these sizes, by symbol.
+
+    Args:
+        smaller: The smaller one of two numbers. Dynamo traces `min` alone.
+    """
+    return [smaller(size.most, size.fixed + sizes["T"] * size.per_token) if isinstance(size, BlockSize)
+            else sizes[size] if isinstance(size, str) else size for size in argument.shape]
+
+
+def _check(planned: Plan, arguments: Sequence[Argument], tensors: Sequence[torch.Tensor],
+           sizes: Mapping[str, int]) -> None:
+    """Checks what the library would refuse when the call runs, except sizes that are symbols."""
+    for argument, tensor in zip(arguments, tensors):
+        if argument.is_optional and tensor.numel() == 0 or argument.is_shape_only:
+            continue
+        if tensor.dtype != argument.dtype:
+            raise RuntimeError(f"moejit: tensor_mismatch: tensor {argument.name}: its dtype is {tensor.dtype}, wanted "
+                               f"{argument.dtype}")
+        wanted = shape_of(argument, sizes)
+        if len(wanted) != tensor.dim() or any(isinstance(got, int) and isinstance(size, int) and got != size
+                                              for got, size in zip(tensor.shape, wanted)):
+            raise RuntimeError(f"moejit: tensor_mismatch: tensor {argument.name}: its shape is {list(tensor.shape)}, "
+                               f"wanted {wanted}")
+    tokens = sizes.get("T")
+    if isinstance(tokens, int) and tokens > planned.max_tokens:
+        raise RuntimeError(f"moejit: tensor_mismatch: tensor {arguments[0].name}: it has {tokens} tokens, wanted at "
+                           f"most {planned.max_tokens}, which is max_tokens of the description")
+
+
+def _check_devices(arguments: Sequence[Argument], tensors: Sequence[torch.Tensor]) -> None:
     """Refuses a mix of devices. A meta tensor among others brings a call here, which must not seem to have run."""
-    (first, wanted), *others = ((name, tensor.device) for name, tensor in tensors.items() if tensor.numel() != 0)
+    (first, wanted), *others = ((argument.name, tensor.device) for argument, tensor in zip(arguments, tensors)
+                                if tensor.numel() != 0)
     for name, device in others:
         if device != wanted:
             raise RuntimeError(f"moejit: tensor_mismatch: tensor {name}: it is on {device}, wanted {wanted}, where "
                                f"{first} is")
 
 
-def check(planned: _plan.Plan, tokens: int, used_by: str | None, **tensors: torch.Tensor) -> None:
-    """Checks what the library would refuse when the call runs, except sizes that are symbols.
-
-    `used_by` is the call's name; None: each tensor is one that the call takes.
-    """
-    _check_devices(**tensors)
-    for name, tensor in tensors.items():
-        wanted = planned.tensors.get(name)
-        if wanted is None or wanted.dtype not in DTYPES or used_by not in (None, *wanted.used_by):
-            continue
-        _check_type(tensor, wanted, {"T": tokens})
-    if isinstance(tokens, int) and tokens > planned.max_tokens:
-        raise RuntimeError(f"moejit: tensor_mismatch: tensor {next(iter(tensors))}: it has {tokens} tokens, wanted at "
-                           f"most {planned.max_tokens}, which is max_tokens of the layer")
+@torch.library.register_fake("moejit::call")
+def _fake(tensors, call, plan):
+    planned, row = plan_of(plan), row_of(plan, call)
+    _check_devices(row.reads, tensors)
+    sizes = planned.sizes(zip(row.reads, tensors))
+    _check(planned, row.reads, tensors, sizes)
+    return [tensors[0].new_empty(shape_of(argument, sizes), dtype=argument.dtype)
+            for argument in row.writes if not argument.is_optional]
 
 
-def _check_type(tensor: torch.Tensor, wanted: TensorInfo, of_call: dict[str, int]) -> None:
-    if tensor.dtype != DTYPES[wanted.dtype]:
-        raise RuntimeError(f"moejit: tensor_mismatch: tensor {wanted.name}: its dtype is {tensor.dtype}, wanted "
-                           f"{DTYPES[wanted.dtype]}")
-    sizes = _shape(wanted, of_call)
-    if len(sizes) != tensor.dim() or any(isinstance(got, int) and isinstance(size, int) and got != size
-                                         for got, size in zip(tensor.shape, sizes)):
-        raise RuntimeError(f"moejit: tensor_mismatch: tensor {wanted.name}: its shape is {list(tensor.shape)}, wanted "
-                           f"{sizes}")
-
-
-def _shape(tensor: TensorInfo, of_call: dict[str, int]) -> list[int]:
-    return [of_call.get(symbol, size) for symbol, size in zip(tensor.symbols, tensor.shape)]
-
-
-def output(planned: _plan.Plan, name: str, tokens: int, like: torch.Tensor) -> torch.Tensor:
-    """Returns an output of the layer for so many tokens; a tensor without elements if the plan has none."""
-    tensor = planned.tensors.get(name)
-    if tensor is None:
-        return like.new_empty(0, dtype=torch.float32)
-    return like.new_empty(_shape(tensor, {"T": tokens}), dtype=DTYPES[tensor.dtype])
-
-
-def _saved_bytes(planned: _plan.Plan, tokens: int) -> int:
-    return torch.sym_min(planned.saved_bytes, planned.saved_fixed_bytes + tokens * planned.saved_bytes_per_token)
-
-
-def _deferred_bytes(planned: _plan.Plan, tokens: int) -> int:
-    return torch.sym_min(planned.deferred_bytes,
-                         planned.deferred_fixed_bytes + tokens * planned.deferred_bytes_per_token)
-
-
-def _quantize(w1, w2, layer):
-    planned = plan_of(layer)
-    check(planned, 0, "update_weights", w1=w1, w2=w2)
-    return tuple(w1.new_empty(block.bytes, dtype=torch.uint8) for block in (planned.quantized, planned.quantized_colwise))
-
-
-def _quantize_in_place(w1, w2, quantized, quantized_colwise, skip_update, layer):
-    check(plan_of(layer), 0, "update_weights", w1=w1, w2=w2, quantized=quantized, quantized_colwise=quantized_colwise)
-
-
-def _renew_in_place(w1, w2, quantized, quantized_colwise, layer):
-    _quantize_in_place(w1, w2, quantized, quantized_colwise, None, layer)
-
-
-def _forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer):
-    planned = plan_of(layer)
-    tokens = x.shape[0]
-    check(planned, tokens, "forward", x=x, topk_ids=topk_ids, topk_probs=topk_probs, w1=w1, w2=w2,
-          b1=b1, b2=b2, quantized=quantized)
-    saved = x.new_empty(_saved_bytes(planned, tokens), dtype=torch.uint8)
-    return output(planned, "y", tokens, x), saved, output(planned, "status", tokens, x)
-
-
-def _infer(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer):
-    y, _, status = _forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer)
-    return y, status
-
-
-def _quantize_forward(x, topk_ids, topk_probs, w1, w2, b1, b2, layer):
-    planned = plan_of(layer)
-    quantized, quantized_colwise = _quantize(w1, w2, layer)
-    y, saved, status = _forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, layer)
-    kept = quantized if planned.backward_reads_quantized else w1.new_empty(0, dtype=torch.uint8)
-    return y, saved, status, kept, quantized_colwise
-
-
-def _backward(dy, saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, layer):
-    planned = plan_of(layer)
-    tokens = dy.shape[0]
-    check(planned, tokens, "backward", dy=dy, saved=saved, x=x, topk_probs=topk_probs, w1=w1, w2=w2,
-          quantized=quantized, quantized_colwise=quantized_colwise)
-    return tuple(output(planned, name, tokens, dy) for name in ("dx", "dprobs", "dw1", "dw2", "db1", "db2"))
-
-
-def _backward_add(dy, saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, main_dw1, main_dw2, main_db1,
-                  main_db2, overwrite, layer):
-    planned = plan_of(layer)
-    tokens = dy.shape[0]
-    check(planned, tokens, "backward", dy=dy, saved=saved, x=x, topk_probs=topk_probs, w1=w1, w2=w2,
-          quantized=quantized, quantized_colwise=quantized_colwise, dw1=main_dw1, dw2=main_dw2)
-    return output(planned, "dx", tokens, dy), output(planned, "dprobs", tokens, dy)
-
-
-def _backward_data(dy, saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, layer):
-    planned = plan_of(layer)
-    tokens = dy.shape[0]
-    check(planned, tokens, "backward_data", dy=dy, saved=saved, x=x, topk_probs=topk_probs, w1=w1, w2=w2,
-          quantized=quantized, quantized_colwise=quantized_colwise)
-    deferred = dy.new_empty(_deferred_bytes(planned, tokens), dtype=torch.uint8)
-    return output(planned, "dx", tokens, dy), output(planned, "dprobs", tokens, dy), deferred
-
-
-def _backward_weights(dy, saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, deferred, layer):
-    planned = plan_of(layer)
-    _check_devices(saved=saved, deferred=deferred)
-    return tuple(output(planned, name, dy.shape[0], dy) for name in ("dw1", "dw2", "db1", "db2"))
-
-
-def _backward_weights_add(dy, saved, x, topk_probs, w1, w2, b1, b2, quantized, quantized_colwise, deferred, main_dw1,
-                          main_dw2, main_db1, main_db2, overwrite, layer):
-    check(plan_of(layer), 0, "backward_weights", saved=saved, deferred=deferred, dw1=main_dw1, dw2=main_dw2)
-
-
-def with_state(fake: Callable, names: tuple[str, ...]) -> Callable:
-    """Returns the fake of an operator's overload with a state, whose tensors are the last ones."""
-    def fake_with_state(*arguments):
-        first = sum(isinstance(argument, torch.Tensor) for argument in arguments) - len(names)
-        end = first + len(names)
-        check(plan_of(arguments[-1]), 0, None, **dict(zip(names, arguments[first:end])))
-        return fake(*arguments[:first], *arguments[end:])
-    return fake_with_state
-
-
-def _update_scales(fc1_amax_history, fc2_amax_history, fc1_scale, fc2_scale, is_backward, layer):
-    state = fc1_amax_history, fc2_amax_history, fc1_scale, fc2_scale
-    check(plan_of(layer), 0, None, **dict(zip(GRADIENT_STATE if is_backward else FORWARD_STATE, state)))
-
-
-def _operation(in0, in1, in2, in3, in4, in5, in6, in7, operation):
-    planned = operation_plan_of(operation)
-    given = dict(zip([info.name for info in planned.inputs], (in0, in1, in2, in3, in4, in5, in6, in7)))
-    _check_devices(**given)
-    sizes = planned.sizes(tuple(given.values()))
-    for info, tensor in zip(planned.inputs, given.values()):
-        _check_type(tensor, info, sizes)
-    outputs = [in0.new_empty(_shape(info, sizes), dtype=DTYPES[info.dtype]) for info in planned.outputs]
-    return outputs[0] if len(outputs) == 1 else tuple(outputs)
-
-
-library = _load()
-for _name, _fake in (("quantize", _quantize), ("quantize_", _quantize_in_place), ("renew_", _renew_in_place),
-                     ("forward", _forward), ("infer", _infer), ("renew_infer", _infer),
-                     ("quantize_forward", _quantize_forward),
-                     ("backward", _backward), ("backward_add", _backward_add), ("backward_data", _backward_data),
-                     ("backward_weights", _backward_weights), ("backward_weights_add", _backward_weights_add),
-                     ("update_scales", _update_scales),
-                     *((f"{name}.with_state", with_state(fake, FORWARD_STATE)) for name, fake in
-                       (("quantize", _quantize), ("quantize_", _quantize_in_place), ("renew_", _renew_in_place),
-                        ("forward", _forward))),
-                     *((f"{name}.with_state", with_state(fake, GRADIENT_STATE)) for name, fake in
-                       (("backward", _backward), ("backward_add", _backward_add), ("backward_data", _backward_data))),
-                     *((f"operation.outputs{count}", _operation) for count in _OUTPUTS)):
-    torch.library.register_fake(f"moejit::{_name}", _fake)
-
-# Holds the overloads themselves: a call through torch.ops.moejit.forward would resolve them every time.
-quantize = torch.ops.moejit.quantize.default
-quantize_ = torch.ops.moejit.quantize_.default
-forward = torch.ops.moejit.forward.default
-infer = torch.ops.moejit.infer.default
-renew_ = torch.ops.moejit.renew_.default
-renew_infer = torch.ops.moejit.renew_infer.default
-quantize_forward = torch.ops.moejit.quantize_forward.default
-backward = torch.ops.moejit.backward.default
-backward_add = torch.ops.moejit.backward_add.default
-backward_data = torch.ops.moejit.backward_data.default
-backward_weights = torch.ops.moejit.backward_weights.default
-backward_weights_add = torch.ops.moejit.backward_weights_add.default
-quantize_with_state = torch.ops.moejit.quantize.with_state
-quantize_with_state_ = torch.ops.moejit.quantize_.with_state
-renew_with_state_ = torch.ops.moejit.renew_.with_state
-forward_with_state = torch.ops.moejit.forward.with_state
-backward_with_state = torch.ops.moejit.backward.with_state
-backward_add_with_state = torch.ops.moejit.backward_add.with_state
-backward_data_with_state = torch.ops.moejit.backward_data.with_state
-update_scales = torch.ops.moejit.update_scales.default
-operation = {count: getattr(torch.ops.moejit.operation, f"outputs{count}") for count in _OUTPUTS}
+@torch.library.register_fake("moejit::call_")
+def _fake_in_place(tensors, written, call, plan):
+    planned, row = plan_of(plan), row_of(plan, call)
+    arguments = (*row.reads, *row.writes)
+    _check_devices(arguments, (*tensors, *written))
+    sizes = planned.sizes(zip(arguments, (*tensors, *written)))
+    _check(planned, arguments, (*tensors, *written), sizes)

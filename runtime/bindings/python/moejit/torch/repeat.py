@@ -8,20 +8,22 @@ a new record. Records serve neither compiled nor exported calls, nor calls under
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import torch
 
 from moejit.torch import ops
 from moejit.torch.first_order import first_order
-from moejit.torch.function import gradients, pack, rows_of, unpack
-from moejit.torch.layers import plan_of, read_by_backward
+from moejit.torch.function import INPUTS, Options, gradients, kept_names, rows_of
+from moejit.torch.layers import BLOCKS, WEIGHT_GRADIENTS, reads_of
+from moejit.torch.plans import row_of
+from moejit.torch.state import State
+from moejit.torch.weights import KeptBlocks
 
-if TYPE_CHECKING:
-    from moejit.torch.call import State
-    from moejit.torch.weights import KeptBlocks
-
+_RENEWING = "update_weights+forward"  # quantizes the weights first, or only those that have changed
+_OPERANDS = INPUTS[:-len(BLOCKS)]
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
+_empty_like = torch.empty_like
 _is_autocast_enabled = torch.is_autocast_enabled
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _are_transforms_active = torch._C._are_functorch_transforms_active
@@ -61,7 +63,8 @@ class Inference:
         kept: The quantized weights.
         layer: The text of the layer.
     """
-    __slots__ = ("index", "inputs", "is_quantized", "kept", "layer", "none", "state")
+    __slots__ = ("index", "inputs", "is_quantized", "kept", "layer", "none", "reads", "renews", "state", "status",
+                 "written")
 
     def __init__(self, given: tuple, none: torch.Tensor, state: State, kept: KeptBlocks, layer: str) -> None:
         self.inputs = _Inputs(*given)
@@ -71,6 +74,11 @@ class Inference:
         self.is_quantized = kept.blocks[0].numel() > 0
         self.index = self.inputs.device.index if self.inputs.device_type == "cuda" else None
         self.layer = layer
+        self.reads = _places(reads_of(layer, "forward"), INPUTS)
+        self.renews = _places(reads_of(layer, _RENEWING), INPUTS)
+        self.written = tuple(argument.name for argument in row_of(layer, _RENEWING).writes)
+        with torch.inference_mode(False):  # calls outside of that mode write it, too
+            self.status = torch.empty(1, dtype=torch.int32, device=self.inputs.device)
 
     def run(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor, w1: torch.Tensor,
             w2: torch.Tensor, b1: torch.Tensor | None, b2: torch.Tensor | None) -> torch.Tensor | None:
@@ -89,18 +97,19 @@ class Inference:
                 kept.is_pinned = True  # the memory has to stay for the graph
             elif _raw_stream(self.index) != kept.stream:
                 return None  # this stream has to wait for the last one
-        run = self.infer if kept.is_promised or not self.is_quantized else self.renew_infer
-        return run(x, topk_ids, topk_probs, w1, w2, self.none if b1 is None else b1, self.none if b2 is None else b2,
-                   kept.blocks[0])
+        tensors = x, topk_ids, topk_probs, w1, w2, b1, b2, *kept.blocks, self.none
+        if kept.is_promised or not self.is_quantized:
+            made = _call([tensors[place] for place in self.reads], "forward", self.layer)
+            self.state.status = made[-1] if len(made) == 2 else None
+            return made[0]
+        return self._renew(tensors)
 
-    def infer(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Returns y of the tensors that the operators of inference take, without the layer."""
-        y, self.state.status = _infer(*tensors, self.layer)
-        return y
-
-    def renew_infer(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Changed weights are quantized again first."""
-        y, self.state.status = _renew_infer(*tensors, self.layer)
+    def _renew(self, tensors: tuple) -> torch.Tensor:
+        """Quantizes changed weights again, and then returns y. All calls on the stream share the status word."""
+        y = _empty_like(tensors[0])
+        made = {"quantized": tensors[7], "y": y, "status": self.status}
+        _call_([tensors[place] for place in self.renews], [made[name] for name in self.written], _RENEWING, self.layer)
+        self.state.status = self.status if "status" in self.written else None
         return y
 
 
@@ -112,28 +121,29 @@ class Training:
         weights: w1, w2, b1 and b2 of the earlier call; None: absent.
         none: A tensor without elements on their device.
         state: The module's state.
-        gradient_dtypes: Dtypes of the gradients of w1, w2, b1 and b2.
-        layer: The text of the layer.
+        options: The call's, without a state and main gradients.
     """
-    __slots__ = ("are_cast", "gradient_dtypes", "grad_dtypes", "inputs", "is_quantized", "is_read", "layer", "none",
-                 "state", "wanted")
+    __slots__ = ("are_cast", "gradient_dtypes", "grad_dtypes", "inputs", "kept", "layer", "made", "none", "read_again",
+                 "reads", "results_of", "state", "wanted")
 
-    def __init__(self, given: tuple, weights: tuple, none: torch.Tensor, state: State,
-                 gradient_dtypes: tuple[torch.dtype, ...], layer: str) -> None:
+    def __init__(self, given: tuple, weights: tuple, none: torch.Tensor, state: State, options: Options) -> None:
         x, _, topk_probs = given
         self.inputs = _Inputs(*given)
         self.none = none
         self.state = state
-        self.gradient_dtypes = gradient_dtypes
-        self.layer = layer
+        self.gradient_dtypes = options.gradient_dtypes
+        self.layer = layer = options.layer
         self.wanted = _wanted(x, topk_probs, *weights)
         self.grad_dtypes = _grad_dtypes(*weights)
-        planned = plan_of(layer)
-        self.is_quantized = planned.quantized.bytes > 0
-        self.is_read = read_by_backward(layer)
-        made = {name: ops.DTYPES[tensor.dtype] for name, tensor in planned.tensors.items()}
-        self.are_cast = any(made.get(name, dtype) != dtype
-                            for name, dtype in zip(("dw1", "dw2", "db1", "db2"), gradient_dtypes))
+        self.reads = _places(reads_of(layer, _RENEWING), _OPERANDS)
+        self.made = row_of(layer, _RENEWING).made
+        kept = kept_names(layer)
+        self.kept = _places(kept, _OPERANDS + self.made)
+        self.read_again = _places(reads_of(layer, "backward"), (*kept, "dy"))
+        self.results_of = row_of(layer, "backward").made
+        dtypes = {argument.name: argument.dtype for argument in row_of(layer, "backward").writes}
+        self.are_cast = any(dtypes.get(name, dtype) != dtype
+                            for name, dtype in zip(WEIGHT_GRADIENTS, self.gradient_dtypes))
 
     def run(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor, w1: torch.Tensor,
             w2: torch.Tensor, b1: torch.Tensor | None, b2: torch.Tensor | None) -> torch.Tensor | None:
@@ -148,13 +158,20 @@ class Training:
         return self.apply(_unwrap_if_dead(x), _unwrap_if_dead(topk_ids), _unwrap_if_dead(topk_probs), w1, w2,
                           self.none if b1 is None else b1, self.none if b2 is None else b2, self)
 
-    def results(self, wanted: tuple[bool, ...], made: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor | None, ...]:
-        """Returns the gradients for autograd from the operator's results: dx, dprobs, dw1, dw2, db1, db2."""
+    def results(self, wanted: tuple[bool, ...], made: Sequence[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
+        """Returns the gradients for autograd from what backward has made."""
+        made = dict(zip(self.results_of, made))
         if self.are_cast:
-            return *gradients(wanted, made[0], made[1], made[2:], self.gradient_dtypes), None
-        dx, dprobs, dw1, dw2, db1, db2 = made
-        return (dx if wanted[0] else None, None, dprobs if wanted[2] else None, dw1 if wanted[3] else None,
-                dw2 if wanted[4] else None, db1 if wanted[5] else None, db2 if wanted[6] else None, None)
+            return *gradients(wanted, made, self.gradient_dtypes), None
+        of = made.get
+        return (of("dx") if wanted[0] else None, None, of("dprobs") if wanted[2] else None,
+                of("dw1") if wanted[3] else None, of("dw2") if wanted[4] else None, of("db1") if wanted[5] else None,
+                of("db2") if wanted[6] else None, None)
+
+
+def _places(names: Sequence[str], among: Sequence[str]) -> tuple[int, ...]:
+    """Returns the places of names, for tensors in that order with one without elements behind them."""
+    return tuple(among.index(name) if name in among else len(among) for name in names)
 
 
 def _wanted(x, topk_probs, w1, w2, b1, b2) -> tuple[bool, ...]:
@@ -173,32 +190,32 @@ def _grad_dtypes(w1, w2, b1, b2) -> tuple[torch.dtype | None, ...]:
 
 
 class _TrainingFunction(torch.autograd.Function):
-    """Runs ExpertsFunction's calls with one operator for forward and fewer values to keep."""
+    """Runs ExpertsFunction's calls with fewer values to keep; keeps the same tensors, as checkpoints demand."""
 
     @staticmethod
     def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, record):
-        if record.is_quantized:
-            y, saved, status, quantized, colwise = ops.quantize_forward(x, topk_ids, topk_probs, w1, w2, b1, b2,
-                                                                        record.layer)
-        else:
-            quantized = colwise = record.none
-            y, saved, status = ops.forward(x, topk_ids, topk_probs, w1, w2, b1, b2, quantized, record.layer)
-        ctx.save_for_backward(*pack(record.is_read, saved, x, topk_probs, w1, w2, b1, b2, quantized, colwise))
+        tensors = x, topk_ids, topk_probs, w1, w2, b1, b2, record.none
+        made = _call([tensors[place] for place in record.reads], _RENEWING, record.layer)
+        tensors = *tensors[:-1], *made
+        ctx.save_for_backward(*[tensors[place] for place in record.kept])
         ctx.set_materialize_grads(False)
         ctx.record = record
-        record.state.status = status
-        return y
+        made = dict(zip(record.made, made))
+        record.state.status = made.get("status")
+        return made["y"]
 
     @staticmethod
     @first_order
     def backward(ctx, dy):
         record = ctx.record
-        made = ops.backward(rows_of(dy), *unpack(record.is_read, record.none, ctx.saved_tensors), record.layer)
+        tensors = *ctx.saved_tensors, rows_of(dy), record.none
+        made = _call([tensors[place] for place in record.read_again], "backward", record.layer)
         return record.results(ctx.needs_input_grad, made)
 
 
 # Function.apply() looks for transforms of torch.func first, which takes as long as the rest. Training.run() has looked
 # already.
 Training.apply = staticmethod(super(torch.autograd.Function, _TrainingFunction).apply)
-_infer = ops.infer._op
-_renew_infer = ops.renew_infer._op
+# What OpOverload.__call__ itself calls.
+_call = ops.call._op
+_call_ = ops.call_._op

@@ -9,8 +9,9 @@ from typing import Any, NoReturn
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from moejit.torch.call import ExpertsCall, State, call_experts
+from moejit.torch.call import call_experts
 from moejit.torch.experts import splits_alignment_of
+from moejit.torch.state import ExpertsCall, State
 
 Activation = str | dict[str, Any]
 

@@ -26,16 +26,16 @@ def make(target: str, digest: str, description: str, group: str = "") -> str:
     return f"moejit {library.version()} {target} {digest} {f'@{group} ' if group else ''}{canonical}"
 
 
-def read(text: str, argument: str) -> Text:
-    """Returns the parts of the text in an argument, "layer" or "operation".
+def read(text: str) -> Text:
+    """Returns the parts of the text in the argument "plan".
 
     Raises:
         RuntimeError: The argument is no such text.
     """
     words = text.split(" ", 4)
     if len(words) != 5 or words[0] != "moejit":
-        raise RuntimeError(f'moejit: argument {argument}: it begins with "{text[:60]}", wanted "moejit VERSION TARGET '
-                           f'DIGEST JSON"\nhint: make it with moejit.torch.{argument}_text()')
+        raise RuntimeError(f'moejit: argument plan: it begins with "{text[:60]}", wanted "moejit VERSION TARGET DIGEST '
+                           'JSON"\nhint: make it with moejit.torch.layer_text() or operation_text()')
     *words, rest = words[1:]
     group = ""
     if rest.startswith("@"):

@@ -14,7 +14,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from moejit.torch import ops
-from moejit.torch.layers import block_keys
+from moejit.torch.layers import BLOCKS, FORWARD_STATE, block_keys, place_of_digest
 
 Blocks = tuple[torch.Tensor, torch.Tensor]
 
@@ -31,18 +31,27 @@ def quantize(w1: torch.Tensor, w2: torch.Tensor, layer: str, state: tuple[torch.
     Returns:
         Two tensors of uint8; they are empty if the layer has no such weights.
     """
-    if state:
-        return ops.quantize_with_state(w1.detach(), w2.detach(), *state, layer)
-    return ops.quantize(w1.detach(), w2.detach(), layer)
+    made = ops.run(layer, "update_weights", _given((w1, w2), state))
+    return tuple(made[name] if name in made else w1.new_empty(0, dtype=torch.uint8) for name in BLOCKS)
+
+
+def _given(dense: Blocks, state: tuple[torch.Tensor, ...], **others: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    """Returns tensors for a call of update_weights, by name."""
+    given = dict(zip(("w1", "w2"), (weight.detach() for weight in dense)))
+    given.update(zip(FORWARD_STATE, state))
+    given.update((name, tensor) for name, tensor in others.items() if tensor is not None)
+    return given
 
 
 def _quantize_into(blocks: Blocks, dense: Blocks, layer: str, state: tuple[torch.Tensor, ...],
                    skip_update: torch.Tensor | None = None) -> None:
     if blocks[0].numel() == 0:
         return
-    skip = dense[0].new_empty(0, dtype=torch.int32) if skip_update is None else skip_update
-    quantize_ = ops.quantize_with_state_ if state else ops.quantize_
-    quantize_(*(weight.detach() for weight in dense), *blocks, skip, *state, layer)
+    if skip_update is None:
+        place = place_of_digest(layer)
+        if place is not None:  # without its digest all is quantized, whatever the weights are
+            blocks[0].narrow(0, *place).zero_()
+    ops.run(layer, "update_weights", _given(dense, state, skip_update=skip_update, **dict(zip(BLOCKS, blocks))))
 
 
 def _is_captured(weight: torch.Tensor) -> bool:
@@ -101,8 +110,7 @@ class KeptBlocks:
         The host does not wait for the answer.
         """
         if not self.is_promised and self.blocks[0].numel() > 0:
-            renew_ = ops.renew_with_state_ if state else ops.renew_
-            renew_(*(weight.detach() for weight in dense), *self.blocks, *state, layer)
+            ops.run(layer, "update_weights", _given(dense, state, **dict(zip(BLOCKS, self.blocks))))
         return self.blocks
 
     def wait_for_last(self) -> None:

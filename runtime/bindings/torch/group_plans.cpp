@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/bindings/torch/group_layers.h"
+#include "runtime/bindings/torch/group_plans.h"
 
 #include "runtime/bindings/torch/failure.h"
-#include "runtime/bindings/torch/plan_text.h"
 
 #include <chrono>
 #include <exception>
@@ -17,7 +16,7 @@ namespace {
 // The layers that the host has added, by text.
 struct Added {
   std::shared_mutex mutex;
-  std::map<std::string, std::unique_ptr<ReadyGroupLayer>, std::less<>> layers;
+  std::map<std::string, std::unique_ptr<ReadyPlan>, std::less<>> layers;
 };
 
 Added& added() {
@@ -32,28 +31,7 @@ DLDevice place_of(const moejit_device* device) {
   return info.dl_device;
 }
 
-std::unique_ptr<ReadyGroupLayer> read(moejit_plan* layer, moejit_device* device, Meeting* meeting) {
-  auto made = std::make_unique<ReadyGroupLayer>();
-  made->layer = layer;
-  made->meeting = meeting;
-  made->ready.device = device;
-  made->place = place_of(device);
-  moejit_plan_info plan{};
-  plan.struct_size = sizeof plan;
-  check(moejit_plan_get_info(layer, &plan));
-  made->ready.info.max_tokens = plan.max_tokens;
-  made->ready.info.workspace_bytes = plan.workspace_bytes;
-  made->ready.info.saved_bytes = plan.saved_bytes;
-  for (std::size_t i = 0; i < plan.tensor_count; ++i) {
-    moejit_tensor_info info{};
-    info.struct_size = sizeof info;
-    check(moejit_plan_get_tensor(layer, i, &info));
-    keep(made->ready, info, i);
-  }
-  return made;
-}
-
-const ReadyGroupLayer* find(std::string_view text) {
+const ReadyPlan* find(std::string_view text) {
   const std::shared_lock lock(added().mutex);
   const auto found = added().layers.find(text);
   return found == added().layers.end() ? nullptr : found->second.get();
@@ -81,29 +59,20 @@ void Meeting::abort() {
   all_have_come_.notify_all();
 }
 
-void ReadyGroupLayer::run_call_in_simulator() const {
-  if (meeting != nullptr) meeting->wait(patience_ms);
-  run_simulator();
+void run_simulated_ranks(const ReadyPlan& ready, bool is_of_all_ranks) {
+  if (ready.meeting == nullptr) return;
+  if (is_of_all_ranks) ready.meeting->wait(ready.patience_ms);
+  check(moejit_device_synchronize(ready.device, nullptr));
 }
 
-void ReadyGroupLayer::run_simulator() const {
-  if (meeting != nullptr) check(moejit_device_synchronize(ready.device, nullptr));
-}
-
-const ReadyGroupLayer& ready_group_layer(std::string_view text, DLDevice device) {
-  const ReadyGroupLayer* const found = find(text);
-  if (found == nullptr) {
-    const std::string group(read_plan_text(text, "layer").group);
-    if (group.empty())
-      fail(MOEJIT_ERROR_INVALID_VALUE,
-           "argument layer: it is of one rank, wanted a layer of a group",
-           "call the operators without group_");
-    fail(
-        MOEJIT_ERROR_INVALID_STATE,
-        "argument layer: it is of the group " + group + ", which this process does not have",
-        "graphs of a group belong to the process that made them, and end with its modules: compile "
-        "the model again");
-  }
+const ReadyPlan& ready_group_plan(std::string_view text, std::string_view group, DLDevice device) {
+  const ReadyPlan* const found = find(text);
+  if (found == nullptr)
+    fail(MOEJIT_ERROR_INVALID_STATE,
+         "argument plan: it is of the group " + std::string(group) +
+             ", which this process does not have",
+         "graphs of a group belong to the process that made them, and end with its modules: "
+         "compile the model again");
   const DLDevice own = found->place;
   if (own.device_type != device.device_type || own.device_id != device.device_id)
     fail(MOEJIT_ERROR_TENSOR_MISMATCH,
@@ -143,7 +112,11 @@ __attribute__((visibility("default"))) int32_t moejit_torch_add_group_layer(cons
                                                                             int64_t patience_ms) {
   using moejit::torch::added;
   try {
-    auto made = moejit::torch::read(layer, device, static_cast<moejit::torch::Meeting*>(meeting));
+    auto made = std::make_unique<moejit::torch::ReadyPlan>();
+    moejit::torch::read_plan(layer, *made);
+    made->device = device;
+    made->place = moejit::torch::place_of(device);
+    made->meeting = static_cast<moejit::torch::Meeting*>(meeting);
     made->patience_ms = patience_ms;
     const std::unique_lock lock(added().mutex);
     added().layers.insert_or_assign(text, std::move(made));

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/bindings/torch/planned_tensor.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace moejit::torch {
+
+// One of the two blocks of quantized weights: "quantized" has the row-wise weights, which forward
+// reads, and the digest by which update_weights sees changes; "quantized_colwise" has the
+// column-wise weights, which only backward reads. They are two so that the first can be freed
+// before backward. Each tensor begins at a multiple of 256 bytes.
+struct QuantizedBlock {
+  const char* name = "";
+  std::vector<std::pair<const PlannedTensor*, int64_t>> slices;  // with their offsets
+  int64_t bytes = 0;
+};
+
+// A tensor of torch that a call takes or makes: a tensor of the plan, or a block of memory.
+struct CallArgument {
+  enum class Kind : uint8_t { kTensor, kQuantized, kSaved, kDeferred };
+
+  Kind kind = Kind::kTensor;
+  std::string name;
+  const PlannedTensor* planned = nullptr;  // of kTensor
+  // Of kQuantized: the whole block, and the slices that the call uses, with their offsets.
+  const QuantizedBlock* block = nullptr;
+  std::vector<std::pair<const PlannedTensor*, int64_t>> slices = {};
+  // The slice whose old content a call reads that writes the block: the digest. NULL: none.
+  const std::pair<const PlannedTensor*, int64_t>* digest = nullptr;
+  bool is_read = false;
+  bool is_written = false;
+  bool is_optional = false;
+  bool is_shape_only = false;
+  bool may_be_copied = false;  // if kernels cannot read it where it is
+};
+
+// A call of a plan as the operators make it.
+struct CallRow {
+  std::string name;
+  // Tensors that the call only reads, and what it writes, in the order of the plan with the blocks
+  // "saved" and "deferred" last.
+  std::vector<CallArgument> reads;
+  std::vector<CallArgument> writes;
+  bool has_workspace = false;
+  bool is_of_all_ranks = false;
+};
+
+// The tensors of the caller in a plan, and its calls. Calls point to tensors and blocks.
+struct PlanRows {
+  std::vector<PlannedTensor> tensors;  // all of the plan
+  QuantizedBlock quantized{.name = "quantized"};
+  QuantizedBlock quantized_colwise{.name = "quantized_colwise"};
+  std::vector<CallRow> calls;
+
+  PlanRows() = default;
+  PlanRows(const PlanRows&) = delete;
+  PlanRows& operator=(const PlanRows&) = delete;
+};
+
+// Fills the rows, which are empty, from a plan with so many tensors and calls.
+void read_rows(const moejit_plan* plan, const moejit_plan_info& info, PlanRows& rows);
+
+// Returns the names of arguments, as sentences list them.
+std::string names_of(const std::vector<CallArgument>& arguments);
+
+}  // namespace moejit::torch
