@@ -21,6 +21,16 @@ bool accesses(const KernelPlan& kernel, std::string_view tensor, Holds holds) {
 
 }  // namespace
 
+std::string_view kind_of(const Plan& plan) { return plan.layer ? "layer" : "operation"; }
+
+std::string name_of(const Plan& plan) {
+  return plan.layer ? plan.layer->name : std::string(operation_name(*plan.operation));
+}
+
+std::string description_of(const Plan& plan) {
+  return plan.layer ? to_json(*plan.layer) : to_json(*plan.operation);
+}
+
 bool touches(const KernelPlan& kernel, std::string_view tensor) {
   return accesses(kernel, tensor, [](Access) { return true; });
 }
@@ -73,6 +83,13 @@ Result<std::size_t> find_call(const Plan& plan, std::string_view name) {
   for (const CallPlan& call : plan.calls) names += (names.empty() ? "" : ", ") + call.name;
   return fail(Stage::kLaunch, ErrorCode::kUnsupported,
               fmt::format("{} has no call {}, wanted one of {}", plan.subject, name, names));
+}
+
+std::size_t call_of_kernel(const Plan& plan, std::size_t kernel) {
+  const auto runs = [&](const CallPlan& call) {
+    return std::ranges::find(call.steps, CallStep{.index = kernel}) != call.steps.end();
+  };
+  return static_cast<std::size_t>(std::ranges::find_if(plan.calls, runs) - plan.calls.begin());
 }
 
 bool call_takes(const Plan& plan, std::string_view call, std::string_view tensor) {

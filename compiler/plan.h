@@ -5,8 +5,10 @@
 #include "compiler/call_plan.h"
 #include "compiler/choices.h"
 #include "compiler/dtype.h"
+#include "compiler/group_memory.h"
 #include "compiler/kernel_spec.h"
 #include "compiler/layer.h"
+#include "compiler/operation.h"
 #include "compiler/target.h"
 #include "compiler/tuning.h"
 
@@ -224,9 +226,13 @@ struct CollectivePlan {
 // Returns the bytes that a rank sends to each other rank in a step.
 int64_t block_bytes(const CollectivePlan& step);
 
-// Everything needed to prepare and run a list of kernels.
+// Everything needed to prepare and run a list of kernels, and what they were planned for: a layer
+// or an operation.
 struct Plan {
-  std::string subject;  // name in errors: "the layer tiny", "the operation quantize"
+  std::optional<Layer> layer = {};
+  std::optional<OperationDescription> operation = {};
+  std::optional<GroupPlace> group = {};  // of a layer that the ranks of a group share
+  std::string subject;                   // name in errors: "the layer tiny"
   Target target;
   CallBounds bounds;  // of the plan's calls
   std::vector<TensorPlan> tensors;
@@ -242,12 +248,6 @@ struct Plan {
   std::vector<std::string> reasons;           // choices of the whole plan
   std::optional<GpuIdentity> tuned_for = {};  // the GPU of the records that the plan was made with
   bool operator==(const Plan&) const = default;
-};
-
-// A plan that was made for a layer.
-struct LayerPlan : Plan {
-  Layer layer;
-  bool operator==(const LayerPlan&) const = default;
 };
 
 struct PlanOptions {
@@ -268,6 +268,12 @@ struct PlanOptions {
   int64_t rank = 0;
   int64_t timeout_ms = 10000;
 };
+
+// Return "layer" or "operation", and the name of the layer or operation.
+std::string_view kind_of(const Plan& plan);
+std::string name_of(const Plan& plan);
+// Returns the description as JSON that parse_layer() or parse_operation() reads back.
+std::string description_of(const Plan& plan);
 
 bool touches(const KernelPlan& kernel, std::string_view tensor);
 
@@ -291,6 +297,9 @@ const TensorPlan* find_tensor(const Plan& plan, std::string_view name);
 // Returns the index of a call in Plan::calls. Error kUnsupported: the plan has no such call. The
 // error says what the description lacks, or names the plan's calls.
 Result<std::size_t> find_call(const Plan& plan, std::string_view name);
+
+// Returns the index of the first call that runs the kernel; of no call: Plan::calls.size().
+std::size_t call_of_kernel(const Plan& plan, std::size_t kernel);
 
 // Returns whether the plan has a call of this name whose kernels touch the caller's tensor.
 bool call_takes(const Plan& plan, std::string_view call, std::string_view tensor);

@@ -5,6 +5,7 @@
 #include "cli/commands/run_report.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/terminal/output.h"
+#include "compiler/group_plan.h"
 #include "compiler/support/table.h"
 #include "compiler/work.h"
 #include "runtime/trial/group_inputs.h"
@@ -22,10 +23,10 @@ namespace {
 using runtime::HostTensor;
 using runtime::TensorMap;
 
-using compiler::GroupPlan;
 using compiler::KernelPlan;
 using compiler::Layer;
 using compiler::Phase;
+using compiler::Plan;
 
 // Gives each expert weights: copies of those that there are, in turn.
 void repeat_experts(HostTensor& weights, const Layer& layer) {
@@ -77,7 +78,7 @@ bool exchanges(const KernelPlan& kernel) {
   });
 }
 
-void evaluate(const trial::GroupTimes& measured, const GroupPlan& plan, GroupBench& bench) {
+void evaluate(const trial::GroupTimes& measured, const Plan& plan, GroupBench& bench) {
   std::size_t of_forward = 0;
   for (std::size_t i = 0; i < measured.kernels.size(); ++i) {
     const KernelPlan& kernel = plan.kernels[measured.kernels[i]];
@@ -151,13 +152,13 @@ Result<void> bench_group(const BenchCommand& command, const Layer& described, Te
   Layer layer = described;
   layer.passes = {compiler::Pass::kForward};
   if (command.pass == "training") layer.passes.push_back(compiler::Pass::kBackward);
-  MOEJIT_TRY_ASSIGN(const GroupPlan plan, compiler::plan_group_layer(layer, {}));
+  MOEJIT_TRY_ASSIGN(const Plan plan, compiler::plan_layer(layer, {}));
   GroupBench bench{.routing = command.routing};
   MOEJIT_TRY_ASSIGN(bench.tokens,
                     trial::random_token_count(layer, command.tokens.value_or(layer.max_tokens)));
-  MOEJIT_TRY_ASSIGN(const auto devices,
-                    trial::GroupDevices::open(command.target == "auto" ? "cuda" : command.target,
-                                              command.ranks, plan.memory.bytes, command.seed));
+  MOEJIT_TRY_ASSIGN(const auto devices, trial::GroupDevices::open(
+                                            command.target == "auto" ? "cuda" : command.target,
+                                            command.ranks, plan.group->memory.bytes, command.seed));
   bench.target = devices->description();
   terminal.note("target " + bench.target);
   MOEJIT_TRY_ASSIGN(const auto engine, trial::open_engine(command.cache, terminal.warner()));

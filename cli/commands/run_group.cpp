@@ -5,6 +5,7 @@
 #include "cli/commands/run_report.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/terminal/output.h"
+#include "compiler/group_plan.h"
 #include "compiler/support/table.h"
 #include "runtime/check/check_group.h"
 #include "runtime/check/check_plan.h"
@@ -25,9 +26,9 @@ namespace {
 
 using runtime::TensorMap;
 
-using compiler::GroupPlan;
 using compiler::Layer;
 using compiler::Phase;
+using compiler::Plan;
 
 // The results of a run.
 struct GroupReport {
@@ -51,7 +52,7 @@ std::vector<Phase> phases_of(const Layer& layer) {
 // reference. The ranks' results are compared with the results of this run.
 Result<TensorMap> run_one_rank(const Layer& layer, runtime::Device& device, runtime::Engine& engine,
                                const TensorMap& inputs, GroupReport& report) {
-  MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan,
+  MOEJIT_TRY_ASSIGN(const compiler::Plan plan,
                     compiler::plan_layer(compiler::layer_of_one_rank(layer), device.target(),
                                          {.keep_intermediates = true}));
   MOEJIT_TRY_ASSIGN(const auto trial, trial::Trial::create(plan, engine, device, inputs));
@@ -89,7 +90,7 @@ Result<std::vector<TensorMap>> run_ranks(const Layer& layer, trial::Trial& trial
 }
 
 // Writes the tensors of rank 1 as "rank1.y", ...
-Result<void> write_results(const std::string& path, std::span<const GroupPlan> plans,
+Result<void> write_results(const std::string& path, std::span<const Plan> plans,
                            std::vector<TensorMap> results, bool with_intermediates) {
   TensorMap all;
   for (std::size_t rank = 0; rank < plans.size(); ++rank)
@@ -189,19 +190,19 @@ Result<void> run_group(const RunCommand& command, const Layer& described, Termin
   MOEJIT_TRY(check_ranks(command.ranks, described, command.layer));
   Layer layer = described;
   choose_passes(layer, command.pass == "backward" ? "training" : "forward");
-  MOEJIT_TRY_ASSIGN(const GroupPlan any, compiler::plan_group_layer(layer, {}));
+  MOEJIT_TRY_ASSIGN(const Plan any, compiler::plan_layer(layer, {}));
   if (command.inputs.input_path.empty())
     MOEJIT_TRY(trial::random_token_count(layer, command.inputs.tokens));
   MOEJIT_TRY_ASSIGN(const auto devices,
-                    trial::GroupDevices::open(command.target, command.ranks, any.memory.bytes,
-                                              command.inputs.seed));
+                    trial::GroupDevices::open(command.target, command.ranks,
+                                              any.group->memory.bytes, command.inputs.seed));
   GroupReport report{.target = devices->description(), .output = command.output};
   if (command.inputs.input_path.empty()) report.routing = command.inputs.routing;
   terminal.note("target " + report.target);
   const compiler::Target& target = devices->device(0).target();
   MOEJIT_TRY_ASSIGN(const auto engine, trial::open_engine(command.cache, terminal.warner()));
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, &devices->device(0)));
-  MOEJIT_TRY_ASSIGN(const std::vector<GroupPlan> plans,
+  MOEJIT_TRY_ASSIGN(const std::vector<Plan> plans,
                     trial::plan_ranks(layer, target,
                                       {.keep_intermediates = command.dump_intermediates,
                                        .tuning = tuning.get()}));

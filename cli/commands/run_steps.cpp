@@ -18,10 +18,11 @@ int32_t free_cores() {
   return std::max(std::min(budget.cores, static_cast<int32_t>(std::lround(quota))), 1);
 }
 
-trial::SimulatedTime estimate_random(const RunCommand& command, const compiler::LayerPlan& plan,
+trial::SimulatedTime estimate_random(const RunCommand& command, const compiler::Plan& plan,
                                      int64_t tokens) {
   return trial::estimate_simulated_time(
-      plan, trial::random_topk_ids(plan.layer, tokens, command.inputs.seed, command.inputs.routing),
+      plan,
+      trial::random_topk_ids(*plan.layer, tokens, command.inputs.seed, command.inputs.routing),
       {.makes_weights = command.inputs.checkpoint.shards.empty(),
        .is_checked = command.check,
        .cores = free_cores()});
@@ -52,12 +53,12 @@ std::string long_run_text(double seconds, int64_t most_tokens) {
 }
 
 Result<std::optional<trial::SimulatedTime>> estimate_run(const RunCommand& command,
-                                                         const compiler::LayerPlan& plan,
+                                                         const compiler::Plan& plan,
                                                          const Terminal& terminal) {
   if (plan.target.kind != compiler::TargetKind::kSim || !command.inputs.input_path.empty())
     return std::nullopt;
   MOEJIT_TRY_ASSIGN(const int64_t tokens,
-                    trial::random_token_count(plan.layer, command.inputs.tokens));
+                    trial::random_token_count(*plan.layer, command.inputs.tokens));
   const trial::SimulatedTime time = estimate_random(command, plan, tokens);
   if (!is_long(time.total())) return time;
   int64_t fewer = tokens / 2;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/group_plan.h"
 
-#include "compiler/compiler.h"
 #include "compiler/memory_layout.h"
+#include "compiler/planner/group_report.h"
 
 #include <algorithm>
 #include <array>
@@ -22,10 +22,9 @@ void place(GroupMemory& memory, std::string name, int64_t bytes) {
   memory.bytes = align_offset(memory.bytes + bytes);
 }
 
-// Places what peers reach: tensors that each rank has, of rank `rank`, and the epoch. Layers with
-// other kernels share the memory, so the order is always the same. The flags of routes have a place
-// in every group that exchanges choices.
-GroupMemory memory_of(const Plan& plan, int64_t rank) {
+}  // namespace
+
+GroupMemory group_memory(const Plan& plan, int64_t rank) {
   constexpr std::array kFirst = std::to_array<std::string_view>(
       {"group_status", "epoch", "choice_ids", "choice_probs", "choice_flags", "route_flags",
        "slots", "slot_scales", "row_flags", "tickets"});
@@ -48,8 +47,6 @@ GroupMemory memory_of(const Plan& plan, int64_t rank) {
   for (const PlacedTensor& tensor : found) place(memory, tensor.name, tensor.bytes);
   return memory;
 }
-
-}  // namespace
 
 TensorInGroup find_in_group(const GroupMemory& memory, std::string_view tensor, int64_t own) {
   const auto find = [&](std::string_view name) -> const PlacedTensor* {
@@ -75,6 +72,14 @@ Result<void> check_is_of_one_rank(const Layer& layer) {
               "run it on a group: moejit run --ranks, moejit_group_adopt()");
 }
 
+Result<void> check_is_of_group(const Layer& layer) {
+  if (is_of_group(layer)) return {};
+  return fail(
+      Stage::kPlan, ErrorCode::kUnsupported,
+      fmt::format("{}: got no expert_parallel, wanted it for a group of ranks", named_layer(layer)),
+      R"(add "expert_parallel": {"ranks": R} to its description)");
+}
+
 Layer layer_of_experts(const Layer& layer) {
   Layer experts = layer;
   experts.expert_parallel = {};
@@ -95,20 +100,6 @@ Layer layer_of_one_rank(const Layer& layer) {
   one.local_experts = layer.experts;
   one.max_permuted_rows = worst_case_permuted_rows(one);
   return one;
-}
-
-Result<GroupPlan> plan_group_layer(const Layer& layer, const Target& target,
-                                   const PlanOptions& options) {
-  if (!is_of_group(layer))
-    return fail(Stage::kPlan, ErrorCode::kUnsupported,
-                fmt::format("{}: got no expert_parallel, wanted it for a group of ranks",
-                            named_layer(layer)),
-                R"(add "expert_parallel": {"ranks": R} to its description)");
-  GroupPlan plan;
-  MOEJIT_TRY_ASSIGN(static_cast<LayerPlan&>(plan), plan_layer(layer, target, options));
-  plan.rank = options.rank;
-  plan.memory = memory_of(plan, plan.rank);
-  return plan;
 }
 
 }  // namespace moejit::compiler

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
-#include "compiler/operation.h"
-#include "compiler/support/json_text.h"
+#include "compiler/planner/group_report.h"
 
 namespace moejit::compiler {
 namespace {
@@ -88,6 +87,15 @@ Json collectives_json(const Plan& plan) {
   return steps;
 }
 
+Json saved_json(const Plan& plan) {
+  Json saved = Json::array();
+  for (const SavedMemory& other : compare_saved_memory(plan))
+    saved.push_back({{"recipe", to_string(other.recipe)},
+                     {"recompute", to_string(other.recompute)},
+                     {"saved_bytes", other.bytes}});
+  return saved;
+}
+
 Json tensors_json(const Plan& plan) {
   Json tensors = Json::array();
   for (const TensorPlan& tensor : plan.tensors) tensors.push_back(tensor_json(tensor));
@@ -96,34 +104,22 @@ Json tensors_json(const Plan& plan) {
 
 }  // namespace
 
-std::string plan_to_json(const OperationPlan& plan) {
-  const Json json = {{"operation", description_json(to_json(plan.operation))},
-                     {"target", to_string(plan.target)},
-                     {"plan_digest", plan_digest(plan)},
-                     {"workspace_bytes", plan.workspace_bytes},
-                     {"kernels", kernels_json(plan)},
-                     {"tensors", tensors_json(plan)}};
-  return json.dump(2) + "\n";
-}
-
-std::string plan_to_json(const LayerPlan& plan) {
-  Json saved = Json::array();
-  for (const SavedMemory& other : compare_saved_memory(plan))
-    saved.push_back({{"recipe", to_string(other.recipe)},
-                     {"recompute", to_string(other.recompute)},
-                     {"saved_bytes", other.bytes}});
-  Json json = {{"layer", description_json(to_json(plan.layer))},
+std::string plan_to_json(const Plan& plan) {
+  Json json = {{kind_of(plan), description_json(description_of(plan))},
                {"target", to_string(plan.target)},
                {"plan_digest", plan_digest(plan)},
-               {"workspace_bytes", plan.workspace_bytes},
-               {"saved_bytes", plan.saved_bytes},
-               {"deferred_bytes", plan.deferred_bytes},
-               {"saved_memory", saved},
-               {"quantized_weight_bytes", plan.quantized_weight_bytes},
-               {"kernels", kernels_json(plan)},
-               {"tensors", tensors_json(plan)},
-               {"reasons", plan.reasons}};
+               {"workspace_bytes", plan.workspace_bytes}};
+  if (plan.layer) {
+    json["saved_bytes"] = plan.saved_bytes;
+    json["deferred_bytes"] = plan.deferred_bytes;
+    json["saved_memory"] = saved_json(plan);
+    json["quantized_weight_bytes"] = plan.quantized_weight_bytes;
+  }
+  json["kernels"] = kernels_json(plan);
+  json["tensors"] = tensors_json(plan);
+  if (plan.layer) json["reasons"] = plan.reasons;
   if (!plan.collectives.empty()) json["collectives"] = collectives_json(plan);
+  if (plan.group) json["group"] = group_json(plan);
   return json.dump(2) + "\n";
 }
 

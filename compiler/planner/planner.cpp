@@ -4,6 +4,7 @@
 #include "compiler/planner/complete_kernel.h"
 #include "compiler/planner/exchange_operation.h"
 #include "compiler/planner/fusions.h"
+#include "compiler/planner/group_report.h"
 #include "compiler/planner/layer_graph.h"
 #include "compiler/planner/make_calls.h"
 #include "compiler/planner/plan_workspace.h"
@@ -164,12 +165,12 @@ Result<void> check_group(const Layer& layer, const PlanOptions& options) {
 
 }  // namespace
 
-Result<LayerPlan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options) {
+Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options) {
   if (is_of_group(layer)) MOEJIT_TRY(check_group(layer, options));
   const Layer of_experts = is_of_group(layer) ? layer_of_experts(layer) : layer;
   MOEJIT_TRY(check_support(of_experts, target));
-  LayerPlan plan;  // filled field by field: g++ 12 destroys members of an aggregate that were never
-                   // constructed
+  Plan plan;  // filled field by field: g++ 12 destroys members of an aggregate that were never
+              // constructed
   plan.subject = named_layer(layer);
   plan.target = target;
   plan.bounds = call_bounds(layer);
@@ -186,6 +187,8 @@ Result<LayerPlan> plan_layer(const Layer& layer, const Target& target, const Pla
   plan.deferred_bytes = plan_deferred(plan);
   plan.quantized_weight_bytes = bytes_of_role(plan, TensorRole::kQuantized);
   make_layer_calls(layer, plan);
+  if (is_of_group(layer))
+    plan.group = {.rank = options.rank, .memory = group_memory(plan, options.rank)};
   if (options.keep_intermediates)
     plan.reasons.push_back("no workspace is shared because intermediates are kept");
   return plan;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/group_plan.h"
+#include "compiler/plan.h"
 #include "runtime/call.h"
 #include "runtime/device.h"
 #include "runtime/device_memory.h"
@@ -20,9 +20,12 @@
 
 namespace moejit::runtime {
 
+// Returns the error kUnsupported for the plan of an operation, or of a layer of one rank.
+Result<void> check_is_of_group(const compiler::Plan& plan);
+
 // What a group and its layers share.
 struct GroupState {
-  GroupState(const compiler::GroupPlan& plan, Device& of);
+  GroupState(const compiler::Plan& plan, Device& of);
 
   Device* device;
   int32_t rank;

@@ -45,7 +45,7 @@ HostTensor first_state(const compiler::TensorPlan& tensor) {
                      std::vector<float>(static_cast<size_t>(element_count(shape)), value));
 }
 
-TensorMap random_states(const compiler::LayerPlan& plan, uint64_t seed) {
+TensorMap random_states(const compiler::Plan& plan, uint64_t seed) {
   constexpr std::string_view kEnd = "_amax_history";
   TensorMap states;
   for (const compiler::TensorPlan& tensor : plan.tensors) {
@@ -53,7 +53,7 @@ TensorMap random_states(const compiler::LayerPlan& plan, uint64_t seed) {
     const std::vector<int64_t> shape = shape_of(tensor);
     const bool is_gradient = tensor.name.find("_grad_") != std::string::npos;
     const bool is_e5m2 =
-        is_gradient && plan.layer.recipe.gradients.dtype == compiler::DType::kF8E5M2;
+        is_gradient && plan.layer->recipe.gradients.dtype == compiler::DType::kF8E5M2;
     const std::vector<float> history =
         random_history(shape[0], shape[1], is_gradient, seed + std::size(tensor.name));
     std::vector<float> scales;

@@ -57,9 +57,9 @@ double SimulatedTime::total() const {
   return std::accumulate(kernels.begin(), kernels.end(), random_data + check);
 }
 
-SimulatedTime estimate_simulated_time(const compiler::LayerPlan& plan, const HostTensor& topk_ids,
+SimulatedTime estimate_simulated_time(const compiler::Plan& plan, const HostTensor& topk_ids,
                                       const SimulatedRun& run) {
-  const Layer& layer = plan.layer;
+  const Layer& layer = *plan.layer;
   const Routing routing = count_rows(layer, topk_ids);
   SimulatedTime time;
   if (run.makes_weights) time.random_data = weight_count(layer) * kPerRandomWeight * 1e-9;

@@ -9,7 +9,7 @@
 namespace moejit::testing {
 
 using compiler::GradientMode;
-using compiler::LayerPlan;
+using compiler::Plan;
 using compiler::TensorPlan;
 using compiler::TensorRole;
 
@@ -19,7 +19,7 @@ constexpr int32_t kTokens = 64;
 
 }  // namespace
 
-LayerPlan DriverLayer::plan(const Options& options) {
+Plan DriverLayer::plan(const Options& options) {
   const compiler::Layer layer{.name = "driver",
                               .experts = 4,
                               .local_experts = 4,
@@ -52,8 +52,7 @@ Result<std::unique_ptr<DriverLayer>> DriverLayer::create(runtime::Engine& engine
   std::unique_ptr<DriverLayer> layer(new DriverLayer(device));
   layer->plan_ = plan(options);
   describe_kernels(layer->plan_, nvrtc, options.param_bytes_off);
-  MOEJIT_TRY_ASSIGN(layer->prepared_,
-                    runtime::PreparedLayer::prepare(layer->plan_, engine, device));
+  MOEJIT_TRY_ASSIGN(layer->prepared_, runtime::PreparedPlan::prepare(layer->plan_, engine, device));
   layer->kernels_ = layer->plan_.kernels.size();
   MOEJIT_TRY(layer->allocate());
   return layer;
@@ -97,13 +96,14 @@ std::vector<runtime::TensorRef> DriverLayer::tensors() const {
 }
 
 Result<void> DriverLayer::update_weights(runtime::Stream stream) {
-  return prepared_->update_weights(tensors(), stream);
+  return prepared_->call("update_weights", tensors(), {}, stream);
 }
 Result<void> DriverLayer::forward(runtime::Stream stream) {
-  return prepared_->forward(tensors(), memory_, stream);
+  return prepared_->call("forward", tensors(), memory_, stream);
 }
 Result<void> DriverLayer::backward(GradientMode mode, runtime::Stream stream) {
-  return prepared_->backward(tensors(), mode, memory_, stream);
+  return prepared_->call(mode == GradientMode::kAdd ? "backward+add" : "backward", tensors(),
+                         memory_, stream);
 }
 Result<void> DriverLayer::run_all(runtime::Stream stream) {
   MOEJIT_TRY(update_weights(stream));

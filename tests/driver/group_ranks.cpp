@@ -33,7 +33,7 @@ constexpr std::array kPasses = {GroupRank::Pass::kWeights, GroupRank::Pass::kFor
 
 Result<void> GroupRank::open(std::string_view json, int32_t rank) {
   MOEJIT_TRY_ASSIGN(const compiler::Layer layer, compiler::parse_layer(json, "layer"));
-  MOEJIT_TRY_ASSIGN(plan_, compiler::plan_group_layer(layer, {}, {.rank = rank}));
+  MOEJIT_TRY_ASSIGN(plan_, compiler::plan_layer(layer, {}, {.rank = rank}));
   MOEJIT_TRY_ASSIGN(device_, runtime::open_cuda_device(rank));
   MOEJIT_TRY(checked(moejit_device_open_cuda(rank, &c_device_)));
   return checked(
@@ -50,7 +50,7 @@ Result<void*> GroupRank::take(int64_t bytes, bool fills_memory) {
 // Choice k of token t is expert t + k * E / K, so that a token's experts differ if there are as
 // many as choices.
 Result<void> GroupRank::choose_experts(void* topk_ids) {
-  const compiler::Layer& layer = plan_.layer;
+  const compiler::Layer& layer = *plan_.layer;
   std::vector<int32_t> ids;
   for (int64_t token = 0; token < layer.max_tokens; ++token)
     for (int64_t choice = 0; choice < layer.top_k; ++choice)
@@ -60,7 +60,7 @@ Result<void> GroupRank::choose_experts(void* topk_ids) {
 }
 
 Result<void> GroupRank::allocate(bool fills_memory) {
-  MOEJIT_TRY_ASSIGN(group_memory_, take(plan_.memory.bytes, false));
+  MOEJIT_TRY_ASSIGN(group_memory_, take(plan_.group->memory.bytes, false));
   MOEJIT_TRY_ASSIGN(workspace_, take(plan_.workspace_bytes, fills_memory));
   MOEJIT_TRY_ASSIGN(saved_, take(plan_.saved_bytes, fills_memory));
   moejit_plan_info info{};
@@ -108,7 +108,7 @@ Result<void> GroupRank::join(const std::vector<std::unique_ptr<GroupRank>>& all,
   std::vector<moejit_group_member> members;
   for (const auto& rank : all) {
     if (rank.get() != this) MOEJIT_TRY(device_->reach(*rank->device_));
-    members.push_back({rank->group_memory_, plan_.memory.bytes, nullptr});
+    members.push_back({rank->group_memory_, plan_.group->memory.bytes, nullptr});
   }
   MOEJIT_TRY(
       checked(moejit_group_adopt(layer_, c_device_, members.data(), members.size(), &group_)));

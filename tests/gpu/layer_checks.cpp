@@ -19,8 +19,8 @@ using reference::LayerInputs;
 // What the layer was given, in the plan's dtypes.
 runtime::TensorMap given_tensors(const TestLayer& test, const LayerInputs& inputs,
                                  const std::vector<uint16_t>& dy) {
-  const compiler::LayerPlan& plan = test.plan();
-  const compiler::Layer& layer = plan.layer;
+  const compiler::Plan& plan = test.plan();
+  const compiler::Layer& layer = *plan.layer;
   const int64_t tokens = inputs.tokens, experts = layer.local_experts, hidden = layer.hidden;
   const int64_t intermediate = layer.intermediate, columns = w1_sections(layer) * intermediate;
   runtime::TensorMap given = {

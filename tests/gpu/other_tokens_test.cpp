@@ -200,8 +200,8 @@ TEST_P(OtherTokens, EndEveryKernelOfTheBackwardPassBeforeItWrites) {
       if (kernels[i].phase != Phase::kBackward) continue;
       SCOPED_TRACE(kernels[i].operation + " with " + std::to_string(tokens) + " tokens");
       fill();
-      ASSERT_TRUE(succeeded(
-          layer_->layer().launch_kernel(i, layer_->tensors(), layer_->memory(), nullptr)));
+      ASSERT_TRUE(
+          succeeded(layer_->layer().launch(i, layer_->tensors(), layer_->memory(), nullptr)));
       synchronize();
       EXPECT_EQ(status(), kOtherTokens);
       expect_nothing_written();
@@ -241,8 +241,7 @@ TEST_P(OtherTokens, AreFoundOutWithoutAStatusToo) {
   set_tokens(60);
   std::vector<runtime::TensorRef> tensors = layer_->tensors();
   std::erase_if(tensors, [](const runtime::TensorRef& one) { return one.name == "status"; });
-  ASSERT_TRUE(succeeded(
-      layer_->layer().backward(tensors, GradientMode::kOverwrite, layer_->memory(), nullptr)));
+  ASSERT_TRUE(succeeded(layer_->layer().call("backward", tensors, layer_->memory(), nullptr)));
   synchronize();
   EXPECT_EQ(status(), 0u);
   expect_nothing_written();

@@ -23,8 +23,8 @@ class SingleKernelTest : public ::testing::Test {
     layer_ = std::move(*layer);
   }
   Result<void> launch(std::size_t index, const std::vector<runtime::TensorRef>& tensors) {
-    return layer_->layer().launch_kernel(
-        index, tensors, {layer_->workspace(), layer_->layer().workspace_bytes()}, nullptr);
+    return layer_->layer().launch(
+        index, tensors, {layer_->workspace(), layer_->layer().plan().workspace_bytes}, nullptr);
   }
   std::vector<runtime::TensorRef> without(std::string_view name) const {
     std::vector<runtime::TensorRef> tensors = layer_->tensors();

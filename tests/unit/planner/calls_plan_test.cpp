@@ -97,7 +97,7 @@ TEST(CallsPlan, SaysWhyACallIsAbsent) {
 }
 
 TEST(CallsPlan, OfHalvesShareTheKernelsOfBackward) {
-  const LayerPlan plan = plan_of(layer_with_all_calls());
+  const Plan plan = plan_of(layer_with_all_calls());
   Names both = steps_of(plan, "backward_data");
   for (std::string& name : steps_of(plan, "backward_weights")) both.push_back(std::move(name));
   EXPECT_EQ(both, steps_of(plan, "backward"));
@@ -108,7 +108,7 @@ TEST(CallsPlan, OfHalvesShareTheKernelsOfBackward) {
 }
 
 TEST(CallsPlan, OfDispatchShareTheKernelsOfAPass) {
-  const LayerPlan plan = plan_of(layer_with_all_calls());
+  const Plan plan = plan_of(layer_with_all_calls());
   for (const std::string_view end : {"", "_grad"}) {
     const std::string quantize = fmt::format("quantize{}", end);
     Names both = steps_of(plan, quantize);
@@ -121,7 +121,7 @@ TEST(CallsPlan, OfDispatchShareTheKernelsOfAPass) {
 }
 
 TEST(CallsPlan, AddsWithKernelsOfItsOwn) {
-  const LayerPlan plan = plan_of(training_layer());
+  const Plan plan = plan_of(training_layer());
   Names overwrites = steps_of(plan, "backward"), adds = steps_of(plan, "backward+add");
   ASSERT_EQ(overwrites.size(), adds.size());
   Names differ;
@@ -134,7 +134,7 @@ TEST(CallsPlan, AddsWithKernelsOfItsOwn) {
 }
 
 TEST(CallsPlan, SaysWhatACallTakes) {
-  const LayerPlan plan = plan_of(training_layer());
+  const Plan plan = plan_of(training_layer());
   EXPECT_EQ(taken_by(plan, "update_weights"),
             "w1 w2 skip_update? w1_q= w1_scale_inv= w2_q= w2_scale_inv= w1_colwise_q= "
             "w1_colwise_scale_inv= w2_colwise_q= w2_colwise_scale_inv=");
@@ -147,7 +147,7 @@ TEST(CallsPlan, SaysWhatACallTakes) {
 }
 
 TEST(CallsPlan, OfAGroupAreMadeByAllRanksButThoseOfWeights) {
-  const GroupPlan plan =
+  const Plan plan =
       planned(parsed(with("\"passes\": [\"forward\", \"backward\"], ",
                           R"({"ranks": 2, "combine": "partial", "transport": "nccl"})")));
   for (const CallPlan& call : plan.calls)
@@ -166,7 +166,7 @@ TEST(CallsPlan, OfAGroupAreMadeByAllRanksButThoseOfWeights) {
 // nothing else.
 TEST(CallsPlan, TakesWhatItsKernelsTouch) {
   for (const Layer& layer : training_layers()) {
-    const LayerPlan plan = plan_of(layer);
+    const Plan plan = plan_of(layer);
     std::vector<bool> has_call(plan.kernels.size());
     for (const CallPlan& call : plan.calls)
       for (const CallStep& step : call.steps) has_call[step.index] = true;
@@ -181,8 +181,7 @@ TEST(CallsPlan, TakesWhatItsKernelsTouch) {
 }
 
 TEST(CallsPlan, OfAnOperationIsOne) {
-  const OperationPlan plan =
-      plan_operation(QuantizeOperation{.max_tokens = 64, .columns = 256}, {}).value();
+  const Plan plan = plan_operation(QuantizeOperation{.max_tokens = 64, .columns = 256}, {}).value();
   EXPECT_EQ(names_of_calls(plan), Names{"run"});
   EXPECT_EQ(steps_of(plan, "run"), Names{"quantize"});
   EXPECT_EQ(taken_by(plan, "run"), "input output= output_scale_inv=");

@@ -8,7 +8,7 @@ namespace moejit::compiler {
 namespace {
 
 TEST(RowScalesPlan, PlanScalesOfWholeRowsAndColumns) {
-  const LayerPlan plan = plan_of(layer_of(Recipe::kFp8Rowwise));
+  const Plan plan = plan_of(layer_of(Recipe::kFp8Rowwise));
   EXPECT_EQ(operations_of(plan, Phase::kWeights),
             (Names{"quantize_w1", "scale_columns_w1", "quantize_columns_w1", "quantize_w2",
                    "scale_columns_w2", "quantize_columns_w2"}));
@@ -97,7 +97,7 @@ TEST(RowScalesPlan, FillUpWhatWgradSortsAlone) {
   Layer layer = layer_of(Recipe::kFp8Rowwise);
   layer.gate_up_layout = GateUpLayout::kInterleaved;
   layer.intermediate = 144;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   const auto columns = [&](std::string_view tensor, size_t dim) {
     return find_tensor(plan, tensor)->shape[dim].value;
   };
@@ -112,7 +112,7 @@ TEST(RowScalesPlan, FillUpWhatWgradSortsAlone) {
 TEST(RowScalesPlan, QuantizeRowsAgainWhereBackwardRecomputes) {
   Layer layer = layer_of(Recipe::kFp8Rowwise);
   layer.recompute = Recompute::kMoeExpert;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   EXPECT_EQ(operations_of(plan, Phase::kBackward).front(), "quantize_permute_pad");
   EXPECT_EQ(find_tensor(plan, "x_q"), nullptr);
   EXPECT_EQ(find_tensor(plan, "permuted_q")->role, TensorRole::kWorkspace);
