@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace moejit::compiler {
@@ -17,19 +16,12 @@ struct PlacedTensor {
 };
 
 // The memory that each rank gives to its group; all ranks reach it. A plan's tensor "slots_2" is
-// "slots" here, in the memory of rank 2. Only the rank itself touches its `epoch`.
+// "slots" here, with the rank 2. Only the rank itself touches its `epoch`.
 struct GroupMemory {
   std::vector<PlacedTensor> tensors;
   int64_t bytes = 0;
   bool operator==(const GroupMemory&) const = default;
 };
-// A plan's tensor in the memory of a group.
-struct TensorInGroup {
-  const PlacedTensor* place = nullptr;  // null: the tensor is not there
-  int64_t rank = 0;                     // in whose memory
-};
-// Finds a tensor of the plan of rank `own`: "slots_2" is "slots" of rank 2, "epoch" is its own.
-TensorInGroup find_in_group(const GroupMemory& memory, std::string_view tensor, int64_t own);
 // Returns whether all tensors of `part` are in `whole`, at the same places. A layer without a
 // backward pass has fewer tensors there than with one.
 bool contains(const GroupMemory& whole, const GroupMemory& part);

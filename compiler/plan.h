@@ -70,6 +70,9 @@ struct TensorPlan {
   int64_t workspace_offset = -1;  // of kWorkspace tensors, multiple of 256; -1 for the others
   int64_t saved_offset = -1;      // of kSaved tensors, multiple of 256; -1 for the others
   int64_t deferred_offset = -1;   // of kDeferred tensors, multiple of 256; -1 for the others
+  int64_t group_offset = -1;      // of kGroup tensors, multiple of 256; -1 for the others
+  int32_t rank = -1;              // in whose memory kGroup tensors are; -1 for the others
+  float first_value = 0.0f;       // of kState tensors: of all elements, before the first step
   // First and last kernel that touch the tensor, as indices into Plan::kernels. Workspace tensors
   // may overlap if no phase uses them at the same time.
   int32_t first_use = -1;

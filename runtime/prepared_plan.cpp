@@ -53,7 +53,7 @@ void check_tuning(const Plan& plan, Engine& engine, const Device& device) {
 
 struct PreparedPlan::Impl {
   static Result<std::unique_ptr<Impl>> prepare(std::shared_ptr<const Plan> plan, Engine& engine,
-                                               Device& device, std::span<const GroupTensor> placed,
+                                               Device& device, std::span<std::byte* const> group,
                                                const PrepareOptions& options);
   Result<void> bind(const CallPlan& call, std::span<const TensorRef> tensors,
                     const CallMemory& memory, BoundTensors& bound);
@@ -80,7 +80,7 @@ struct PreparedPlan::Impl {
 
 Result<std::unique_ptr<PreparedPlan::Impl>> PreparedPlan::Impl::prepare(
     std::shared_ptr<const Plan> plan, Engine& engine, Device& device,
-    std::span<const GroupTensor> placed, const PrepareOptions& options) {
+    std::span<std::byte* const> group, const PrepareOptions& options) {
   if (plan->target != device.target())
     return fail(Stage::kLoad, ErrorCode::kUnsupported,
                 fmt::format("{} is planned for {}, wanted {} for the device {}", plan->subject,
@@ -96,11 +96,11 @@ Result<std::unique_ptr<PreparedPlan::Impl>> PreparedPlan::Impl::prepare(
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     MOEJIT_TRY_ASSIGN(auto loaded, device.load(*kernels[i].binary));
     MOEJIT_TRY_ASSIGN(KernelCall call,
-                      KernelCall::resolve(*impl->plan, i, std::move(loaded), placed));
+                      KernelCall::resolve(*impl->plan, i, std::move(loaded), group));
     impl->kernels.push_back(std::move(call));
   }
   for (std::size_t i = 0; i < impl->plan->collectives.size(); ++i) {
-    MOEJIT_TRY_ASSIGN(CollectiveCall step, CollectiveCall::resolve(*impl->plan, i, placed));
+    MOEJIT_TRY_ASSIGN(CollectiveCall step, CollectiveCall::resolve(*impl->plan, i, group));
     impl->collectives.push_back(std::move(step));
   }
   return impl;
@@ -137,9 +137,8 @@ Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(std::shared_ptr<cons
         Stage::kLoad, ErrorCode::kUnsupported,
         fmt::format("{} has steps of a transport, wanted one between its ranks", plan->subject),
         "prepare it for a group that was opened with a transport");
-  MOEJIT_TRY_ASSIGN(const std::vector<GroupTensor> placed, state->place(*plan));
   MOEJIT_TRY_ASSIGN(auto impl,
-                    Impl::prepare(std::move(plan), engine, *state->device, placed, options));
+                    Impl::prepare(std::move(plan), engine, *state->device, state->bases, options));
   impl->group = state;
   return std::unique_ptr<PreparedPlan>(new PreparedPlan(std::move(impl)));
 }

@@ -72,11 +72,7 @@ struct GroupBench {
   std::optional<TuningUse> tuning;  // of each rank, if there were records
 };
 
-bool exchanges(const KernelPlan& kernel) {
-  return std::ranges::any_of(kernel.arguments, [](const compiler::KernelArgument& argument) {
-    return argument.role.ends_with("group.epoch");
-  });
-}
+bool exchanges(const KernelPlan& kernel) { return touches(kernel, "epoch"); }
 
 void evaluate(const trial::GroupTimes& measured, const Plan& plan, GroupBench& bench) {
   std::size_t of_forward = 0;

@@ -4,9 +4,9 @@
 #include "compiler/planner/complete_kernel.h"
 #include "compiler/planner/exchange_operation.h"
 #include "compiler/planner/fusions.h"
-#include "compiler/planner/group_report.h"
 #include "compiler/planner/layer_graph.h"
 #include "compiler/planner/make_calls.h"
+#include "compiler/planner/place_in_group.h"
 #include "compiler/planner/plan_workspace.h"
 #include "compiler/planner/support_table.h"
 #include "compiler/planner/tuned_candidate.h"
@@ -187,8 +187,7 @@ Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOpti
   plan.deferred_bytes = plan_deferred(plan);
   plan.quantized_weight_bytes = bytes_of_role(plan, TensorRole::kQuantized);
   make_layer_calls(layer, plan);
-  if (is_of_group(layer))
-    plan.group = {.rank = options.rank, .memory = group_memory(plan, options.rank)};
+  if (is_of_group(layer)) plan.group = place_in_group(plan, options.rank);
   if (options.keep_intermediates)
     plan.reasons.push_back("no workspace is shared because intermediates are kept");
   return plan;

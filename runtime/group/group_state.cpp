@@ -49,22 +49,7 @@ GroupState::GroupState(const compiler::Plan& plan, Device& of)
 
 std::byte* GroupState::status_word() const {
   return bases[static_cast<std::size_t>(rank)] +
-         find_in_group(memory, "group_status", rank).place->offset;
-}
-
-Result<std::vector<GroupTensor>> GroupState::place(const compiler::Plan& plan) const {
-  std::vector<GroupTensor> placed;
-  for (const compiler::TensorPlan& tensor : plan.tensors) {
-    if (tensor.role != compiler::TensorRole::kGroup) continue;
-    const auto& [place, of_rank] = find_in_group(memory, tensor.name, rank);
-    if (place == nullptr || of_rank < 0 || of_rank >= std::ssize(bases))
-      return fail(
-          Stage::kLoad, ErrorCode::kInternal,
-          fmt::format("tensor {}: it lies nowhere in the memory of the group", tensor.name));
-    placed.push_back(
-        {.name = tensor.name, .address = bases[static_cast<std::size_t>(of_rank)] + place->offset});
-  }
-  return placed;
+         std::ranges::find(memory.tensors, "group_status", &compiler::PlacedTensor::name)->offset;
 }
 
 Result<void> GroupState::check_process() const {

@@ -46,9 +46,6 @@ struct GroupState {
 
   // Returns the address of this rank's status word.
   std::byte* status_word() const;
-  // Returns where the plan's tensors lie in the memory of the group. "slots_1" is "slots" in the
-  // memory of rank 1, and "epoch" is in this rank's.
-  Result<std::vector<GroupTensor>> place(const compiler::Plan& plan) const;
   // Returns the error kInvalidState in a child that was made by fork().
   Result<void> check_process() const;
   // Fills this rank's memory with zeros and waits for that.

@@ -40,9 +40,8 @@ std::vector<float> random_history(int64_t rows, int64_t columns, bool is_gradien
 
 HostTensor first_state(const compiler::TensorPlan& tensor) {
   const std::vector<int64_t> shape = shape_of(tensor);
-  const float value = tensor.name.ends_with("_scale") ? 1.0F : 0.0F;
-  return make_tensor(tensor.dtype, shape,
-                     std::vector<float>(static_cast<size_t>(element_count(shape)), value));
+  const std::vector<float> values(static_cast<size_t>(element_count(shape)), tensor.first_value);
+  return make_tensor(tensor.dtype, shape, values);
 }
 
 TensorMap random_states(const compiler::Plan& plan, uint64_t seed) {

@@ -33,6 +33,7 @@ class DelayedScaling(PackageTest):
                                   for what in ("amax_history", "scale")})
         for name in states:
             self.assertEqual(set(floats(tensors[name])), {1.0 if name.endswith("_scale") else 0.0}, name)
+            self.assertEqual(set(floats(tensors[name])), {self.layer.tensors[name].first_value}, name)
         self.assertEqual(self.layer.tensors["fc1_scale"].used_by, {"update_weights", "forward", "update_forward_scales"})
 
     def test_a_step_gives_each_pass_its_scales(self):

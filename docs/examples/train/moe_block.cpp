@@ -109,9 +109,8 @@ Result<void> MoeBlock::allocate() {
 Result<void> MoeBlock::start_state() {
   for (const moejit::compiler::TensorPlan& tensor : layer_->plan().tensors) {
     if (tensor.role != TensorRole::kState) continue;
-    const float value = tensor.name.ends_with("_scale") ? 1.0f : 0.0f;
-    MOEJIT_TRY(write(tensor.name,
-                     std::vector<float>(static_cast<size_t>(tensor.bytes) / sizeof(float), value)));
+    const auto size = static_cast<size_t>(tensor.bytes) / sizeof(float);
+    MOEJIT_TRY(write(tensor.name, std::vector<float>(size, tensor.first_value)));
   }
   return {};
 }

@@ -24,7 +24,6 @@ using moejit::compiler::CallTensor;
 using moejit::compiler::Plan;
 using moejit::compiler::PlanOptions;
 using moejit::compiler::Target;
-using moejit::compiler::TensorRole;
 
 // The bits of calls in moejit_tensor_info::used_by.
 constexpr std::pair<std::string_view, uint32_t> kUsedBy[] = {
@@ -51,17 +50,10 @@ uint32_t used_by(const Plan& plan, std::size_t slot) {
   return bits;
 }
 
-// Returns the offset of a tensor in its block or in the memory of the group; -1: the caller's.
-int64_t offset_of(const moejit_plan& handle, const moejit::compiler::TensorPlan& tensor) {
-  if (tensor.role != TensorRole::kGroup) return block_offset(tensor);
-  const auto& [rank, memory] = *handle.plan->group;
-  const auto* place = find_in_group(memory, tensor.name, rank).place;
-  return place == nullptr ? 0 : place->offset;
-}
-
-CallerTensor caller_tensor(const moejit_plan& handle, std::size_t slot) {
-  const moejit::compiler::TensorPlan& tensor = handle.plan->tensors[slot];
-  CallerTensor result{.used_by = used_by(*handle.plan, slot), .offset = offset_of(handle, tensor)};
+CallerTensor caller_tensor(const Plan& plan, std::size_t slot) {
+  const moejit::compiler::TensorPlan& tensor = plan.tensors[slot];
+  CallerTensor result{.used_by = used_by(plan, slot),
+                      .offset = std::max(block_offset(tensor), tensor.group_offset)};
   for (const moejit::compiler::Dim& dim : tensor.shape) {
     result.shape.push_back(dim.value);
     result.symbols.push_back(dim.symbol.c_str());
@@ -107,7 +99,7 @@ Result<std::unique_ptr<moejit_plan>> handle_of(Plan planned) {
     handle->text[explain ? 1 : 0].make = [plan, explain] { return print_plan(*plan, explain); };
   MOEJIT_TRY_ASSIGN(handle->layout, moejit::compiler::MemoryLayout::make(*plan));
   for (std::size_t slot = 0; slot < plan->tensors.size(); ++slot)
-    handle->tensors.push_back(caller_tensor(*handle, slot));
+    handle->tensors.push_back(caller_tensor(*plan, slot));
   for (const CallPlan& call : plan->calls) handle->calls.push_back(tensors_of(call));
   return handle;
 }

@@ -78,7 +78,8 @@ Result<void> describe(const moejit_plan& handle, std::size_t index, moejit_tenso
                        .used_by = known.used_by,
                        .is_optional = tensor.is_optional ? 1u : 0u,
                        .is_optional_in_backward = tensor.is_optional_in_backward ? 1u : 0u,
-                       .is_updated = is_updated(*handle.plan, tensor) ? 1u : 0u},
+                       .is_updated = is_updated(*handle.plan, tensor) ? 1u : 0u,
+                       .first_value = tensor.first_value},
                       info, "moejit_tensor_info");
 }
 

@@ -88,6 +88,15 @@ TEST(DelayedScalingPlan, RecordNoGradientThatIsNotCast) {
   EXPECT_FALSE(touches(kernel, "dh1_scale"));
 }
 
+TEST(DelayedScalingPlan, BeginWithHistoriesOfZerosAndScalesOfOnes) {
+  int states = 0;
+  for (const TensorPlan& tensor : plan_of(layer_of(Recipe::kFp8Delayed)).tensors) {
+    states += tensor.role == TensorRole::kState ? 1 : 0;
+    EXPECT_EQ(tensor.first_value, tensor.name.ends_with("_scale") ? 1.0f : 0.0f) << tensor.name;
+  }
+  EXPECT_EQ(states, 8);
+}
+
 TEST(DelayedScalingPlan, RecordEachOperandInItsColumnsOfTheState) {
   const Plan plan = plan_of(layer_of(Recipe::kFp8Delayed));
   struct Wanted {

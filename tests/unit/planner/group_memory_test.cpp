@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace moejit::compiler {
@@ -33,6 +35,29 @@ TEST(GroupPlanner, CountsTheGroupsMemory) {
             256 + 256 + 1024 + 1024 + 256 + 256 + 32768 + 1024 + 512 + 2304 + 65536 + 768);
   for (std::size_t i = 0; i < plan.group->memory.tensors.size(); ++i)
     EXPECT_EQ(plan.group->memory.tensors[i].offset % 256, 0);
+}
+
+// A rank reaches the tensors of all ranks, each at the same offset in the memory of its rank.
+TEST(GroupPlanner, TellsWhereTensorsOfAGroupAre) {
+  const Plan plan = planned(parsed(with("")), 1);
+  const auto place_of = [&](std::string_view tensor) {
+    const TensorPlan* const found = find_tensor(plan, tensor);
+    return found == nullptr ? std::pair(int32_t{-2}, int64_t{-2})
+                            : std::pair(found->rank, found->group_offset);
+  };
+  const auto offset_of = [&](std::string_view name) {
+    return std::ranges::find(plan.group->memory.tensors, name, &PlacedTensor::name)->offset;
+  };
+  for (const int32_t rank : {0, 1}) {
+    EXPECT_EQ(place_of(fmt::format("slots_{}", rank)), std::pair(rank, offset_of("slots")));
+    EXPECT_EQ(place_of(fmt::format("results_{}", rank)), std::pair(rank, offset_of("results")));
+  }
+  EXPECT_EQ(place_of("epoch"), std::pair(1, offset_of("epoch")));
+  EXPECT_EQ(place_of("group_status_1"), std::pair(1, offset_of("group_status")));
+  EXPECT_EQ(place_of("route_flags_1"), std::pair(1, offset_of("route_flags")));
+  EXPECT_EQ(place_of("tickets_0"), std::pair(int32_t{-2}, int64_t{-2}));
+  for (const TensorPlan& tensor : plan.tensors)
+    EXPECT_EQ(tensor.rank >= 0, tensor.role == TensorRole::kGroup) << tensor.name;
 }
 
 // Modules of one model take the memory once, whatever kernels their recipes have.
