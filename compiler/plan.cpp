@@ -100,17 +100,6 @@ bool call_takes(const Plan& plan, std::string_view call, std::string_view tensor
          });
 }
 
-std::string_view call_of_phase(Phase phase) {
-  switch (phase) {
-    case Phase::kWeights: return "update_weights";
-    case Phase::kForward: return "forward";
-    case Phase::kBackward: return "backward";
-    case Phase::kForwardScales: return "update_forward_scales";
-    case Phase::kBackwardScales: return "update_backward_scales";
-  }
-  return "unknown";
-}
-
 bool has_memory(const CallPlan& call) {
   return call.workspace != BlockUse::kNone || call.saved != BlockUse::kNone ||
          call.deferred != BlockUse::kNone;
@@ -173,41 +162,6 @@ std::string_view to_string(Layout layout) {
     case Layout::kScalesColumns: return "columns";
     case Layout::kScalesGroups: return "groups";
     case Layout::kScalesSwizzled: return "swizzled";
-  }
-  return "unknown";
-}
-
-std::string_view to_string(Phase phase) {
-  switch (phase) {
-    case Phase::kWeights: return "weights";
-    case Phase::kForward: return "forward";
-    case Phase::kBackward: return "backward";
-    case Phase::kForwardScales: return "forward_scales";
-    case Phase::kBackwardScales: return "backward_scales";
-  }
-  return "unknown";
-}
-
-std::string_view to_string(BackwardHalf half) {
-  switch (half) {
-    case BackwardHalf::kData: return "data";
-    case BackwardHalf::kWeights: return "weights";
-  }
-  return "unknown";
-}
-
-std::string_view to_string(DispatchCall call) {
-  switch (call) {
-    case DispatchCall::kQuantize: return "quantize";
-    case DispatchCall::kExperts: return "experts";
-  }
-  return "unknown";
-}
-
-std::string_view to_string(GradientMode mode) {
-  switch (mode) {
-    case GradientMode::kOverwrite: return "overwrite";
-    case GradientMode::kAdd: return "add";
   }
   return "unknown";
 }

@@ -74,7 +74,7 @@ struct TensorPlan {
   int32_t rank = -1;              // in whose memory kGroup tensors are; -1 for the others
   float first_value = 0.0f;       // of kState tensors: of all elements, before the first step
   // First and last kernel that touch the tensor, as indices into Plan::kernels. Workspace tensors
-  // may overlap if no phase uses them at the same time.
+  // may overlap if no call uses them at the same time.
   int32_t first_use = -1;
   int32_t last_use = -1;
   bool operator==(const TensorPlan&) const = default;
@@ -82,32 +82,6 @@ struct TensorPlan {
 
 // ---------------------------------------------------------------------------------------------
 // Kernels
-
-// The calls that launch a kernel.
-enum class Phase {
-  kWeights,  // once after the weights changed
-  kForward,
-  kBackward,
-  kForwardScales,   // once a step, after the forward passes; for recipes with an amax history
-  kBackwardScales,  // once a step, after the backward passes; for the same recipes
-};
-inline constexpr std::size_t kPhaseCount = 5;
-
-// Returns whether calls of this phase only compute the scales of the next step.
-constexpr bool is_of_scales(Phase phase) {
-  return phase == Phase::kForwardScales || phase == Phase::kBackwardScales;
-}
-
-// The halves of the backward pass of layers with backward_halves, in this order. The data half
-// computes dx and dprobs, the weights half the gradients of weights and biases.
-enum class BackwardHalf { kData, kWeights };
-
-// The two calls of a pass, in this order, for layers with dispatch_calls. Between them the host
-// moves the rows that kQuantize wrote to the ranks of their experts. There kExperts reads them.
-enum class DispatchCall { kQuantize, kExperts };
-
-// What a backward call does with the gradients of weights and biases.
-enum class GradientMode { kOverwrite, kAdd };
 
 // An argument of a kernel. `role` is the field of the kernel's parameter record
 // (templates/moejit_device/params), `tensor` the name in Plan::tensors that is bound to it. Fields
@@ -169,10 +143,11 @@ struct LaunchShape {
 
 struct KernelPlan {
   std::string operation;  // "quantize", "route", "permute_pad", "gemm_fc1", ...
-  Phase phase = Phase::kForward;
-  std::optional<BackwardHalf> half = {};           // for kBackward, if the layer has halves
-  std::optional<DispatchCall> dispatch_call = {};  // if the layer has dispatch_calls
-  std::optional<GradientMode> gradient_mode;       // if only backward calls of this mode launch it
+  // What listings say of the calls that launch it; Plan::calls has the calls. They are literals.
+  std::string_view phase = "forward";  // or "weights", "backward", "forward_scales", ...
+  std::string_view half;               // "data" or "weights", if the layer has backward_halves
+  std::string_view dispatch_call;      // "quantize" or "experts", if the layer has dispatch_calls
+  std::string_view gradient_mode;      // "overwrite" or "add", if only calls of this mode launch it
   KernelSpec spec;
   CallBounds bounds;  // of the calls that launch the kernel
   // Whether the kernel's tokens are the slots of a group instead of the call's tokens. There are
@@ -218,9 +193,9 @@ struct BlockMove {
 // it together. On the stream it runs after the kernels before it, and later kernels begin only when
 // everything has arrived.
 struct CollectivePlan {
-  std::string operation;  // "gather_tokens", "exchange_results", ...
-  Phase phase = Phase::kForward;
-  int32_t before = 0;  // index into Plan::kernels of the kernel that follows
+  std::string operation;               // "gather_tokens", "exchange_results", ...
+  std::string_view phase = "forward";  // as of kernels
+  int32_t before = 0;                  // index into Plan::kernels of the kernel that follows
   std::vector<BlockMove> moves;
   std::vector<std::string> reasons;  // a sentence for each choice
   bool operator==(const CollectivePlan&) const = default;
@@ -307,9 +282,6 @@ std::size_t call_of_kernel(const Plan& plan, std::size_t kernel);
 // Returns whether the plan has a call of this name whose kernels touch the caller's tensor.
 bool call_takes(const Plan& plan, std::string_view call, std::string_view tensor);
 
-// Returns the name of the call that runs all kernels of a phase.
-std::string_view call_of_phase(Phase phase);
-
 // Returns a hint for a tensor that came with the dtype `got` instead of the plan's dtype. The hint
 // names the field of a description that plans the tensor with `got`. It is empty if there is no
 // such field.
@@ -322,9 +294,5 @@ bool is_callers(TensorRole role);
 std::string_view to_string(Movement movement);
 std::string_view to_string(TensorRole role);
 std::string_view to_string(Layout layout);
-std::string_view to_string(Phase phase);
-std::string_view to_string(BackwardHalf half);
-std::string_view to_string(DispatchCall call);
-std::string_view to_string(GradientMode mode);
 
 }  // namespace moejit::compiler

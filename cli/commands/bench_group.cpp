@@ -25,7 +25,6 @@ using runtime::TensorMap;
 
 using compiler::KernelPlan;
 using compiler::Layer;
-using compiler::Phase;
 using compiler::Plan;
 
 // Gives each expert weights: copies of those that there are, in turn.
@@ -78,7 +77,7 @@ void evaluate(const trial::GroupTimes& measured, const Plan& plan, GroupBench& b
   std::size_t of_forward = 0;
   for (std::size_t i = 0; i < measured.kernels.size(); ++i) {
     const KernelPlan& kernel = plan.kernels[measured.kernels[i]];
-    if (kernel.phase == Phase::kForward) of_forward = i + 1;
+    if (plan.calls[call_of_kernel(plan, measured.kernels[i])].name == "forward") of_forward = i + 1;
     bench.lines.push_back({.kernel = &kernel,
                            .slowest_us = measured.slowest(i, i + 1),
                            .fastest_us = measured.fastest(i, i + 1),
@@ -122,7 +121,7 @@ std::string json_of(const Layer& layer, const GroupBench& bench) {
   nlohmann::ordered_json lines = nlohmann::ordered_json::array();
   for (const KernelLine& line : bench.lines)
     lines.push_back({{"operation", line.kernel->operation},
-                     {"phase", to_string(line.kernel->phase)},
+                     {"phase", line.kernel->phase},
                      {"slowest_us", line.slowest_us},
                      {"fastest_us", line.fastest_us},
                      {"wire_bytes", line.wire_bytes},

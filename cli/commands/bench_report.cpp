@@ -17,7 +17,7 @@ std::string clock_text(double megahertz) { return fmt::format("{:.0f}", megahert
 
 nlohmann::ordered_json json_of(const BenchLine& line) {
   nlohmann::ordered_json json{{"operation", line.kernel->operation},
-                              {"phase", to_string(line.kernel->phase)},
+                              {"phase", line.kernel->phase},
                               {"cool_us", line.cool.microseconds},
                               {"cool_mhz", line.cool.megahertz},
                               {"hot_us", line.hot.microseconds},

@@ -25,7 +25,6 @@ namespace {
 
 using runtime::TensorMap;
 
-using compiler::Phase;
 using compiler::Plan;
 using trial::Trial;
 
@@ -86,12 +85,6 @@ struct Run {
     if (!is_backward(command)) return {"update_weights", "forward"};
     return {"update_weights", "forward", "backward"};
   }
-  // Returns the phases of the kernels that these calls run.
-  std::vector<Phase> phases() const {
-    if (plan.operation) return {Phase::kForward};
-    if (!is_backward(command)) return {Phase::kWeights, Phase::kForward};
-    return {Phase::kWeights, Phase::kForward, Phase::kBackward};
-  }
 };
 
 Result<trial::OperationCall> load_call(const Plan& plan, const trial::InputOptions& options) {
@@ -129,10 +122,11 @@ void describe_sizes(Run& run) {
 }
 
 void check_results(Run& run, const TensorMap& results, const TensorMap& states) {
-  constexpr std::array kScalePhases = {Phase::kForwardScales, Phase::kBackwardScales};
-  run.report.checks = check::check_plan(run.plan, run.phases(), run.call.inputs, results);
+  constexpr auto kScaleCalls =
+      std::to_array<std::string_view>({"update_forward_scales", "update_backward_scales"});
+  run.report.checks = check::check_plan(run.plan, run.calls(), run.call.inputs, results);
   if (run.plan.operation) return;
-  for (check::TensorCheck& check : check::check_plan(run.plan, kScalePhases, results, states)) {
+  for (check::TensorCheck& check : check::check_plan(run.plan, kScaleCalls, results, states)) {
     check.tensor += kOfNextStep;
     run.report.checks.push_back(std::move(check));
   }

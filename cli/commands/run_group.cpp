@@ -27,7 +27,6 @@ namespace {
 using runtime::TensorMap;
 
 using compiler::Layer;
-using compiler::Phase;
 using compiler::Plan;
 
 // The results of a run.
@@ -43,9 +42,9 @@ struct GroupReport {
   std::string output;               // file, may be empty
 };
 
-std::vector<Phase> phases_of(const Layer& layer) {
-  if (has_backward(layer)) return {Phase::kWeights, Phase::kForward, Phase::kBackward};
-  return {Phase::kWeights, Phase::kForward};
+std::vector<std::string_view> calls_of(const Layer& layer) {
+  if (has_backward(layer)) return {"update_weights", "forward", "backward"};
+  return {"update_weights", "forward"};
 }
 
 // Runs the layer on one rank with all tokens, and compares each of its kernels with the CPU
@@ -56,9 +55,9 @@ Result<TensorMap> run_one_rank(const Layer& layer, runtime::Device& device, runt
                     compiler::plan_layer(compiler::layer_of_one_rank(layer), device.target(),
                                          {.keep_intermediates = true}));
   MOEJIT_TRY_ASSIGN(const auto trial, trial::Trial::create(plan, engine, device, inputs));
-  for (const Phase phase : phases_of(layer)) MOEJIT_TRY(trial->call(call_of_phase(phase)));
+  for (const std::string_view call : calls_of(layer)) MOEJIT_TRY(trial->call(call));
   MOEJIT_TRY_ASSIGN(TensorMap results, trial->results(0, true));
-  for (check::TensorCheck& check : check::check_plan(plan, phases_of(layer), inputs, results)) {
+  for (check::TensorCheck& check : check::check_plan(plan, calls_of(layer), inputs, results)) {
     check.tensor += " of one rank";
     report.checks.push_back(std::move(check));
   }
@@ -69,7 +68,7 @@ Result<TensorMap> run_one_rank(const Layer& layer, runtime::Device& device, runt
 // intermediates. States are as the next step finds them.
 Result<std::vector<TensorMap>> run_ranks(const Layer& layer, trial::Trial& trial,
                                          bool with_intermediates, GroupReport& report) {
-  for (const Phase phase : phases_of(layer)) MOEJIT_TRY(trial.call(call_of_phase(phase)));
+  for (const std::string_view call : calls_of(layer)) MOEJIT_TRY(trial.call(call));
   MOEJIT_TRY_ASSIGN(report.status, trial.status());
   std::vector<TensorMap> results;
   for (int32_t rank = 0; rank < trial.ranks(); ++rank) {

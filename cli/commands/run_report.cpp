@@ -32,15 +32,20 @@ constexpr StatusBit kStatusBits[] = {
      "tensor \"input_scale_inv\" has scales that are neither powers of two nor 0",
      "correct input_scale_inv"}};
 
+// Returns whether the kernel only finds the scales of the next step.
+bool finds_scales(const KernelPlan& kernel) {
+  return std::holds_alternative<compiler::UpdateScalesSpec>(kernel.spec);
+}
+
 // Returns whether the kernel makes the tensor: it is the first that uses it, and the tensor is no
 // input. A tensor that the plan does not name belongs to a list, whose operation has one kernel.
 bool makes(const compiler::Plan& plan, size_t kernel, const std::string& tensor) {
   if (tensor.ends_with(kOfNextStep))
-    return is_of_scales(plan.kernels[kernel].phase) &&
+    return finds_scales(plan.kernels[kernel]) &&
            writes(plan.kernels[kernel], tensor.substr(0, tensor.size() - kOfNextStep.size()));
   if (compiler::find_tensor(plan, tensor) == nullptr) return true;
   const auto uses = [&](const compiler::KernelPlan& one) {
-    return !is_of_scales(one.phase) && touches(one, tensor);
+    return !finds_scales(one) && touches(one, tensor);
   };
   return std::ranges::find_if(plan.kernels, uses) - plan.kernels.begin() ==
          static_cast<std::ptrdiff_t>(kernel);

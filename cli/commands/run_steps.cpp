@@ -33,11 +33,14 @@ trial::SimulatedTime estimate_random(const RunCommand& command, const compiler::
 std::vector<Step> run_steps(const compiler::Plan& plan,
                             const std::optional<trial::SimulatedTime>& time, bool is_checked) {
   std::vector<Step> steps = {{kDataStep, time ? time->random_data : 0.0}, {kPrepareStep}};
-  for (const bool is_scales : {false, true})  // a run finds the scales of the next step at its end
-    for (size_t i = 0; i < plan.kernels.size(); ++i)
-      if (is_of_scales(plan.kernels[i].phase) == is_scales &&
-          plan.kernels[i].gradient_mode != compiler::GradientMode::kAdd)  // a run overwrites them
-        steps.push_back({plan.kernels[i].operation, time ? time->kernels[i] : 0.0});
+  for (const std::string_view name : {"run", "update_weights", "forward", "backward",
+                                      "update_forward_scales", "update_backward_scales"})
+    for (const compiler::CallPlan& call : plan.calls) {
+      if (call.name != name) continue;
+      for (const auto& [is_collective, kernel] : call.steps)
+        if (!is_collective)
+          steps.push_back({plan.kernels[kernel].operation, time ? time->kernels[kernel] : 0.0});
+    }
   if (is_checked) steps.push_back({kCheckStep, time ? time->check : 0.0});
   return steps;
 }

@@ -128,7 +128,7 @@ void add_kernels(Element main, const std::vector<BenchLine>& lines) {
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (i == 0 || lines[i].kernel->phase != lines[i - 1].kernel->phase)
       body.add("tr")
-          .add("th", to_string(lines[i].kernel->phase))
+          .add("th", lines[i].kernel->phase)
           .set("class", "group")
           .set("scope", "colgroup")
           .set("colspan", "14");

@@ -36,7 +36,7 @@ Result<Plan> plan_operation(const OperationDescription& operation, const Target&
   plan.operation = operation;
   for (TensorPlan& tensor : plan.tensors) complete_tensor(tensor, parts.kernel);
   plan.kernels.push_back(std::move(parts.kernel));
-  plan.workspace_bytes = plan_workspace(plan, {});
+  plan.workspace_bytes = plan_workspace(plan, {}, {});
   make_operation_calls(plan);
   return plan;
 }

@@ -60,6 +60,9 @@ void add_token_checks(Graph& graph);
 // Makes each GEMM measure how long it runs (PlanOptions::measure_gemms).
 void add_elapsed(Graph& graph);
 
+// Returns the operations of the plan's kernels, by index into Plan::kernels: all but collectives.
+std::vector<const Operation*> kernel_operations(const Graph& graph);
+
 // Checks that operations read only tensors that an earlier operation writes or a caller gives, and
 // touch only values of the graph. Error kInternal.
 Result<void> validate(const Graph& graph);

@@ -39,7 +39,7 @@ GroupTraffic fixed_traffic(const Layer& layer, GroupTraffic traffic) {
 }
 
 // Returns the bytes that a call of a phase sends to each other rank.
-int64_t block_bytes_of(const Plan& plan, Phase phase) {
+int64_t block_bytes_of(const Plan& plan, std::string_view phase) {
   int64_t bytes = 0;
   for (const CollectivePlan& step : plan.collectives)
     if (step.phase == phase) bytes += block_bytes(step);
@@ -50,14 +50,14 @@ std::string fixed_traffic_text(const Plan& plan) {
   std::string text = fmt::format(
       "\n{} moves the same bytes in every call, whatever its tokens and their routing: {} to each "
       "other rank in a forward call",
-      to_string(plan.layer->expert_parallel.transport), block_bytes_of(plan, Phase::kForward));
+      to_string(plan.layer->expert_parallel.transport), block_bytes_of(plan, "forward"));
   if (has_backward(*plan.layer))
-    text += fmt::format(", {} in a backward call", block_bytes_of(plan, Phase::kBackward));
+    text += fmt::format(", {} in a backward call", block_bytes_of(plan, "backward"));
   return text + "\n\n";
 }
 
 // Returns how long the wire is busy at least with what a rank sends in a call of a phase.
-double floor_us_of(const Plan& plan, Phase phase) {
+double floor_us_of(const Plan& plan, std::string_view phase) {
   int64_t bytes = 0;
   for (const KernelPlan& kernel : plan.kernels)
     if (kernel.phase == phase) bytes += kernel.sent_bytes;
@@ -67,9 +67,9 @@ double floor_us_of(const Plan& plan, Phase phase) {
 // Says how long the wire is busy with a whole call.
 std::string floor_text(const Plan& plan) {
   std::string text = fmt::format("on the wire a forward call takes no less than {:.1f} us",
-                                 floor_us_of(plan, Phase::kForward));
+                                 floor_us_of(plan, "forward"));
   if (has_backward(*plan.layer))
-    text += fmt::format(", a backward call {:.1f} us", floor_us_of(plan, Phase::kBackward));
+    text += fmt::format(", a backward call {:.1f} us", floor_us_of(plan, "backward"));
   return text + "; where some ranks' experts are chosen more often, the busiest link decides\n\n";
 }
 
@@ -165,8 +165,8 @@ Json group_json(const Plan& plan) {
                 {"dispatch_floor_us", json_number(traffic.dispatch_floor_us)},
                 {"combine_floor_us", json_number(traffic.combine_floor_us)}};
   if (!uses_collectives(*plan.layer)) {
-    group["forward_floor_us"] = json_number(floor_us_of(plan, Phase::kForward));
-    group["backward_floor_us"] = json_number(floor_us_of(plan, Phase::kBackward));
+    group["forward_floor_us"] = json_number(floor_us_of(plan, "forward"));
+    group["backward_floor_us"] = json_number(floor_us_of(plan, "backward"));
   }
   return group;
 }

@@ -71,29 +71,33 @@ std::vector<LayerCall> layer_calls() {
   };
 }
 
-// Returns whether the kernel belongs to the call, whatever calls do with gradients.
-bool is_of_call(const KernelPlan& kernel, const LayerCall& call) {
-  return kernel.phase == call.phase && (!call.half || kernel.half == call.half) &&
-         (!call.dispatch_call || kernel.dispatch_call == call.dispatch_call);
+using Operations = std::span<const Operation* const>;
+
+// Returns whether the operation belongs to the call, whatever calls do with gradients.
+bool is_of_call(const Operation& operation, const LayerCall& call) {
+  return operation.phase == call.phase && (!call.half || operation.half == call.half) &&
+         (!call.dispatch_call || operation.dispatch_call == call.dispatch_call);
 }
 
-std::vector<const KernelPlan*> kernels_of(const Plan& plan, const LayerCall& call) {
+std::vector<const KernelPlan*> kernels_of(const Plan& plan, Operations operations,
+                                          const LayerCall& call) {
   std::vector<const KernelPlan*> kernels;
-  for (const KernelPlan& kernel : plan.kernels)
-    if (is_of_call(kernel, call)) kernels.push_back(&kernel);
+  for (std::size_t kernel = 0; kernel < plan.kernels.size(); ++kernel)
+    if (is_of_call(*operations[kernel], call)) kernels.push_back(&plan.kernels[kernel]);
   return kernels;
 }
 
-std::vector<CallStep> steps_of(const Plan& plan, const LayerCall& call) {
+std::vector<CallStep> steps_of(const Plan& plan, Operations operations, const LayerCall& call) {
   const GradientMode mode = call.adds ? GradientMode::kAdd : GradientMode::kOverwrite;
   std::vector<CallStep> steps;
   for (std::size_t kernel = 0; kernel < plan.kernels.size(); ++kernel) {
-    const KernelPlan& planned = plan.kernels[kernel];
-    if (!is_of_call(planned, call)) continue;
+    const Operation& operation = *operations[kernel];
+    if (!is_of_call(operation, call)) continue;
     for (std::size_t i = 0; i < plan.collectives.size(); ++i)
       if (plan.collectives[i].before == static_cast<int32_t>(kernel))
         steps.push_back({.is_collective = true, .index = i});
-    if (!planned.gradient_mode || planned.gradient_mode == mode) steps.push_back({.index = kernel});
+    if (!operation.gradient_mode || operation.gradient_mode == mode)
+      steps.push_back({.index = kernel});
   }
   return steps;
 }
@@ -108,8 +112,8 @@ bool is_optional(const TensorPlan& tensor, const LayerCall& call) {
          (tensor.role == TensorRole::kOutput && call.phase == Phase::kWeights);
 }
 
-std::vector<CallTensor> tensors_of(const Plan& plan, const LayerCall& call) {
-  const std::vector<const KernelPlan*> kernels = kernels_of(plan, call);
+std::vector<CallTensor> tensors_of(const Plan& plan, Operations operations, const LayerCall& call) {
+  const std::vector<const KernelPlan*> kernels = kernels_of(plan, operations, call);
   std::vector<CallTensor> tensors;
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot) {
     const TensorPlan& tensor = plan.tensors[slot];
@@ -143,10 +147,10 @@ void set_blocks(const LayerCall& of, CallPlan& call) {
     call.deferred = of.half == BackwardHalf::kWeights ? BlockUse::kRead : BlockUse::kWrite;
 }
 
-CallPlan make_call(const Plan& plan, const LayerCall& of, bool is_of_group) {
+CallPlan make_call(const Plan& plan, Operations operations, const LayerCall& of, bool is_of_group) {
   CallPlan call{.name = std::string(of.name),
-                .steps = steps_of(plan, of),
-                .tensors = tensors_of(plan, of),
+                .steps = steps_of(plan, operations, of),
+                .tensors = tensors_of(plan, operations, of),
                 .adds = of.adds,
                 .is_of_all_ranks =
                     is_of_group && (of.phase == Phase::kForward || of.phase == Phase::kBackward)};
@@ -156,12 +160,12 @@ CallPlan make_call(const Plan& plan, const LayerCall& of, bool is_of_group) {
 
 }  // namespace
 
-void make_layer_calls(const Layer& layer, Plan& plan) {
+void make_layer_calls(const Layer& layer, Operations operations, Plan& plan) {
   for (const LayerCall& call : layer_calls()) {
     const auto missing =
         std::ranges::find_if(call.needs, [&](const Need& need) { return !need.holds(layer); });
     if (missing == call.needs.end())
-      plan.calls.push_back(make_call(plan, call, is_of_group(layer)));
+      plan.calls.push_back(make_call(plan, operations, call, is_of_group(layer)));
     else
       plan.absent_calls.push_back({.name = std::string(call.name),
                                    .why = fmt::format(fmt::runtime(missing->why), plan.subject),
@@ -170,7 +174,9 @@ void make_layer_calls(const Layer& layer, Plan& plan) {
 }
 
 void make_operation_calls(Plan& plan) {
-  plan.calls.push_back(make_call(plan, {.name = "run"}, false));
+  const Operation any;
+  const std::vector<const Operation*> operations(plan.kernels.size(), &any);
+  plan.calls.push_back(make_call(plan, operations, {.name = "run"}, false));
 }
 
 }  // namespace moejit::compiler

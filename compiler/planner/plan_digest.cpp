@@ -30,8 +30,8 @@ void add_tensor(FieldHasher& hasher, const TensorPlan& tensor) {
 // Adds the spec of a kernel instead of its text, because the spec decides the text.
 void add_kernel(FieldHasher& hasher, const Plan& plan, const KernelPlan& kernel) {
   hasher.add("kernel", kernel.operation)
-      .add("phase", to_string(kernel.phase))
-      .add("gradient_mode", kernel.gradient_mode ? to_string(*kernel.gradient_mode) : "")
+      .add("phase", kernel.phase)
+      .add("gradient_mode", kernel.gradient_mode)
       .add("spec", to_string(kernel.spec))
       .add("arguments", std::ssize(kernel.arguments));
   for (const KernelArgument& argument : kernel.arguments) {
@@ -44,7 +44,7 @@ void add_kernel(FieldHasher& hasher, const Plan& plan, const KernelPlan& kernel)
 
 void add_collective(FieldHasher& hasher, const CollectivePlan& step) {
   hasher.add("collective", step.operation)
-      .add("phase", to_string(step.phase))
+      .add("phase", step.phase)
       .add("before", int64_t{step.before})
       .add("moves", std::ssize(step.moves));
   for (const BlockMove& move : step.moves)

@@ -40,7 +40,7 @@ Json kernel_json(const KernelPlan& kernel) {
   Json tensor_maps = Json::object();
   for (const TensorMapPlan& map : kernel.tensor_maps) tensor_maps[map.role] = map.tensor;
   Json json = {{"operation", kernel.operation},
-               {"phase", to_string(kernel.phase)},
+               {"phase", kernel.phase},
                {"spec", to_string(kernel.spec)},
                {"threads", kernel.launch.threads},
                {"max_ctas", kernel.launch.max_ctas},
@@ -57,9 +57,9 @@ Json kernel_json(const KernelPlan& kernel) {
     json["problem"] = kernel.problem;
     json["choices"] = to_json(kernel.choices);
   }
-  if (kernel.half) json["half"] = to_string(*kernel.half);
-  if (kernel.dispatch_call) json["dispatch_call"] = to_string(*kernel.dispatch_call);
-  if (kernel.gradient_mode) json["gradient_mode"] = to_string(*kernel.gradient_mode);
+  if (!kernel.half.empty()) json["half"] = kernel.half;
+  if (!kernel.dispatch_call.empty()) json["dispatch_call"] = kernel.dispatch_call;
+  if (!kernel.gradient_mode.empty()) json["gradient_mode"] = kernel.gradient_mode;
   return json;
 }
 
@@ -79,7 +79,7 @@ Json collectives_json(const Plan& plan) {
                        {"destination", move.destination},
                        {"bytes", move.bytes}});
     steps.push_back({{"operation", step.operation},
-                     {"phase", to_string(step.phase)},
+                     {"phase", step.phase},
                      {"before", step.before},
                      {"moves", moves},
                      {"reasons", step.reasons}});

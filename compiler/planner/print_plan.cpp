@@ -46,9 +46,9 @@ std::string role_text(const TensorPlan& tensor) {
 }
 
 std::string phase_text(const KernelPlan& kernel) {
-  std::string text(to_string(kernel.phase));
-  if (kernel.half) text += fmt::format(" {}", to_string(*kernel.half));
-  if (kernel.dispatch_call) text += fmt::format(" {}", to_string(*kernel.dispatch_call));
+  std::string text(kernel.phase);
+  for (const std::string_view part : {kernel.half, kernel.dispatch_call})
+    if (!part.empty()) text += fmt::format(" {}", part);
   return text;
 }
 
@@ -93,7 +93,7 @@ void print_kernels(Buffer out, const Plan& plan, bool explain, int32_t width) {
   for_each_step(
       plan,
       [&](const CollectivePlan& step) {
-        table.add({"-", std::string(to_string(step.phase)), step.operation, "transport", "",
+        table.add({"-", std::string(step.phase), step.operation, "transport", "",
                    bytes_text(block_bytes(step)), ""});
       },
       [&](size_t i) {

@@ -8,7 +8,6 @@
 
 namespace moejit::testing {
 
-using compiler::GradientMode;
 using compiler::Plan;
 using compiler::TensorPlan;
 using compiler::TensorRole;
@@ -95,30 +94,27 @@ std::vector<runtime::TensorRef> DriverLayer::tensors() const {
   return refs;
 }
 
+Result<void> DriverLayer::call(std::string_view name, runtime::Stream stream) {
+  return prepared_->call(name, tensors(), memory_, stream);
+}
 Result<void> DriverLayer::update_weights(runtime::Stream stream) {
-  return prepared_->call("update_weights", tensors(), {}, stream);
+  return call("update_weights", stream);
 }
-Result<void> DriverLayer::forward(runtime::Stream stream) {
-  return prepared_->call("forward", tensors(), memory_, stream);
-}
-Result<void> DriverLayer::backward(GradientMode mode, runtime::Stream stream) {
-  return prepared_->call(mode == GradientMode::kAdd ? "backward+add" : "backward", tensors(),
-                         memory_, stream);
-}
+Result<void> DriverLayer::forward(runtime::Stream stream) { return call("forward", stream); }
 Result<void> DriverLayer::run_all(runtime::Stream stream) {
   MOEJIT_TRY(update_weights(stream));
   MOEJIT_TRY(forward(stream));
-  MOEJIT_TRY(backward(GradientMode::kOverwrite, stream));
-  return backward(GradientMode::kAdd, stream);
+  MOEJIT_TRY(call("backward", stream));
+  return call("backward+add", stream);
 }
 
 int64_t DriverLayer::launches() const {
   int64_t count = 0;
-  for (const compiler::KernelPlan& kernel : plan_.kernels) {
-    if (compiler::busy_ctas(kernel.spec, kernel.bounds, kTokens) == 0) continue;
-    // Backward runs twice here, and kernels of one gradient mode in one of the two.
-    count += kernel.phase == compiler::Phase::kBackward && !kernel.gradient_mode ? 2 : 1;
-  }
+  for (const std::string_view name : {"update_weights", "forward", "backward", "backward+add"})
+    for (const compiler::CallStep& step : plan_.calls[find_call(plan_, name).value()].steps) {
+      const compiler::KernelPlan& kernel = plan_.kernels[step.index];
+      count += compiler::busy_ctas(kernel.spec, kernel.bounds, kTokens) == 0 ? 0 : 1;
+    }
   return count;
 }
 

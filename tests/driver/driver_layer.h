@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moejit::testing {
@@ -37,7 +38,7 @@ class DriverLayer {
 
   Result<void> update_weights(runtime::Stream stream = nullptr);
   Result<void> forward(runtime::Stream stream = nullptr);
-  Result<void> backward(compiler::GradientMode mode, runtime::Stream stream = nullptr);
+  Result<void> call(std::string_view name, runtime::Stream stream = nullptr);
   Result<void> run_all(runtime::Stream stream = nullptr);  // each of the four calls
 
   std::vector<runtime::TensorRef> tensors() const;

@@ -5,9 +5,7 @@
 
 namespace moejit::testing {
 
-using compiler::GradientMode;
 using compiler::KernelPlan;
-using compiler::Phase;
 using compiler::TensorPlan;
 
 namespace {
@@ -17,13 +15,13 @@ Result<void> checked(moejit_error_code code) {
   return fail(Stage::kLaunch, ErrorCode::kInternal, moejit_last_error()->message);
 }
 
-Phase phase_of(GroupRank::Pass pass) {
+std::string_view name_of(GroupRank::Pass pass) {
   switch (pass) {
-    case GroupRank::Pass::kWeights: return Phase::kWeights;
-    case GroupRank::Pass::kForward: return Phase::kForward;
+    case GroupRank::Pass::kWeights: return "update_weights";
+    case GroupRank::Pass::kForward: return "forward";
     case GroupRank::Pass::kBackward: break;
   }
-  return Phase::kBackward;
+  return "backward";
 }
 
 constexpr std::array kPasses = {GroupRank::Pass::kWeights, GroupRank::Pass::kForward,
@@ -91,8 +89,7 @@ Result<void> GroupRank::allocate(bool fills_memory) {
 void GroupRank::make_call(Pass pass) {
   Call& call = calls_[static_cast<std::size_t>(pass)];
   for (auto& [name, dl] : tensors_) {
-    if (call_takes(plan_, call_of_phase(phase_of(pass)), name))
-      call.tensors.push_back({name.c_str(), &dl});
+    if (call_takes(plan_, name_of(pass), name)) call.tensors.push_back({name.c_str(), &dl});
   }
   call.record.struct_size = sizeof(call.record);
   call.record.tensors = call.tensors.data();
@@ -142,9 +139,8 @@ moejit_error_code GroupRank::call(Pass pass) {
 
 std::vector<const KernelPlan*> GroupRank::kernels(Pass pass) const {
   std::vector<const KernelPlan*> kernels;
-  for (const KernelPlan& kernel : plan_.kernels)
-    if (kernel.phase == phase_of(pass) && kernel.gradient_mode != GradientMode::kAdd)
-      kernels.push_back(&kernel);
+  for (const compiler::CallStep& step : plan_.calls[*find_call(plan_, name_of(pass))].steps)
+    if (!step.is_collective) kernels.push_back(&plan_.kernels[step.index]);
   return kernels;
 }
 

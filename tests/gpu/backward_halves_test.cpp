@@ -6,7 +6,6 @@ namespace moejit::testing {
 namespace {
 
 using compiler::Gradient;
-using compiler::GradientMode;
 
 class BackwardHalves : public ::testing::TestWithParam<GradientCase> {
  protected:

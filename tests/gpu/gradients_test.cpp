@@ -7,7 +7,6 @@ namespace moejit::testing {
 namespace {
 
 using compiler::Gradient;
-using compiler::GradientMode;
 
 std::string name_of(const std::vector<Gradient>& gradients) {
   std::string name;

@@ -79,7 +79,7 @@ class TrainingGraphTest : public GraphTest, public ::testing::WithParamInterface
  protected:
   Result<void> step(runtime::Stream stream) {
     MOEJIT_TRY(layer_->forward(stream));
-    return layer_->backward(compiler::GradientMode::kAdd, stream);
+    return layer_->backward(GradientMode::kAdd, stream);
   }
   // Gradients of a step that adds to `old`.
   template <typename Launch>
@@ -145,7 +145,7 @@ TEST_F(GraphTest, MovesTheStateOfDelayedScalingOnInEveryReplay) {
     MOEJIT_TRY(layer_->layer().call("update_weights", tensors, {}, stream));
     MOEJIT_TRY(layer_->forward(stream));
     MOEJIT_TRY(layer_->layer().call("update_forward_scales", tensors, {}, stream));
-    MOEJIT_TRY(layer_->backward(compiler::GradientMode::kOverwrite, stream));
+    MOEJIT_TRY(layer_->backward(GradientMode::kOverwrite, stream));
     return layer_->layer().call("update_backward_scales", tensors, {}, stream);
   };
   const auto steps = [&](const auto& launch) {

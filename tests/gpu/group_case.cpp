@@ -15,7 +15,6 @@
 
 namespace moejit::testing {
 
-using compiler::GradientMode;
 using compiler::Layer;
 using compiler::TensorPlan;
 using compiler::TensorRole;

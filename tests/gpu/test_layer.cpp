@@ -257,19 +257,18 @@ Result<void> TestLayer::forward(runtime::Stream stream) {
   return layer_->call("forward", tensors(), memory(), stream);
 }
 
-Result<void> TestLayer::backward(compiler::GradientMode mode, runtime::Stream stream) {
-  return layer_->call(mode == compiler::GradientMode::kAdd ? "backward+add" : "backward", tensors(),
-                      memory(), stream);
+Result<void> TestLayer::backward(GradientMode mode, runtime::Stream stream) {
+  return layer_->call(mode == GradientMode::kAdd ? "backward+add" : "backward", tensors(), memory(),
+                      stream);
 }
 
 Result<void> TestLayer::backward_data(runtime::Stream stream) {
   return layer_->call("backward_data", tensors(), memory(), stream);
 }
 
-Result<void> TestLayer::backward_weights(compiler::GradientMode mode, runtime::Stream stream) {
-  return layer_->call(
-      mode == compiler::GradientMode::kAdd ? "backward_weights+add" : "backward_weights", tensors(),
-      memory(), stream);
+Result<void> TestLayer::backward_weights(GradientMode mode, runtime::Stream stream) {
+  return layer_->call(mode == GradientMode::kAdd ? "backward_weights+add" : "backward_weights",
+                      tensors(), memory(), stream);
 }
 
 Result<void> TestLayer::run(const LayerInputs& inputs) {

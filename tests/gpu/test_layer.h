@@ -54,6 +54,9 @@ class GuardedBuffer {
   int64_t bytes_ = 0;
 };
 
+// What a backward call does with the gradients of weights and biases.
+enum class GradientMode { kOverwrite, kAdd };
+
 // A layer on the test's device with all its tensors in guarded memory.
 class TestLayer {
  public:
@@ -106,9 +109,9 @@ class TestLayer {
   // On the simulator the memory stays as it is: it reports reads of what nothing wrote.
   Result<void> poison(runtime::Stream stream = nullptr);
   Result<void> forward(runtime::Stream stream = nullptr);
-  Result<void> backward(compiler::GradientMode mode, runtime::Stream stream = nullptr);
+  Result<void> backward(GradientMode mode, runtime::Stream stream = nullptr);
   Result<void> backward_data(runtime::Stream stream = nullptr);
-  Result<void> backward_weights(compiler::GradientMode mode, runtime::Stream stream = nullptr);
+  Result<void> backward_weights(GradientMode mode, runtime::Stream stream = nullptr);
   // All of it: inputs, poison, forward, wait.
   Result<void> run(const reference::LayerInputs& inputs);
 

@@ -11,19 +11,19 @@ namespace {
 
 TEST(DelayedScalingPlan, PlanScalesOfTheStepsBeforeInOnePass) {
   const Plan plan = plan_of(layer_of(Recipe::kFp8Delayed));
-  EXPECT_EQ(operations_of(plan, Phase::kWeights),
+  EXPECT_EQ(operations_of(plan, "weights"),
             (Names{"take_weight_scales", "quantize_w1", "quantize_w2"}));
-  EXPECT_EQ(operations_of(plan, Phase::kForward),
+  EXPECT_EQ(operations_of(plan, "forward"),
             (Names{"route", "take_scales", "quantize_permute_pad", "gemm_fc1",
                    "activation_quantize", "gemm_fc2", "unpermute"}));
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  EXPECT_EQ(operations_of(plan, "backward"),
             (Names{"take_grad_scales", "quantize_permute_transpose_grad", "gemm_fc2_dgrad",
                    "activation_backward_quantize_transpose", "gemm_fc2_wgrad", "gemm_fc2_wgrad_add",
                    "permute_transpose_x", "gemm_fc1_wgrad", "gemm_fc1_wgrad_add", "gemm_fc1_dgrad",
                    "unpermute_grad"}));
   // No gradient needs the scales of the next step, and one launch finds those of a pass.
-  EXPECT_EQ(operations_of(plan, Phase::kForwardScales), Names{"update_scales"});
-  EXPECT_EQ(operations_of(plan, Phase::kBackwardScales), Names{"update_grad_scales"});
+  EXPECT_EQ(operations_of(plan, "forward_scales"), Names{"update_scales"});
+  EXPECT_EQ(operations_of(plan, "backward_scales"), Names{"update_grad_scales"});
   EXPECT_EQ(tensors_of_role(plan, TensorRole::kState),
             (std::set<std::string>{"fc1_amax_history", "fc1_scale", "fc2_amax_history", "fc2_scale",
                                    "fc1_grad_amax_history", "fc1_grad_scale",
@@ -127,7 +127,7 @@ TEST(DelayedScalingPlan, RecordNothingThatIsRecomputed) {
   layer.recompute = Recompute::kMoeExpert;
   const Plan plan = plan_of(layer);
   for (const KernelPlan& kernel : plan.kernels) {
-    if (kernel.phase != Phase::kBackward) continue;
+    if (kernel.phase != "backward") continue;
     EXPECT_FALSE(touches(kernel, "fc1_amax_history")) << kernel.operation;
     EXPECT_FALSE(touches(kernel, "fc2_amax_history")) << kernel.operation;
     EXPECT_FALSE(touches(kernel, "fc2_scale")) << kernel.operation;

@@ -76,14 +76,13 @@ TEST(ExpertVariantsPlan, AddsUpTheGradientsOfBiases) {
     const Plan plan = plan_of(layer);
     EXPECT_EQ(shape_of(plan, "b1"), "8 4096");
     EXPECT_EQ(shape_of(plan, "db2"), "8 7168");
-    const std::vector<std::string> operations = operations_of(plan, Phase::kBackward);
+    const std::vector<std::string> operations = operations_of(plan, "backward");
     for (const char* name : {"bias_dprobs", "fc2_bias_grad", "fc2_bias_grad_add", "fc1_bias_grad",
                              "fc1_bias_grad_add"})
       EXPECT_EQ(std::ranges::count(operations, name), 1) << name;
     for (const KernelPlan& kernel : plan.kernels)
       if (const auto* gemm = std::get_if<GroupedGemmSpec>(&kernel.spec)) {
-        EXPECT_EQ(gemm->bias != GemmBias::kNone, kernel.phase == Phase::kForward)
-            << kernel.operation;
+        EXPECT_EQ(gemm->bias != GemmBias::kNone, kernel.phase == "forward") << kernel.operation;
       }
     // The forward pass reads them, nothing is made of them beforehand.
     EXPECT_TRUE(call_takes(plan, "forward", "b1"));

@@ -63,7 +63,7 @@ TEST(GradientsPlan, OfFrozenExpertsHasNoWeightGradients) {
   Layer layer = training_layer();
   layer.gradients = {kDx, kDprobs};
   const Plan plan = plan_of(layer);
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  EXPECT_EQ(operations_of(plan, "backward"),
             (std::vector<std::string>{"quantize_permute_pad_grad", "gemm_fc2_dgrad",
                                       "activation_backward_quantize", "gemm_fc1_dgrad",
                                       "unpermute_grad"}));
@@ -83,7 +83,7 @@ TEST(GradientsPlan, WithoutDxMultipliesNoGradientWithW1) {
   layer.gradients = {kDw1, kDw2};
   const Plan plan = plan_of(layer);
   EXPECT_EQ(
-      operations_of(plan, Phase::kBackward),
+      operations_of(plan, "backward"),
       (std::vector<std::string>{"quantize_permute_pad_grad", "gemm_fc2_dgrad",
                                 "activation_backward_quantize_transpose", "permute_transpose_grad",
                                 "gemm_fc2_wgrad", "gemm_fc2_wgrad_add", "permute_transpose_x",
@@ -102,7 +102,7 @@ TEST(GradientsPlan, GathersProbabilitiesAloneWithoutDx) {
   Layer layer = training_layer();
   layer.gradients = {kDprobs};
   const Plan plan = plan_of(layer);
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  EXPECT_EQ(operations_of(plan, "backward"),
             (std::vector<std::string>{"quantize_permute_pad_grad", "gemm_fc2_dgrad",
                                       "activation_dprobs", "unpermute_dprobs"}));
   const KernelPlan* const gather = find_kernel(plan, "unpermute_dprobs");
@@ -126,7 +126,7 @@ TEST(GradientsPlan, OfDw2AloneNeedsNoH1) {
   Layer layer = training_layer();
   layer.gradients = {kDw2};
   const Plan plan = plan_of(layer);
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  EXPECT_EQ(operations_of(plan, "backward"),
             (std::vector<std::string>{"quantize_dy", "permute_transpose_grad", "transpose_act",
                                       "gemm_fc2_wgrad", "gemm_fc2_wgrad_add"}));
   EXPECT_FALSE(tensors_of_role(plan, TensorRole::kSaved).contains("h1"));

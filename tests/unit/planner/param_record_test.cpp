@@ -46,10 +46,10 @@ TEST(Access, OfAddedGradientsIsBoth) {
   const Plan plan = training_plan(Recipe::kFp8Flow);
   int added = 0;
   for (const KernelPlan& kernel : plan.kernels) {
-    if (!kernel.gradient_mode) continue;
+    if (kernel.gradient_mode.empty()) continue;
     const auto found = std::ranges::find(kernel.tensor_maps, "d_map", &TensorMapPlan::role);
     ASSERT_NE(found, kernel.tensor_maps.end());
-    const bool adds = kernel.gradient_mode == GradientMode::kAdd;
+    const bool adds = kernel.gradient_mode == "add";
     EXPECT_EQ(found->access, adds ? Access::kReadWrite : Access::kWrite) << kernel.operation;
     added += adds ? 1 : 0;
   }

@@ -25,11 +25,12 @@ bool memory_overlaps(const Span& a, const Span& b) { return a.begin < b.end && b
 // Kernels of a call from the first to the last that touch the tensor.
 std::vector<size_t> life_of(const Plan& plan, const TensorPlan& tensor) {
   const auto call_of = [](const KernelPlan& kernel) {
-    return std::pair(kernel.phase, kernel.half == BackwardHalf::kWeights);
+    return std::pair(kernel.phase, kernel.half == "weights");
   };
   std::vector<size_t> life;
-  for (const auto& call : {std::pair(Phase::kWeights, false), std::pair(Phase::kForward, false),
-                           std::pair(Phase::kBackward, false), std::pair(Phase::kBackward, true)}) {
+  using Call = std::pair<std::string_view, bool>;
+  for (const Call& call : {Call("weights", false), Call("forward", false), Call("backward", false),
+                           Call("backward", true)}) {
     std::vector<size_t> uses;
     for (size_t i = 0; i < plan.kernels.size(); ++i)
       if (call_of(plan.kernels[i]) == call && touches(plan.kernels[i], tensor.name))

@@ -246,7 +246,7 @@ TEST(Planner, GivesCheckedWeightsFewCtas) {
       layer.weight_checks = true;
       int32_t casts = 0;
       for (const KernelPlan& kernel : plan_of(layer).kernels) {
-        if (kernel.phase != Phase::kWeights) continue;
+        if (kernel.phase != "weights") continue;
         const LaunchShape& launch = kernel.launch;
         const int64_t limit =
             launch.ctas_per_sm > 0 ? int64_t{launch.ctas_per_sm} * 132 : launch.max_ctas;
@@ -312,7 +312,7 @@ TEST(Planner, LetsCallersSkipUpdatesOfWeights) {
   EXPECT_EQ(skip->dtype, DType::kU32);
   EXPECT_EQ(skip->bytes, 4);
   for (const KernelPlan& kernel : plan.kernels)
-    EXPECT_EQ(touches(kernel, "skip_update"), kernel.phase == Phase::kWeights) << kernel.operation;
+    EXPECT_EQ(touches(kernel, "skip_update"), kernel.phase == "weights") << kernel.operation;
   EXPECT_EQ(std::ranges::count(plan.tensors, true, &TensorPlan::is_optional), 1);
 }
 

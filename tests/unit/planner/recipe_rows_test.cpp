@@ -18,9 +18,9 @@ Recipe fp8_with_bf16_wgrad() {
 
 TEST(RecipeRows, PlanBf16WgradBesideFp8Gemms) {
   const Plan plan = plan_of(layer_of(fp8_with_bf16_wgrad()));
-  EXPECT_EQ(operations_of(plan, Phase::kForward),
-            operations_of(plan_of(layer_of(Recipe::kFp8Flow)), Phase::kForward));
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  EXPECT_EQ(operations_of(plan, "forward"),
+            operations_of(plan_of(layer_of(Recipe::kFp8Flow)), "forward"));
+  EXPECT_EQ(operations_of(plan, "backward"),
             (Names{"quantize_permute_pad_grad", "gemm_fc2_dgrad", "permute_pad_grad", "activation",
                    "gemm_fc2_wgrad", "gemm_fc2_wgrad_add", "activation_backward_quantize",
                    "activation_backward", "permute_pad", "gemm_fc1_wgrad", "gemm_fc1_wgrad_add",
@@ -35,7 +35,7 @@ TEST(RecipeRows, PlanFp8ForwardAndBf16Backward) {
   Recipe recipe = fp8_with_bf16_wgrad();
   recipe.gradients = recipe.weights_colwise = {};
   const Plan plan = plan_of(layer_of(recipe));
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  EXPECT_EQ(operations_of(plan, "backward"),
             (Names{"permute_pad_grad", "gemm_fc2_dgrad", "activation", "gemm_fc2_wgrad",
                    "gemm_fc2_wgrad_add", "activation_backward", "permute_pad", "gemm_fc1_wgrad",
                    "gemm_fc1_wgrad_add", "gemm_fc1_dgrad", "unpermute_grad"}));
@@ -45,10 +45,10 @@ TEST(RecipeRows, PlanFp8ForwardAndBf16Backward) {
 
 TEST(RecipeRows, PlanOperandsOfWgradThatAreCastFromValues) {
   const Plan plan = plan_of(layer_of(Recipe::kFp8Blockwise));
-  EXPECT_EQ(operations_of(plan, Phase::kForward),
+  EXPECT_EQ(operations_of(plan, "forward"),
             (Names{"route", "quantize_permute_pad", "gemm_fc1", "activation_quantize", "gemm_fc2",
                    "unpermute"}));
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  EXPECT_EQ(operations_of(plan, "backward"),
             (Names{"quantize_permute_pad_grad", "gemm_fc2_dgrad",
                    "activation_backward_quantize_both", "permute_quantize_columns_grad",
                    "gemm_fc2_wgrad", "gemm_fc2_wgrad_add", "permute_quantize_columns_x",
@@ -81,7 +81,7 @@ TEST(RecipeRows, CastValuesInKernelsOfTheirOwnWhereTheyAreKeptApart) {
   Layer layer = layer_of(Recipe::kFp8Blockwise);
   layer.fuse_transpose = layer.fuse_activation_transpose = false;
   const Plan plan = plan_of(layer);
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  EXPECT_EQ(operations_of(plan, "backward"),
             (Names{"quantize_permute_pad_grad", "gemm_fc2_dgrad", "permute_pad_grad",
                    "quantize_columns_grad", "activation", "quantize_columns_act", "gemm_fc2_wgrad",
                    "gemm_fc2_wgrad_add", "activation_backward_quantize", "activation_backward",
@@ -119,13 +119,13 @@ TEST(RecipeRows, RefuseTheBackwardPassOfDispatchedRowsWhoseValuesAreElsewhere) {
 
 TEST(RecipeRows, PlanScalesOfExpertsInTwoPasses) {
   const Plan plan = plan_of(layer_of(Recipe::kFp8Current));
-  EXPECT_EQ(operations_of(plan, Phase::kWeights),
+  EXPECT_EQ(operations_of(plan, "weights"),
             (Names{"amax_w1", "scale_w1", "quantize_w1", "amax_w2", "scale_w2", "quantize_w2"}));
-  EXPECT_EQ(operations_of(plan, Phase::kForward),
+  EXPECT_EQ(operations_of(plan, "forward"),
             (Names{"route", "amax_x", "scale_permuted", "quantize_permute_pad", "gemm_fc1",
                    "amax_act", "scale_act", "activation_quantize", "gemm_fc2", "unpermute"}));
   EXPECT_EQ(
-      operations_of(plan, Phase::kBackward),
+      operations_of(plan, "backward"),
       (Names{"amax_dy", "scale_grad_permuted", "quantize_permute_transpose_grad", "gemm_fc2_dgrad",
              "amax_dh1", "scale_dh1", "activation_backward_quantize_transpose", "gemm_fc2_wgrad",
              "gemm_fc2_wgrad_add", "transpose_x", "gemm_fc1_wgrad", "gemm_fc1_wgrad_add",
@@ -157,7 +157,7 @@ TEST(RecipeRows, KeepWhatHasScalesOfExpertsApartWhereItIsAskedFor) {
   Layer layer = layer_of(Recipe::kFp8Current);
   layer.fuse_transpose = layer.fuse_activation_transpose = false;
   EXPECT_EQ(
-      operations_of(plan_of(layer), Phase::kBackward),
+      operations_of(plan_of(layer), "backward"),
       (Names{"amax_dy", "scale_grad_permuted", "quantize_permute_pad_grad", "gemm_fc2_dgrad",
              "transpose_grad", "transpose_act", "gemm_fc2_wgrad", "gemm_fc2_wgrad_add", "amax_dh1",
              "scale_dh1", "activation_backward_quantize", "transpose_dh1", "transpose_x",
@@ -180,7 +180,7 @@ TEST(RecipeRows, FindScalesAgainWhereBackwardRecomputes) {
   Layer layer = layer_of(Recipe::kFp8Current);
   layer.recompute = Recompute::kMoeExpert;
   const Plan plan = plan_of(layer);
-  const Names backward = operations_of(plan, Phase::kBackward);
+  const Names backward = operations_of(plan, "backward");
   EXPECT_EQ(std::ranges::count(backward, "scale_act"), 1);
   EXPECT_EQ(std::ranges::count(backward, "activation_quantize"), 0);
   EXPECT_EQ(find_tensor(plan, "act_scale")->role, TensorRole::kWorkspace);
@@ -200,11 +200,11 @@ TEST(RecipeRows, RefuseWhatScalesOfExpertsCannotHave) {
 // Layers of groups of 32 whose codes and scales no GEMM takes.
 TEST(RecipeRows, MultiplyRecoveredValuesInBf16) {
   const Plan plan = plan_of(layer_of(Recipe::kMxfp8));
-  EXPECT_EQ(operations_of(plan, Phase::kWeights), (Names{"quantize_w1", "quantize_w2"}));
-  EXPECT_EQ(operations_of(plan, Phase::kForward),
+  EXPECT_EQ(operations_of(plan, "weights"), (Names{"quantize_w1", "quantize_w2"}));
+  EXPECT_EQ(operations_of(plan, "forward"),
             (Names{"route", "quantize_permute_pad", "gemm_fc1", "activation_quantize", "gemm_fc2",
                    "unpermute"}));
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  EXPECT_EQ(operations_of(plan, "backward"),
             (Names{"quantize_permute_pad_grad", "gemm_fc2_dgrad", "permute_quantize_columns_grad",
                    "activation", "quantize_columns_act", "gemm_fc2_wgrad", "gemm_fc2_wgrad_add",
                    "activation_backward", "quantize_columns_dh1", "permute_quantize_columns_x",

@@ -97,7 +97,7 @@ inline bool touches_in(const Plan& plan, std::string_view call, const TensorPlan
 }
 
 // Returns the names of a phase's operations, in order.
-inline Names operations_of(const Plan& plan, Phase phase) {
+inline Names operations_of(const Plan& plan, std::string_view phase) {
   Names names;
   for (const KernelPlan& kernel : plan.kernels)
     if (kernel.phase == phase) names.push_back(kernel.operation);

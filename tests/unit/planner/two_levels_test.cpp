@@ -8,13 +8,13 @@ namespace {
 // Scales of blocks lie below one of an expert's rows, which is known after a look at all of them.
 TEST(TwoLevels, FindScalesOfExpertsBeforeTheyCastInBlocks) {
   const Plan plan = plan_of(layer_of(Recipe::kNvfp4));
-  EXPECT_EQ(operations_of(plan, Phase::kWeights),
+  EXPECT_EQ(operations_of(plan, "weights"),
             (Names{"amax_w1", "scale_w1", "quantize_w1", "amax_w2", "scale_w2", "quantize_w2"}));
-  EXPECT_EQ(operations_of(plan, Phase::kForward),
+  EXPECT_EQ(operations_of(plan, "forward"),
             (Names{"route", "permute_pad", "amax_permuted", "scale_permuted", "quantize_permuted",
                    "gemm_fc1", "activation", "amax_act", "scale_act", "quantize_act", "gemm_fc2",
                    "unpermute"}));
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  EXPECT_EQ(operations_of(plan, "backward"),
             (Names{"permute_pad_grad", "amax_grad_permuted", "scale_grad_permuted",
                    "permute_quantize_columns_grad", "gemm_fc2_dgrad", "quantize_columns_act",
                    "gemm_fc2_wgrad", "gemm_fc2_wgrad_add", "activation_backward", "amax_dh1",
