@@ -9,6 +9,7 @@
 #include "compiler/kernel_source.h"
 #include "compiler/launch.h"
 #include "compiler/layer.h"
+#include "compiler/operation.h"
 #include "compiler/plan.h"
 #include "compiler/work.h"
 
@@ -52,9 +53,19 @@ Result<HuggingFaceLayer> layer_from_hugging_face(std::string_view config_json,
                                                  const HuggingFaceOptions& options);
 
 // Chooses operations, fusions, layouts, tiles and memory for a layer. Is pure: equal inputs give
-// equal plans. Errors: a recipe, pass or size that the target cannot run (kUnsupported).
-Result<LayerPlan> plan_layer(const Layer& layer, const Target& target,
-                             const PlanOptions& options = {});
+// equal plans. For a layer with expert_parallel this is what one rank of its group runs; the
+// options name the rank. First, choices and rows go to the ranks of their experts. Then the experts
+// of this rank run; their tokens are the S = R * max_tokens slots of all ranks. Then the sums of a
+// token's rows come home. Dispatch and combine are kernels among the others. Plans of all ranks are
+// equal but for the numbers of ranks. Errors: a recipe, pass or size that the target cannot run, or
+// a rank that the group does not have (kUnsupported).
+Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options = {});
+
+// Plans an operation: the kernel that a layer gets for the same problem, and the caller's tensors.
+// Is pure. Options for intermediates and GEMMs that measure do nothing. Errors: parts of the
+// problem that do not go together (kUnsupported).
+Result<Plan> plan_operation(const OperationDescription& operation, const Target& target,
+                            const PlanOptions& options = {});
 
 // Plans one grouped GEMM without a layer: the kernel that a layer gets for the same problem. It
 // reads these fields of `problem`: operands, is_a_e5m2, scales, accumulation, local_experts,
@@ -95,22 +106,23 @@ struct SavedMemory {
   Recompute recompute = Recompute::kNone;
   int64_t bytes = 0;
 };
-// Returns what layers like the plan's save: with the plan's recipe and with bf16, each without and
-// with recomputation. Empty if the plan has no backward pass; combinations that the target cannot
+// Returns what layers like the plan's layer save: with its recipe and with bf16, each without and
+// with recomputation. Empty if the layer has no backward pass; combinations that the target cannot
 // run are left out.
-std::vector<SavedMemory> compare_saved_memory(const LayerPlan& plan);
+std::vector<SavedMemory> compare_saved_memory(const Plan& plan);
 
-// Returns the plan as text for people; `explain` adds the reasons. Tables are `width` characters
-// wide if their columns can be shortened; with 0 they are as wide as their text.
-std::string print_plan(const LayerPlan& plan, bool explain, int32_t width = 0);
-std::string plan_to_json(const LayerPlan& plan);
+// Return the plan as text for people and as JSON. `explain` adds the reasons. Tables are `width`
+// characters wide if their columns can be shortened; with 0 they are as wide as their text. The
+// plan of a group's layer has a section about the group.
+std::string print_plan(const Plan& plan, bool explain, int32_t width = 0);
+std::string plan_to_json(const Plan& plan);
 
 // Returns 32 hexadecimal digits over everything that decides the layout of the plan's blocks and
 // tensors, and its kernels. These are the description without its name, the target, and the tensors
 // with their offsets. They are also the specs, the headers of the kernels, and this version of
 // moejit. Equal plans give equal digits in all processes and on all machines. A program that keeps
 // memory or code made for a plan compares digests to tell whether another plan is the same.
-std::string plan_digest(const LayerPlan& plan);
+std::string plan_digest(const Plan& plan);
 
 // Returns the CUDA text of one kernel of a plan.
 Result<KernelSource> emit_kernel(const KernelPlan& kernel, const Target& target);

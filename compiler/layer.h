@@ -125,7 +125,7 @@ bool has_backward(const Layer& layer);
 // Returns the format of dy and dh1, a member of the recipe that the description may change.
 GradientFormat gradient_format(const Layer& layer);
 
-// Returns whether the layer runs on a group of ranks, which plan_group_layer() plans for.
+// Returns whether the layer runs on a group of ranks.
 bool is_of_group(const Layer& layer);
 
 // Returns whether a transport moves bytes between the ranks of a group: there are several, and they

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "compiler/activation.h"
-#include "compiler/launch.h"
+#include "compiler/dtype.h"
+#include "compiler/kernel_spec.h"
 #include "compiler/layer.h"
-#include "compiler/plan.h"
 
 #include <cstdint>
 #include <string>
@@ -223,12 +223,6 @@ using OperationDescription =
                  GroupedGemmOperation, ContractionGroupedGemmOperation, AmaxRowsOperation,
                  AmaxWeightsOperation, ScaleExpertsOperation>;
 
-// A plan that was made for an operation.
-struct OperationPlan : Plan {
-  OperationDescription operation;
-  bool operator==(const OperationPlan&) const = default;
-};
-
 // Returns the value of the description's "operation": "quantize", "permute_pad_grad", ...
 std::string_view operation_name(const OperationDescription& operation);
 
@@ -242,16 +236,5 @@ Result<OperationDescription> parse_operation(std::string_view json, std::string_
 // Returns the description as JSON that parse_operation() reads back to an equal record. It has all
 // fields in a stable order and ends with a newline.
 std::string to_json(const OperationDescription& operation);
-
-// Plans an operation: the kernel that a layer gets for the same problem, and the caller's tensors.
-// Is pure. Options for intermediates and GEMMs that measure do nothing. Errors: parts of the
-// problem that do not go together (kUnsupported).
-Result<OperationPlan> plan_operation(const OperationDescription& operation, const Target& target,
-                                     const PlanOptions& options = {});
-
-// Return for an operation's plan what the functions of compiler/compiler.h return for a layer's.
-std::string print_plan(const OperationPlan& plan, bool explain, int32_t width = 0);
-std::string plan_to_json(const OperationPlan& plan);
-std::string plan_digest(const OperationPlan& plan);
 
 }  // namespace moejit::compiler

@@ -21,6 +21,16 @@ bool accesses(const KernelPlan& kernel, std::string_view tensor, Holds holds) {
 
 }  // namespace
 
+std::string_view kind_of(const Plan& plan) { return plan.layer ? "layer" : "operation"; }
+
+std::string name_of(const Plan& plan) {
+  return plan.layer ? plan.layer->name : std::string(operation_name(*plan.operation));
+}
+
+std::string description_of(const Plan& plan) {
+  return plan.layer ? to_json(*plan.layer) : to_json(*plan.operation);
+}
+
 bool touches(const KernelPlan& kernel, std::string_view tensor) {
   return accesses(kernel, tensor, [](Access) { return true; });
 }
@@ -75,23 +85,19 @@ Result<std::size_t> find_call(const Plan& plan, std::string_view name) {
               fmt::format("{} has no call {}, wanted one of {}", plan.subject, name, names));
 }
 
+std::size_t call_of_kernel(const Plan& plan, std::size_t kernel) {
+  const auto runs = [&](const CallPlan& call) {
+    return std::ranges::find(call.steps, CallStep{.index = kernel}) != call.steps.end();
+  };
+  return static_cast<std::size_t>(std::ranges::find_if(plan.calls, runs) - plan.calls.begin());
+}
+
 bool call_takes(const Plan& plan, std::string_view call, std::string_view tensor) {
   const auto found = std::ranges::find(plan.calls, call, &CallPlan::name);
   return found != plan.calls.end() &&
          std::ranges::any_of(found->tensors, [&](const CallTensor& taken) {
            return !taken.is_shape_only && plan.tensors[taken.slot].name == tensor;
          });
-}
-
-std::string_view call_of_phase(Phase phase) {
-  switch (phase) {
-    case Phase::kWeights: return "update_weights";
-    case Phase::kForward: return "forward";
-    case Phase::kBackward: return "backward";
-    case Phase::kForwardScales: return "update_forward_scales";
-    case Phase::kBackwardScales: return "update_backward_scales";
-  }
-  return "unknown";
 }
 
 bool has_memory(const CallPlan& call) {
@@ -156,41 +162,6 @@ std::string_view to_string(Layout layout) {
     case Layout::kScalesColumns: return "columns";
     case Layout::kScalesGroups: return "groups";
     case Layout::kScalesSwizzled: return "swizzled";
-  }
-  return "unknown";
-}
-
-std::string_view to_string(Phase phase) {
-  switch (phase) {
-    case Phase::kWeights: return "weights";
-    case Phase::kForward: return "forward";
-    case Phase::kBackward: return "backward";
-    case Phase::kForwardScales: return "forward_scales";
-    case Phase::kBackwardScales: return "backward_scales";
-  }
-  return "unknown";
-}
-
-std::string_view to_string(BackwardHalf half) {
-  switch (half) {
-    case BackwardHalf::kData: return "data";
-    case BackwardHalf::kWeights: return "weights";
-  }
-  return "unknown";
-}
-
-std::string_view to_string(DispatchCall call) {
-  switch (call) {
-    case DispatchCall::kQuantize: return "quantize";
-    case DispatchCall::kExperts: return "experts";
-  }
-  return "unknown";
-}
-
-std::string_view to_string(GradientMode mode) {
-  switch (mode) {
-    case GradientMode::kOverwrite: return "overwrite";
-    case GradientMode::kAdd: return "add";
   }
   return "unknown";
 }

@@ -5,8 +5,10 @@
 #include "compiler/call_plan.h"
 #include "compiler/choices.h"
 #include "compiler/dtype.h"
+#include "compiler/group_memory.h"
 #include "compiler/kernel_spec.h"
 #include "compiler/layer.h"
+#include "compiler/operation.h"
 #include "compiler/target.h"
 #include "compiler/tuning.h"
 
@@ -68,8 +70,11 @@ struct TensorPlan {
   int64_t workspace_offset = -1;  // of kWorkspace tensors, multiple of 256; -1 for the others
   int64_t saved_offset = -1;      // of kSaved tensors, multiple of 256; -1 for the others
   int64_t deferred_offset = -1;   // of kDeferred tensors, multiple of 256; -1 for the others
+  int64_t group_offset = -1;      // of kGroup tensors, multiple of 256; -1 for the others
+  int32_t rank = -1;              // in whose memory kGroup tensors are; -1 for the others
+  float first_value = 0.0f;       // of kState tensors: of all elements, before the first step
   // First and last kernel that touch the tensor, as indices into Plan::kernels. Workspace tensors
-  // may overlap if no phase uses them at the same time.
+  // may overlap if no call uses them at the same time.
   int32_t first_use = -1;
   int32_t last_use = -1;
   bool operator==(const TensorPlan&) const = default;
@@ -77,32 +82,6 @@ struct TensorPlan {
 
 // ---------------------------------------------------------------------------------------------
 // Kernels
-
-// The calls that launch a kernel.
-enum class Phase {
-  kWeights,  // once after the weights changed
-  kForward,
-  kBackward,
-  kForwardScales,   // once a step, after the forward passes; for recipes with an amax history
-  kBackwardScales,  // once a step, after the backward passes; for the same recipes
-};
-inline constexpr std::size_t kPhaseCount = 5;
-
-// Returns whether calls of this phase only compute the scales of the next step.
-constexpr bool is_of_scales(Phase phase) {
-  return phase == Phase::kForwardScales || phase == Phase::kBackwardScales;
-}
-
-// The halves of the backward pass of layers with backward_halves, in this order. The data half
-// computes dx and dprobs, the weights half the gradients of weights and biases.
-enum class BackwardHalf { kData, kWeights };
-
-// The two calls of a pass, in this order, for layers with dispatch_calls. Between them the host
-// moves the rows that kQuantize wrote to the ranks of their experts. There kExperts reads them.
-enum class DispatchCall { kQuantize, kExperts };
-
-// What a backward call does with the gradients of weights and biases.
-enum class GradientMode { kOverwrite, kAdd };
 
 // An argument of a kernel. `role` is the field of the kernel's parameter record
 // (templates/moejit_device/params), `tensor` the name in Plan::tensors that is bound to it. Fields
@@ -164,10 +143,11 @@ struct LaunchShape {
 
 struct KernelPlan {
   std::string operation;  // "quantize", "route", "permute_pad", "gemm_fc1", ...
-  Phase phase = Phase::kForward;
-  std::optional<BackwardHalf> half = {};           // for kBackward, if the layer has halves
-  std::optional<DispatchCall> dispatch_call = {};  // if the layer has dispatch_calls
-  std::optional<GradientMode> gradient_mode;       // if only backward calls of this mode launch it
+  // What listings say of the calls that launch it; Plan::calls has the calls. They are literals.
+  std::string_view phase = "forward";  // or "weights", "backward", "forward_scales", ...
+  std::string_view half;               // "data" or "weights", if the layer has backward_halves
+  std::string_view dispatch_call;      // "quantize" or "experts", if the layer has dispatch_calls
+  std::string_view gradient_mode;      // "overwrite" or "add", if only calls of this mode launch it
   KernelSpec spec;
   CallBounds bounds;  // of the calls that launch the kernel
   // Whether the kernel's tokens are the slots of a group instead of the call's tokens. There are
@@ -213,9 +193,9 @@ struct BlockMove {
 // it together. On the stream it runs after the kernels before it, and later kernels begin only when
 // everything has arrived.
 struct CollectivePlan {
-  std::string operation;  // "gather_tokens", "exchange_results", ...
-  Phase phase = Phase::kForward;
-  int32_t before = 0;  // index into Plan::kernels of the kernel that follows
+  std::string operation;               // "gather_tokens", "exchange_results", ...
+  std::string_view phase = "forward";  // as of kernels
+  int32_t before = 0;                  // index into Plan::kernels of the kernel that follows
   std::vector<BlockMove> moves;
   std::vector<std::string> reasons;  // a sentence for each choice
   bool operator==(const CollectivePlan&) const = default;
@@ -224,9 +204,13 @@ struct CollectivePlan {
 // Returns the bytes that a rank sends to each other rank in a step.
 int64_t block_bytes(const CollectivePlan& step);
 
-// Everything needed to prepare and run a list of kernels.
+// Everything needed to prepare and run a list of kernels, and what they were planned for: a layer
+// or an operation.
 struct Plan {
-  std::string subject;  // name in errors: "the layer tiny", "the operation quantize"
+  std::optional<Layer> layer = {};
+  std::optional<OperationDescription> operation = {};
+  std::optional<GroupPlace> group = {};  // of a layer that the ranks of a group share
+  std::string subject;                   // name in errors: "the layer tiny"
   Target target;
   CallBounds bounds;  // of the plan's calls
   std::vector<TensorPlan> tensors;
@@ -242,12 +226,6 @@ struct Plan {
   std::vector<std::string> reasons;           // choices of the whole plan
   std::optional<GpuIdentity> tuned_for = {};  // the GPU of the records that the plan was made with
   bool operator==(const Plan&) const = default;
-};
-
-// A plan that was made for a layer.
-struct LayerPlan : Plan {
-  Layer layer;
-  bool operator==(const LayerPlan&) const = default;
 };
 
 struct PlanOptions {
@@ -268,6 +246,12 @@ struct PlanOptions {
   int64_t rank = 0;
   int64_t timeout_ms = 10000;
 };
+
+// Return "layer" or "operation", and the name of the layer or operation.
+std::string_view kind_of(const Plan& plan);
+std::string name_of(const Plan& plan);
+// Returns the description as JSON that parse_layer() or parse_operation() reads back.
+std::string description_of(const Plan& plan);
 
 bool touches(const KernelPlan& kernel, std::string_view tensor);
 
@@ -292,11 +276,11 @@ const TensorPlan* find_tensor(const Plan& plan, std::string_view name);
 // error says what the description lacks, or names the plan's calls.
 Result<std::size_t> find_call(const Plan& plan, std::string_view name);
 
+// Returns the index of the first call that runs the kernel; of no call: Plan::calls.size().
+std::size_t call_of_kernel(const Plan& plan, std::size_t kernel);
+
 // Returns whether the plan has a call of this name whose kernels touch the caller's tensor.
 bool call_takes(const Plan& plan, std::string_view call, std::string_view tensor);
-
-// Returns the name of the call that runs all kernels of a phase.
-std::string_view call_of_phase(Phase phase);
 
 // Returns a hint for a tensor that came with the dtype `got` instead of the plan's dtype. The hint
 // names the field of a description that plans the tensor with `got`. It is empty if there is no
@@ -310,9 +294,5 @@ bool is_callers(TensorRole role);
 std::string_view to_string(Movement movement);
 std::string_view to_string(TensorRole role);
 std::string_view to_string(Layout layout);
-std::string_view to_string(Phase phase);
-std::string_view to_string(BackwardHalf half);
-std::string_view to_string(DispatchCall call);
-std::string_view to_string(GradientMode mode);
 
 }  // namespace moejit::compiler

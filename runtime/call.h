@@ -36,12 +36,6 @@ struct CallMemory {
   int64_t deferred_bytes = 0;
 };
 
-// Where a plan's tensor is in the memory of a group, in all calls.
-struct GroupTensor {
-  std::string_view name;  // in the plan
-  void* address = nullptr;
-};
-
 // Is called before and after each kernel of a call, with its index into Plan::kernels, for tools
 // that time or dump.
 class LaunchObserver {

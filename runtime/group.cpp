@@ -12,8 +12,8 @@
 namespace moejit::runtime {
 namespace {
 
-using compiler::GroupPlan;
 using compiler::PlacedTensor;
+using compiler::Plan;
 
 tl::unexpected<Error> refuse(std::string message, std::string hint = {}) {
   return fail(Stage::kLaunch, ErrorCode::kInvalidValue, std::move(message), std::move(hint));
@@ -54,15 +54,15 @@ Result<void> compare_identities(std::span<const GroupMember> members) {
   return {};
 }
 
-Result<std::unique_ptr<Group>> Group::adopt(const GroupPlan& plan, Device& device,
+Result<std::unique_ptr<Group>> Group::adopt(const Plan& plan, Device& device,
                                             std::span<const GroupMember> members) {
   MOEJIT_TRY(check_transport(plan, false));
-  const int32_t ranks = plan.layer.expert_parallel.ranks;
+  const int32_t ranks = plan.layer->expert_parallel.ranks;
   if (std::ssize(members) != ranks)
     return refuse(fmt::format("got memory of {} ranks, wanted that of the {} of {}", members.size(),
-                              ranks, compiler::named_layer(plan.layer)));
+                              ranks, compiler::named_layer(*plan.layer)));
   for (std::size_t rank = 0; rank < members.size(); ++rank)
-    MOEJIT_TRY(check_member(members, rank, plan.memory.bytes));
+    MOEJIT_TRY(check_member(members, rank, plan.group->memory.bytes));
   MOEJIT_TRY(compare_identities(members));
   auto state = std::make_shared<GroupState>(plan, device);
   for (const GroupMember& member : members)
@@ -70,21 +70,21 @@ Result<std::unique_ptr<Group>> Group::adopt(const GroupPlan& plan, Device& devic
   MOEJIT_TRY_ASSIGN(
       state->claimed,
       ClaimedMemory::claim(state->rank, state->bases[static_cast<std::size_t>(state->rank)],
-                           plan.memory.bytes));
+                           plan.group->memory.bytes));
   MOEJIT_TRY(state->fill_with_zeros());
   return std::unique_ptr<Group>(new Group(std::move(state)));
 }
 
-Result<std::unique_ptr<Group>> Group::open(const GroupPlan& plan, Device& device,
+Result<std::unique_ptr<Group>> Group::open(const Plan& plan, Device& device,
                                            std::unique_ptr<Transport> transport) {
   MOEJIT_TRY(check_transport(plan, true));
-  const int32_t ranks = plan.layer.expert_parallel.ranks;
-  if (transport->ranks() != ranks || transport->rank() != plan.rank)
+  const int32_t ranks = plan.layer->expert_parallel.ranks;
+  if (transport->ranks() != ranks || transport->rank() != plan.group->rank)
     return refuse(
         fmt::format("the transport is that of rank {} of {}, wanted rank {} of {} as {} "
                     "is planned",
-                    transport->rank(), transport->ranks(), plan.rank, ranks,
-                    compiler::named_layer(plan.layer)));
+                    transport->rank(), transport->ranks(), plan.group->rank, ranks,
+                    compiler::named_layer(*plan.layer)));
   auto state = std::make_shared<GroupState>(plan, device);
   MOEJIT_TRY_ASSIGN(const auto identities, transport->introduce(state->identity));
   const RankIdentity own{.rank = state->rank,
@@ -92,10 +92,10 @@ Result<std::unique_ptr<Group>> Group::open(const GroupPlan& plan, Device& device
   for (std::size_t other = 0; other < identities.size(); ++other)
     if (!identities[other].empty())
       MOEJIT_TRY(compare(own, {.rank = static_cast<int32_t>(other), .fields = identities[other]}));
-  MOEJIT_TRY_ASSIGN(state->allocated, DeviceMemory::allocate(device, plan.memory.bytes));
+  MOEJIT_TRY_ASSIGN(state->allocated, DeviceMemory::allocate(device, plan.group->memory.bytes));
   state->transport = std::move(transport);
   state->bases.resize(static_cast<std::size_t>(ranks));
-  state->bases[static_cast<std::size_t>(plan.rank)] =
+  state->bases[static_cast<std::size_t>(plan.group->rank)] =
       static_cast<std::byte*>(state->allocated.address());
   MOEJIT_TRY(state->fill_with_zeros());
   return std::unique_ptr<Group>(new Group(std::move(state)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/group_plan.h"
+#include "compiler/plan.h"
 #include "runtime/device.h"
 #include "runtime/transport.h"
 
@@ -34,8 +34,9 @@ struct RendezvousPlace {
 Result<void> compare_identities(std::span<const GroupMember> members);
 
 // Returns the error kUnsupported for a plan whose kernels leave their bytes to a transport, unless
-// a transport is given. If one is given, returns it for a plan of the transport "peer".
-Result<void> check_transport(const compiler::GroupPlan& plan, bool is_given);
+// a transport is given. If one is given, returns it for a plan of the transport "peer". Returns it
+// for each plan of one rank.
+Result<void> check_transport(const compiler::Plan& plan, bool is_given);
 
 // One rank's end of a group: GPUs that share the experts of layers. On one host they reach each
 // other's memory. Either the group has that memory (open at a place), each rank being a process of
@@ -59,7 +60,7 @@ class Group {
   // Errors: as of Rendezvous::join() in group/rendezvous.h, told on all ranks, with the time of the
   // place as their limit. kUnsupported if the device shares no memory or no link joins two GPUs;
   // kOutOfMemory. After an error nothing is left, neither memory nor the socket's file.
-  static Result<std::unique_ptr<Group>> open(const compiler::GroupPlan& plan, Device& device,
+  static Result<std::unique_ptr<Group>> open(const compiler::Plan& plan, Device& device,
                                              const RendezvousPlace& place);
   // Meets again, when a rank's process is gone and a new one opens the group in its place. The
   // survivors call reopen(), and layers and recorded graphs keep their addresses. Mends what
@@ -67,12 +68,12 @@ class Group {
   // after which it may be tried again; kInvalidState for a group that was adopted.
   Result<void> reopen(const RendezvousPlace& place);
 
-  // Makes a group of the ranks' memory, members[r] being rank r's, for plan.rank on this device.
-  // Fills this rank's memory with zeros and waits for that: no rank may make a call before all have
-  // adopted. Errors: kInvalidValue for another number of members than ranks, and for memory that is
-  // null, unaligned, too small, given twice, or another group's. kTensorMismatch for identities
-  // that differ.
-  static Result<std::unique_ptr<Group>> adopt(const compiler::GroupPlan& plan, Device& device,
+  // Makes a group of the ranks' memory, members[r] being rank r's, for the plan's rank on this
+  // device. Fills this rank's memory with zeros and waits for that: no rank may make a call before
+  // all have adopted. Errors: kInvalidValue for another number of members than ranks, and for
+  // memory that is null, unaligned, too small, given twice, or another group's. kTensorMismatch for
+  // identities that differ.
+  static Result<std::unique_ptr<Group>> adopt(const compiler::Plan& plan, Device& device,
                                               std::span<const GroupMember> members);
   // Makes a group whose bytes a transport moves, between ranks on any hosts: for a plan whose
   // transport is not "peer". Tells the other ranks what the plan is, and compares what they say;
@@ -80,7 +81,7 @@ class Group {
   // has to be destroyed on all ranks before any of their processes ends. Errors: kInvalidValue for
   // a transport of other ranks than the plan's; kUnsupported for a plan whose kernels reach their
   // peers. kTensorMismatch for identities that differ; as of Transport::introduce().
-  static Result<std::unique_ptr<Group>> open(const compiler::GroupPlan& plan, Device& device,
+  static Result<std::unique_ptr<Group>> open(const compiler::Plan& plan, Device& device,
                                              std::unique_ptr<Transport> transport);
   // Ends steps that wait for a rank which does not come (Transport::abort()). May be called from
   // another thread than calls. The group is broken from then on: open another one.

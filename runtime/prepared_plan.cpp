@@ -53,7 +53,7 @@ void check_tuning(const Plan& plan, Engine& engine, const Device& device) {
 
 struct PreparedPlan::Impl {
   static Result<std::unique_ptr<Impl>> prepare(std::shared_ptr<const Plan> plan, Engine& engine,
-                                               Device& device, std::span<const GroupTensor> placed,
+                                               Device& device, std::span<std::byte* const> group,
                                                const PrepareOptions& options);
   Result<void> bind(const CallPlan& call, std::span<const TensorRef> tensors,
                     const CallMemory& memory, BoundTensors& bound);
@@ -80,7 +80,7 @@ struct PreparedPlan::Impl {
 
 Result<std::unique_ptr<PreparedPlan::Impl>> PreparedPlan::Impl::prepare(
     std::shared_ptr<const Plan> plan, Engine& engine, Device& device,
-    std::span<const GroupTensor> placed, const PrepareOptions& options) {
+    std::span<std::byte* const> group, const PrepareOptions& options) {
   if (plan->target != device.target())
     return fail(Stage::kLoad, ErrorCode::kUnsupported,
                 fmt::format("{} is planned for {}, wanted {} for the device {}", plan->subject,
@@ -96,11 +96,11 @@ Result<std::unique_ptr<PreparedPlan::Impl>> PreparedPlan::Impl::prepare(
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     MOEJIT_TRY_ASSIGN(auto loaded, device.load(*kernels[i].binary));
     MOEJIT_TRY_ASSIGN(KernelCall call,
-                      KernelCall::resolve(*impl->plan, i, std::move(loaded), placed));
+                      KernelCall::resolve(*impl->plan, i, std::move(loaded), group));
     impl->kernels.push_back(std::move(call));
   }
   for (std::size_t i = 0; i < impl->plan->collectives.size(); ++i) {
-    MOEJIT_TRY_ASSIGN(CollectiveCall step, CollectiveCall::resolve(*impl->plan, i, placed));
+    MOEJIT_TRY_ASSIGN(CollectiveCall step, CollectiveCall::resolve(*impl->plan, i, group));
     impl->collectives.push_back(std::move(step));
   }
   return impl;
@@ -109,7 +109,7 @@ Result<std::unique_ptr<PreparedPlan::Impl>> PreparedPlan::Impl::prepare(
 Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(std::shared_ptr<const Plan> plan,
                                                             Engine& engine, Device& device,
                                                             const PrepareOptions& options) {
-  if (std::ranges::any_of(plan->calls, &CallPlan::is_of_all_ranks))
+  if (plan->group)
     return fail(Stage::kLoad, ErrorCode::kUnsupported,
                 fmt::format("{} is shared by the ranks of a group, wanted a plan of one rank",
                             plan->subject),
@@ -118,17 +118,18 @@ Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(std::shared_ptr<cons
   return std::unique_ptr<PreparedPlan>(new PreparedPlan(std::move(impl)));
 }
 
-Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(
-    std::shared_ptr<const compiler::GroupPlan> plan, Engine& engine, Group& group,
-    const PrepareOptions& options) {
+Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(std::shared_ptr<const Plan> plan,
+                                                            Engine& engine, Group& group,
+                                                            const PrepareOptions& options) {
+  MOEJIT_TRY(check_is_of_group(*plan));
   const std::shared_ptr<GroupState>& state = group.state();
-  if (plan->rank != group.rank() || !contains(state->memory, plan->memory))
+  const auto& [rank, memory] = *plan->group;
+  if (rank != group.rank() || !contains(state->memory, memory))
     return fail(
         Stage::kLoad, ErrorCode::kInvalidValue,
         fmt::format("{} is planned for rank {} and {} bytes of the group's memory, and the "
                     "group was adopted for rank {} and {} bytes",
-                    plan->subject, plan->rank, plan->memory.bytes, group.rank(),
-                    state->memory.bytes),
+                    plan->subject, rank, memory.bytes, group.rank(), state->memory.bytes),
         "layers share a group if ranks, combine, max_tokens, top_k, hidden and dispatch are "
         "equal, and the group was opened for a layer with all their passes and gradients");
   if (!plan->collectives.empty() && state->transport == nullptr)
@@ -136,9 +137,8 @@ Result<std::unique_ptr<PreparedPlan>> PreparedPlan::prepare(
         Stage::kLoad, ErrorCode::kUnsupported,
         fmt::format("{} has steps of a transport, wanted one between its ranks", plan->subject),
         "prepare it for a group that was opened with a transport");
-  MOEJIT_TRY_ASSIGN(const std::vector<GroupTensor> placed, state->place(*plan));
   MOEJIT_TRY_ASSIGN(auto impl,
-                    Impl::prepare(std::move(plan), engine, *state->device, placed, options));
+                    Impl::prepare(std::move(plan), engine, *state->device, state->bases, options));
   impl->group = state;
   return std::unique_ptr<PreparedPlan>(new PreparedPlan(std::move(impl)));
 }
@@ -166,16 +166,13 @@ Result<void> PreparedPlan::call(std::string_view name, std::span<const TensorRef
 Result<void> PreparedPlan::launch(std::size_t index, std::span<const TensorRef> tensors,
                                   const CallMemory& memory, Stream stream) const {
   const Plan& plan = *impl_->plan;
-  const auto runs = [&](const CallPlan& call) {
-    return std::ranges::find(call.steps, CallStep{.index = index}) != call.steps.end();
-  };
-  const auto call = std::ranges::find_if(plan.calls, runs);
-  if (call == plan.calls.end())
+  const std::size_t call = call_of_kernel(plan, index);
+  if (call == plan.calls.size())
     return fail(
         Stage::kLaunch, ErrorCode::kInternal,
         fmt::format("kernel {} of {}: the plan has {}", index, plan.subject, plan.kernels.size()));
   BoundTensors bound;
-  MOEJIT_TRY(impl_->bind(*call, tensors, memory, bound));
+  MOEJIT_TRY(impl_->bind(plan.calls[call], tensors, memory, bound));
   return impl_->launch(index, {.device = *impl_->device, .stream = stream}, bound);
 }
 

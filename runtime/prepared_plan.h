@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/group_plan.h"
 #include "compiler/memory_layout.h"
+#include "compiler/plan.h"
 #include "runtime/call.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
@@ -25,7 +25,8 @@ struct PrepareOptions {
   std::function<void(std::size_t)> progress;
 };
 
-// A list of kernels that are compiled, loaded and ready: a layer's, or an operation's. After
+// A list of kernels that are compiled, loaded and ready: of a layer, of a rank of a group, or of an
+// operation. After
 // prepare() nothing is compiled, loaded, allocated or locked, and the host never waits for the
 // device. So calls can be recorded into a CUDA graph and replayed with other contents of the
 // tensors. Calls on different streams with different workspaces may overlap. The prepared plan may
@@ -43,9 +44,16 @@ class PreparedPlan {
   // ranks make the calls with CallPlan::is_of_all_ranks, in the same order. Each rank has a T of
   // its own, which may be 0. Status bits go to the group's status word. Error kInvalidValue: the
   // group was made for another rank, or its memory lacks tensors that the plan has there.
-  static Result<std::unique_ptr<PreparedPlan>> prepare(
-      std::shared_ptr<const compiler::GroupPlan> plan, Engine& engine, Group& group,
-      const PrepareOptions& options = {});
+  static Result<std::unique_ptr<PreparedPlan>> prepare(std::shared_ptr<const compiler::Plan> plan,
+                                                       Engine& engine, Group& group,
+                                                       const PrepareOptions& options = {});
+  // Prepares a copy of the plan for a device or in a group.
+  template <typename Place>
+  static Result<std::unique_ptr<PreparedPlan>> prepare(const compiler::Plan& plan, Engine& engine,
+                                                       Place& place,
+                                                       const PrepareOptions& options = {}) {
+    return prepare(std::make_shared<const compiler::Plan>(plan), engine, place, options);
+  }
   ~PreparedPlan();
   PreparedPlan(const PreparedPlan&) = delete;
   PreparedPlan& operator=(const PreparedPlan&) = delete;

@@ -22,7 +22,7 @@ namespace {
 
 using runtime::TensorMap;
 
-using compiler::LayerPlan;
+using compiler::Plan;
 using measure::ClockProbe;
 using measure::GpuMonitor;
 
@@ -43,7 +43,7 @@ Result<void> measure_all(const BenchCommand& command, const measure::LayerCall& 
   const double seconds = command.hot_seconds;
   MOEJIT_TRY_ASSIGN(report.times.hot, measure_hot(call, probe, seconds, monitor));
   MOEJIT_TRY_ASSIGN(report.forward, measure_forward(call, probe, seconds, monitor));
-  if (has_backward(call.layer.plan().layer)) {
+  if (has_backward(*call.prepared.plan().layer)) {
     MOEJIT_TRY_ASSIGN(report.step, measure_step(call, probe, seconds, monitor));
   }
   return {};
@@ -58,7 +58,7 @@ Result<void> bench_layer(const BenchCommand& command, compiler::Layer layer, Ter
   MOEJIT_TRY_ASSIGN(const trial::OpenedTarget target, open_bench_gpu(command));
   runtime::Device& device = *target.device;
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, &device));
-  MOEJIT_TRY_ASSIGN(const LayerPlan plan,
+  MOEJIT_TRY_ASSIGN(const Plan plan,
                     compiler::plan_layer(layer, device.target(),
                                          {.measure_gemms = true, .tuning = tuning.get()}));
   trial::CacheOptions cache = command.cache;

@@ -5,6 +5,7 @@
 #include "cli/commands/run_report.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/terminal/output.h"
+#include "compiler/group_plan.h"
 #include "compiler/support/table.h"
 #include "compiler/work.h"
 #include "runtime/trial/group_inputs.h"
@@ -22,10 +23,9 @@ namespace {
 using runtime::HostTensor;
 using runtime::TensorMap;
 
-using compiler::GroupPlan;
 using compiler::KernelPlan;
 using compiler::Layer;
-using compiler::Phase;
+using compiler::Plan;
 
 // Gives each expert weights: copies of those that there are, in turn.
 void repeat_experts(HostTensor& weights, const Layer& layer) {
@@ -71,17 +71,13 @@ struct GroupBench {
   std::optional<TuningUse> tuning;  // of each rank, if there were records
 };
 
-bool exchanges(const KernelPlan& kernel) {
-  return std::ranges::any_of(kernel.arguments, [](const compiler::KernelArgument& argument) {
-    return argument.role.ends_with("group.epoch");
-  });
-}
+bool exchanges(const KernelPlan& kernel) { return touches(kernel, "epoch"); }
 
-void evaluate(const trial::GroupTimes& measured, const GroupPlan& plan, GroupBench& bench) {
+void evaluate(const trial::GroupTimes& measured, const Plan& plan, GroupBench& bench) {
   std::size_t of_forward = 0;
   for (std::size_t i = 0; i < measured.kernels.size(); ++i) {
     const KernelPlan& kernel = plan.kernels[measured.kernels[i]];
-    if (kernel.phase == Phase::kForward) of_forward = i + 1;
+    if (plan.calls[call_of_kernel(plan, measured.kernels[i])].name == "forward") of_forward = i + 1;
     bench.lines.push_back({.kernel = &kernel,
                            .slowest_us = measured.slowest(i, i + 1),
                            .fastest_us = measured.fastest(i, i + 1),
@@ -125,7 +121,7 @@ std::string json_of(const Layer& layer, const GroupBench& bench) {
   nlohmann::ordered_json lines = nlohmann::ordered_json::array();
   for (const KernelLine& line : bench.lines)
     lines.push_back({{"operation", line.kernel->operation},
-                     {"phase", to_string(line.kernel->phase)},
+                     {"phase", line.kernel->phase},
                      {"slowest_us", line.slowest_us},
                      {"fastest_us", line.fastest_us},
                      {"wire_bytes", line.wire_bytes},
@@ -151,13 +147,13 @@ Result<void> bench_group(const BenchCommand& command, const Layer& described, Te
   Layer layer = described;
   layer.passes = {compiler::Pass::kForward};
   if (command.pass == "training") layer.passes.push_back(compiler::Pass::kBackward);
-  MOEJIT_TRY_ASSIGN(const GroupPlan plan, compiler::plan_group_layer(layer, {}));
+  MOEJIT_TRY_ASSIGN(const Plan plan, compiler::plan_layer(layer, {}));
   GroupBench bench{.routing = command.routing};
   MOEJIT_TRY_ASSIGN(bench.tokens,
                     trial::random_token_count(layer, command.tokens.value_or(layer.max_tokens)));
-  MOEJIT_TRY_ASSIGN(const auto devices,
-                    trial::GroupDevices::open(command.target == "auto" ? "cuda" : command.target,
-                                              command.ranks, plan.memory.bytes, command.seed));
+  MOEJIT_TRY_ASSIGN(const auto devices, trial::GroupDevices::open(
+                                            command.target == "auto" ? "cuda" : command.target,
+                                            command.ranks, plan.group->memory.bytes, command.seed));
   bench.target = devices->description();
   terminal.note("target " + bench.target);
   MOEJIT_TRY_ASSIGN(const auto engine, trial::open_engine(command.cache, terminal.warner()));

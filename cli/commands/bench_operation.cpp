@@ -16,7 +16,7 @@ namespace {
 using runtime::elements;
 using runtime::HostTensor;
 
-using compiler::OperationPlan;
+using compiler::Plan;
 using measure::ClockProbe;
 using measure::ClockSample;
 using measure::GpuMonitor;
@@ -55,7 +55,7 @@ Result<void> measure_all(const BenchCommand& command, trial::Trial& session,
   return {};
 }
 
-trial::InputOptions input_options(const BenchCommand& command, const OperationPlan& plan) {
+trial::InputOptions input_options(const BenchCommand& command, const Plan& plan) {
   trial::InputOptions options{
       .tokens = command.tokens, .seed = command.seed, .routing = command.routing};
   if (const auto size = trial::call_size(plan); size && !options.tokens)
@@ -76,7 +76,7 @@ Result<void> bench_operation(const BenchCommand& command,
   MOEJIT_TRY_ASSIGN(const trial::OpenedTarget target, open_bench_gpu(command));
   runtime::Device& device = *target.device;
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, &device));
-  MOEJIT_TRY_ASSIGN(const OperationPlan plan,
+  MOEJIT_TRY_ASSIGN(const Plan plan,
                     compiler::plan_operation(operation, device.target(), {.tuning = tuning.get()}));
   trial::CacheOptions cache = command.cache;
   cache.build_arguments = shell_word(command.layer) + tuning_words(command.tuning);

@@ -17,7 +17,7 @@ std::string clock_text(double megahertz) { return fmt::format("{:.0f}", megahert
 
 nlohmann::ordered_json json_of(const BenchLine& line) {
   nlohmann::ordered_json json{{"operation", line.kernel->operation},
-                              {"phase", to_string(line.kernel->phase)},
+                              {"phase", line.kernel->phase},
                               {"cool_us", line.cool.microseconds},
                               {"cool_mhz", line.cool.megahertz},
                               {"hot_us", line.hot.microseconds},
@@ -38,15 +38,9 @@ nlohmann::ordered_json json_of(const BenchLine& line) {
   return json;
 }
 
-std::string description_of(const DescribedPlan& plan) {
-  if (const auto* const layer = std::get_if<compiler::LayerPlan>(&plan))
-    return compiler::to_json(layer->layer);
-  return compiler::to_json(std::get<compiler::OperationPlan>(plan).operation);
-}
-
 }  // namespace
 
-std::string bench_table(const DescribedPlan& plan, const BenchReport& report) {
+std::string bench_table(const compiler::Plan& plan, const BenchReport& report) {
   constexpr auto kRight = Table::Align::kRight;
   Table table({{"kernel"},
                {"cool", kRight},
@@ -61,7 +55,7 @@ std::string bench_table(const DescribedPlan& plan, const BenchReport& report) {
                {"util", kRight},
                {"TFLOP/s hot", kRight},
                {"util", kRight}});
-  for (const BenchLine& line : bench_lines(base_of(plan), report)) {
+  for (const BenchLine& line : bench_lines(plan, report)) {
     std::vector<std::string> cells = {line.kernel->operation,
                                       time_text(line.cool.microseconds),
                                       clock_text(line.cool.megahertz),
@@ -97,11 +91,11 @@ std::string bench_table(const DescribedPlan& plan, const BenchReport& report) {
          trial::counters_text(report.run.counters) + "\n";
 }
 
-std::string bench_json(const DescribedPlan& plan, const BenchReport& report) {
+std::string bench_json(const compiler::Plan& plan, const BenchReport& report) {
   nlohmann::ordered_json json;
   json[std::string(kind_of(plan))] = name_of(plan);
   json["description"] = nlohmann::ordered_json::parse(description_of(plan));
-  json["target"] = compiler::to_string(base_of(plan).target);
+  json["target"] = compiler::to_string(plan.target);
   add_run(json, report.run);
   add_tuning(json, report.tuning);
   json["tokens"] = report.rows.tokens;
@@ -111,8 +105,7 @@ std::string bench_json(const DescribedPlan& plan, const BenchReport& report) {
   if (report.routing) json["routing"] = to_string(*report.routing);
   json["copy_bytes_per_second"] = report.copy_bytes_per_second;
   json["kernels"] = nlohmann::ordered_json::array();
-  for (const BenchLine& line : bench_lines(base_of(plan), report))
-    json["kernels"].push_back(json_of(line));
+  for (const BenchLine& line : bench_lines(plan, report)) json["kernels"].push_back(json_of(line));
   if (report.forward) {
     json["forward_hot_us"] = report.forward->microseconds;
     json["forward_hot_mhz"] = report.forward->megahertz;
@@ -120,8 +113,8 @@ std::string bench_json(const DescribedPlan& plan, const BenchReport& report) {
   if (report.step) {
     json["step_hot_us"] = report.step->microseconds;
     json["step_hot_mhz"] = report.step->megahertz;
-    json["workspace_bytes"] = base_of(plan).workspace_bytes;
-    json["saved_bytes"] = base_of(plan).saved_bytes;
+    json["workspace_bytes"] = plan.workspace_bytes;
+    json["saved_bytes"] = plan.saved_bytes;
   }
   json["compiled"] = report.run.counters.compiled;
   json["from_cache"] = report.run.counters.from_cache;

@@ -25,7 +25,7 @@ struct BenchReport {
   std::optional<TuningUse> tuning;         // if there were records
 };
 
-std::string bench_table(const DescribedPlan& plan, const BenchReport& report);
-std::string bench_json(const DescribedPlan& plan, const BenchReport& report);
+std::string bench_table(const compiler::Plan& plan, const BenchReport& report);
+std::string bench_json(const compiler::Plan& plan, const BenchReport& report);
 
 }  // namespace moejit::cli

@@ -63,20 +63,19 @@ Result<void> add_variants(const BuildSubject& subject, const Layer& layer,
   return {};
 }
 
-Result<void> add_plan(const std::string& path, const DescribedPlan& plan, BuildVariants variants,
+Result<void> add_plan(const std::string& path, const compiler::Plan& plan, BuildVariants variants,
                       const compiler::Tuning* tuning, JobsByText& by_text) {
   const BuildSubject subject{path, name_of(plan)};
-  MOEJIT_TRY(add_jobs(subject, base_of(plan), by_text));
-  const auto* const layer = std::get_if<compiler::LayerPlan>(&plan);
-  if (layer == nullptr) return {};  // an operation has no variants
+  MOEJIT_TRY(add_jobs(subject, plan, by_text));
+  if (!plan.layer) return {};  // an operation has no variants
   if (variants == BuildVariants::kWithIntermediates) {
-    MOEJIT_TRY_ASSIGN(const compiler::LayerPlan kept,
-                      compiler::plan_layer(layer->layer, layer->target,
+    MOEJIT_TRY_ASSIGN(const compiler::Plan kept,
+                      compiler::plan_layer(*plan.layer, plan.target,
                                            {.keep_intermediates = true, .tuning = tuning}));
     MOEJIT_TRY(add_jobs(subject, kept, by_text));
   }
   if (variants == BuildVariants::kAll)
-    MOEJIT_TRY(add_variants(subject, layer->layer, layer->target, tuning, by_text));
+    MOEJIT_TRY(add_variants(subject, *plan.layer, plan.target, tuning, by_text));
   return {};
 }
 
@@ -87,9 +86,9 @@ Result<std::vector<BuildJob>> collect_build_jobs(const std::vector<std::string>&
                                                  const compiler::Tuning* tuning) {
   JobsByText by_text;
   for (const std::string& path : layers) {
-    MOEJIT_TRY_ASSIGN(const std::vector<DescribedPlan> plans,
-                      read_described_plans(path, target, {.tuning = tuning}));
-    for (const DescribedPlan& plan : plans)
+    MOEJIT_TRY_ASSIGN(const std::vector<compiler::Plan> plans,
+                      read_plans(path, target, {.tuning = tuning}));
+    for (const compiler::Plan& plan : plans)
       MOEJIT_TRY(add_plan(path, plan, variants, tuning, by_text));
   }
   std::vector<BuildJob> jobs;

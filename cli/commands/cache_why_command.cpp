@@ -122,10 +122,9 @@ nlohmann::ordered_json places_json(const KernelPlaces& places) {
 Result<void> why_of_layer(const CacheWhyCommand& command, const KernelPlaces& places,
                           Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning));
-  MOEJIT_TRY_ASSIGN(
-      const DescribedPlan plan,
-      read_described_plan(command.what, command.target, {.tuning = tuning.get()}, command.pass));
-  MOEJIT_TRY_ASSIGN(const std::vector<WantedKernel> all, look_for(base_of(plan), places));
+  MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(command.what, command.target,
+                                                         {.tuning = tuning.get()}, command.pass));
+  MOEJIT_TRY_ASSIGN(const std::vector<WantedKernel> all, look_for(plan, places));
   if (command.cache.is_json) {
     nlohmann::ordered_json json = places_json(places);
     json["target"] = command.target;

@@ -67,11 +67,10 @@ Result<void> run_emit(const EmitCommand& command, Terminal& terminal) {
   std::vector<std::pair<std::string, std::vector<EmittedFile>>> layers;
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning));
   for (const std::string& path : command.layers) {
-    MOEJIT_TRY_ASSIGN(
-        const DescribedPlan plan,
-        read_described_plan(path, command.target, {.tuning = tuning.get()}, command.pass));
+    MOEJIT_TRY_ASSIGN(const compiler::Plan plan,
+                      read_plan(path, command.target, {.tuning = tuning.get()}, command.pass));
     const std::string name = name_of(plan);
-    MOEJIT_TRY_ASSIGN(std::vector<EmittedFile> files, emit_files(base_of(plan), command.operation));
+    MOEJIT_TRY_ASSIGN(std::vector<EmittedFile> files, emit_files(plan, command.operation));
     if (command.layers.size() > 1 && !command.output_dir.empty() && !is_file_name(name))
       return fail(Stage::kCommand, ErrorCode::kInvalidValue,
                   fmt::format("{} describes a layer {}, wanted a name that can be that of the "

@@ -63,10 +63,8 @@ Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command
                                                    const std::string& path,
                                                    const Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning));
-  MOEJIT_TRY_ASSIGN(
-      const DescribedPlan described,
-      read_described_plan(path, command.target, {.tuning = tuning.get()}, command.pass));
-  const compiler::Plan& plan = base_of(described);
+  MOEJIT_TRY_ASSIGN(const compiler::Plan plan,
+                    read_plan(path, command.target, {.tuning = tuning.get()}, command.pass));
   trial::CacheOptions cache = command.cache;
   cache.build_arguments = shell_word(path) + (command.pass.empty() ? "" : " --variants all") +
                           tuning_words(command.tuning);
@@ -77,7 +75,7 @@ Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command
     MOEJIT_TRY_ASSIGN(const compiler::KernelSource source,
                       compiler::emit_kernel(kernel, plan.target));
     MOEJIT_TRY_ASSIGN(const auto binary, engine->binary(source));
-    kernels.push_back({.layer = name_of(described),
+    kernels.push_back({.layer = name_of(plan),
                        .operation = kernel.operation,
                        .entry = source.entry,
                        .binary = SharedBytes(binary, &binary->bytes),

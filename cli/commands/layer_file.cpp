@@ -92,17 +92,12 @@ std::vector<InputText> elements_of(const InputText& input) {
 
 }  // namespace
 
-Result<DescribedPlan> plan_description(const Description& description,
-                                       const compiler::Target& target,
-                                       const compiler::PlanOptions& options) {
-  if (const auto* const operation = std::get_if<compiler::OperationDescription>(&description)) {
-    MOEJIT_TRY_ASSIGN(compiler::OperationPlan plan,
-                      compiler::plan_operation(*operation, target, options));
-    return plan;
-  }
-  MOEJIT_TRY_ASSIGN(compiler::LayerPlan plan,
-                    compiler::plan_layer(std::get<compiler::Layer>(description), target, options));
-  return plan;
+Result<compiler::Plan> plan_description(const Description& description,
+                                        const compiler::Target& target,
+                                        const compiler::PlanOptions& options) {
+  if (const auto* const operation = std::get_if<compiler::OperationDescription>(&description))
+    return compiler::plan_operation(*operation, target, options);
+  return compiler::plan_layer(std::get<compiler::Layer>(description), target, options);
 }
 
 Result<Description> read_layer_or_operation(const std::string& path) {
@@ -136,19 +131,6 @@ Result<compiler::HuggingFaceLayer> read_configuration(const std::string& path,
   return compiler::layer_from_hugging_face(input.text, input.name, options);
 }
 
-const compiler::Plan& base_of(const DescribedPlan& plan) {
-  return std::visit([](const auto& kind) -> const compiler::Plan& { return kind; }, plan);
-}
-
-std::string_view kind_of(const DescribedPlan& plan) {
-  return std::holds_alternative<compiler::LayerPlan>(plan) ? "layer" : "operation";
-}
-
-std::string name_of(const DescribedPlan& plan) {
-  if (const auto* const layer = std::get_if<compiler::LayerPlan>(&plan)) return layer->layer.name;
-  return std::string(operation_name(std::get<compiler::OperationPlan>(plan).operation));
-}
-
 void choose_passes(compiler::Layer& layer, std::string_view pass) {
   if (pass.empty()) return;
   layer.passes = {compiler::Pass::kForward};
@@ -163,9 +145,8 @@ Result<void> check_pass(const compiler::OperationDescription& operation, std::st
       "leave --pass out");
 }
 
-Result<DescribedPlan> read_described_plan(const std::string& path, const std::string& target,
-                                          const compiler::PlanOptions& options,
-                                          std::string_view pass) {
+Result<compiler::Plan> read_plan(const std::string& path, const std::string& target,
+                                 const compiler::PlanOptions& options, std::string_view pass) {
   MOEJIT_TRY_ASSIGN(const compiler::Target parsed, compiler::parse_target(target));
   MOEJIT_TRY_ASSIGN(Description description, read_layer_or_operation(path));
   if (const auto* const operation = std::get_if<compiler::OperationDescription>(&description))
@@ -174,15 +155,14 @@ Result<DescribedPlan> read_described_plan(const std::string& path, const std::st
   return plan_description(description, parsed, options);
 }
 
-Result<std::vector<DescribedPlan>> read_described_plans(const std::string& path,
-                                                        const std::string& target,
-                                                        const compiler::PlanOptions& options) {
+Result<std::vector<compiler::Plan>> read_plans(const std::string& path, const std::string& target,
+                                               const compiler::PlanOptions& options) {
   MOEJIT_TRY_ASSIGN(const compiler::Target parsed, compiler::parse_target(target));
   MOEJIT_TRY_ASSIGN(const InputText input, read_description(path, kMaxListBytes));
-  std::vector<DescribedPlan> plans;
+  std::vector<compiler::Plan> plans;
   for (const InputText& element : elements_of(input)) {
     MOEJIT_TRY_ASSIGN(const Description description, parse_description(element));
-    MOEJIT_TRY_ASSIGN(DescribedPlan plan, plan_description(description, parsed, options));
+    MOEJIT_TRY_ASSIGN(compiler::Plan plan, plan_description(description, parsed, options));
     plans.push_back(std::move(plan));
   }
   return plans;

@@ -35,17 +35,9 @@ Result<compiler::Layer> read_layer(const std::string& path);
 Result<compiler::HuggingFaceLayer> read_configuration(const std::string& path,
                                                       const compiler::HuggingFaceOptions& options);
 
-// The plan of a description.
-using DescribedPlan = std::variant<compiler::LayerPlan, compiler::OperationPlan>;
-
-Result<DescribedPlan> plan_description(const Description& description,
-                                       const compiler::Target& target,
-                                       const compiler::PlanOptions& options);
-
-// Return the plan, "layer" or "operation", and the name of the layer or operation.
-const compiler::Plan& base_of(const DescribedPlan& plan);
-std::string_view kind_of(const DescribedPlan& plan);
-std::string name_of(const DescribedPlan& plan);
+Result<compiler::Plan> plan_description(const Description& description,
+                                        const compiler::Target& target,
+                                        const compiler::PlanOptions& options);
 
 // Gives a layer the passes that the option --pass names: "forward", or "training" for forward and
 // backward. An empty `pass` leaves the description's passes.
@@ -57,14 +49,13 @@ Result<void> check_pass(const compiler::OperationDescription& operation, std::st
 // Reads the description of a layer or of an operation and plans it for a target by name. Options
 // are for layers, as is `pass` (choose_passes()). Errors: all of reading the file, and all of
 // parse_layer() or parse_operation().
-Result<DescribedPlan> read_described_plan(const std::string& path, const std::string& target,
-                                          const compiler::PlanOptions& options = {},
-                                          std::string_view pass = {});
+Result<compiler::Plan> read_plan(const std::string& path, const std::string& target,
+                                 const compiler::PlanOptions& options = {},
+                                 std::string_view pass = {});
 
 // Reads and plans a file with one description or a JSON list of descriptions, as moejit layer --for
 // torch writes it. Errors tell an element of a list by its number: FILE[3].
-Result<std::vector<DescribedPlan>> read_described_plans(const std::string& path,
-                                                        const std::string& target,
-                                                        const compiler::PlanOptions& options);
+Result<std::vector<compiler::Plan>> read_plans(const std::string& path, const std::string& target,
+                                               const compiler::PlanOptions& options);
 
 }  // namespace moejit::cli

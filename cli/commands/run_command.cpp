@@ -25,9 +25,7 @@ namespace {
 
 using runtime::TensorMap;
 
-using compiler::LayerPlan;
-using compiler::OperationPlan;
-using compiler::Phase;
+using compiler::Plan;
 using trial::Trial;
 
 Result<void> check_options(const RunCommand& command) {
@@ -64,11 +62,11 @@ bool keeps_intermediates(const RunCommand& command) {
 
 // Returns the arguments of `moejit build` that make the kernels of this run from the file.
 std::string build_arguments(const RunCommand& command, const Description& described,
-                            const DescribedPlan& planned) {
+                            const Plan& planned) {
   const std::string file = shell_word(command.layer) + tuning_words(command.tuning);
   const auto* const layer = std::get_if<compiler::Layer>(&described);
   if (layer == nullptr) return file;
-  const bool has_other_passes = layer->passes != std::get<LayerPlan>(planned).layer.passes;
+  const bool has_other_passes = layer->passes != planned.layer->passes;
   return file + (has_other_passes               ? " --variants all"
                  : keeps_intermediates(command) ? " --with-intermediates"
                                                 : "");
@@ -77,43 +75,30 @@ std::string build_arguments(const RunCommand& command, const Description& descri
 // A run of a layer or an operation on one device.
 struct Run {
   const RunCommand& command;
-  const DescribedPlan& plan;
+  const Plan& plan;
   trial::OperationCall call;  // of a layer: its tokens, rows and inputs
   RunReport report = {};
 
-  const LayerPlan* layer_plan() const { return std::get_if<LayerPlan>(&plan); }
-  bool has_history() const {
-    return layer_plan() != nullptr && layer_plan()->layer.recipe.has_history;
-  }
+  bool has_history() const { return plan.layer && plan.layer->recipe.has_history; }
   std::vector<std::string_view> calls() const {
-    if (layer_plan() == nullptr) return {"run"};
+    if (plan.operation) return {"run"};
     if (!is_backward(command)) return {"update_weights", "forward"};
     return {"update_weights", "forward", "backward"};
   }
-  // Returns the phases of the kernels that these calls run.
-  std::vector<Phase> phases() const {
-    if (layer_plan() == nullptr) return {Phase::kForward};
-    if (!is_backward(command)) return {Phase::kWeights, Phase::kForward};
-    return {Phase::kWeights, Phase::kForward, Phase::kBackward};
-  }
 };
 
-Result<trial::OperationCall> load_call(const DescribedPlan& described,
-                                       const trial::InputOptions& options) {
-  if (const auto* const operation = std::get_if<OperationPlan>(&described))
-    return trial::load_operation_call(*operation, options);
-  const auto& plan = std::get<LayerPlan>(described);
+Result<trial::OperationCall> load_call(const Plan& plan, const trial::InputOptions& options) {
+  if (plan.operation) return trial::load_operation_call(plan, options);
   MOEJIT_TRY_ASSIGN(TensorMap inputs, trial::load_inputs(plan, options));
-  const compiler::CallRows rows = trial::count_call_rows(plan.layer, inputs);
+  const compiler::CallRows rows = trial::count_call_rows(*plan.layer, inputs);
   return trial::OperationCall{
       .dims = {.tokens = rows.tokens}, .rows = rows, .inputs = std::move(inputs)};
 }
 
 Result<std::unique_ptr<Trial>> open_trial(const Run& run, runtime::Engine& engine,
                                           runtime::Device& device) {
-  if (run.layer_plan() != nullptr)
-    return Trial::create(*run.layer_plan(), engine, device, run.call.inputs);
-  return Trial::create(std::get<OperationPlan>(run.plan), engine, device, run.call);
+  return run.plan.layer ? Trial::create(run.plan, engine, device, run.call.inputs)
+                        : Trial::create(run.plan, engine, device, run.call);
 }
 
 // Finds the scales of the next step and returns the states after it; none if the recipe has no
@@ -131,18 +116,17 @@ Result<TensorMap> update_scales(const Run& run, Trial& trial, runtime::LaunchObs
 }
 
 void describe_sizes(Run& run) {
-  if (run.layer_plan() == nullptr)
-    return describe_sizes(std::get<OperationPlan>(run.plan), run.call, run.report);
+  if (run.plan.operation) return describe_sizes(run.plan, run.call, run.report);
   run.report.tokens = run.call.dims.tokens;
   run.report.rows = run.call.rows.padded;
 }
 
 void check_results(Run& run, const TensorMap& results, const TensorMap& states) {
-  constexpr std::array kScalePhases = {Phase::kForwardScales, Phase::kBackwardScales};
-  const compiler::Plan& plan = base_of(run.plan);
-  run.report.checks = check::check_plan(plan, run.phases(), run.call.inputs, results);
-  if (run.layer_plan() == nullptr) return;
-  for (check::TensorCheck& check : check::check_plan(plan, kScalePhases, results, states)) {
+  constexpr auto kScaleCalls =
+      std::to_array<std::string_view>({"update_forward_scales", "update_backward_scales"});
+  run.report.checks = check::check_plan(run.plan, run.calls(), run.call.inputs, results);
+  if (run.plan.operation) return;
+  for (check::TensorCheck& check : check::check_plan(run.plan, kScaleCalls, results, states)) {
     check.tensor += kOfNextStep;
     run.report.checks.push_back(std::move(check));
   }
@@ -153,7 +137,7 @@ Result<TensorMap> make_calls(Run& run, Trial& trial, runtime::Device& device,
                              StepProgress& progress) {
   const RunCommand& command = run.command;
   measure::KernelTimer timer(device);
-  RunObserver observer(timer, progress, base_of(run.plan));
+  RunObserver observer(timer, progress, run.plan);
   for (const std::string_view call : run.calls()) MOEJIT_TRY(trial.call(call, &observer));
   MOEJIT_TRY_ASSIGN(const std::vector<uint32_t> status, trial.status());
   run.report.status = status.front();
@@ -162,9 +146,9 @@ Result<TensorMap> make_calls(Run& run, Trial& trial, runtime::Device& device,
   MOEJIT_TRY_ASSIGN(run.report.times, timer.take_samples());
   describe_sizes(run);
   progress.start(kCheckStep);
-  if (const auto* const operation = std::get_if<OperationPlan>(&run.plan)) {
-    trial::cut_rows(*operation, run.call, run.call.inputs);
-    trial::cut_rows(*operation, run.call, results);
+  if (run.plan.operation) {
+    trial::cut_rows(run.plan, run.call, run.call.inputs);
+    trial::cut_rows(run.plan, run.call, results);
   }
   run.report.is_checked = command.check;
   if (command.check) check_results(run, results, states);
@@ -172,10 +156,8 @@ Result<TensorMap> make_calls(Run& run, Trial& trial, runtime::Device& device,
   return results;
 }
 
-std::optional<trial::RandomRouting> routing_of(const RunCommand& command,
-                                               const DescribedPlan& described) {
-  if (const auto* const operation = std::get_if<OperationPlan>(&described))
-    return trial::routing_of(*operation, command.inputs);
+std::optional<trial::RandomRouting> routing_of(const RunCommand& command, const Plan& plan) {
+  if (plan.operation) return trial::routing_of(plan, command.inputs);
   if (!command.inputs.input_path.empty()) return std::nullopt;
   return command.inputs.routing;
 }
@@ -190,7 +172,7 @@ Result<void> run_on_one_device(const RunCommand& command, const Description& des
                                        "run it in the simulator: --target sim"));
   terminal.note(trial::target_text(target));
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, target.device.get()));
-  MOEJIT_TRY_ASSIGN(const DescribedPlan plan,
+  MOEJIT_TRY_ASSIGN(const Plan plan,
                     plan_description(description, target.device->target(),
                                      {.keep_intermediates = keeps_intermediates(command),
                                       .tuning = tuning.get()}));
@@ -198,13 +180,13 @@ Result<void> run_on_one_device(const RunCommand& command, const Description& des
   run.report.target = target.description;
   run.report.output = command.output;
   run.report.routing = routing_of(command, plan);
-  run.report.tuning = tuning_use(base_of(plan), tuning.get());
+  run.report.tuning = tuning_use(plan, tuning.get());
   tell_tuning(run.report.tuning, terminal);
   std::optional<trial::SimulatedTime> time;
-  if (run.layer_plan() != nullptr) {
-    MOEJIT_TRY_ASSIGN(time, estimate_run(command, *run.layer_plan(), terminal));
+  if (plan.layer) {
+    MOEJIT_TRY_ASSIGN(time, estimate_run(command, plan, terminal));
   }
-  StepProgress progress(terminal, run_steps(base_of(plan), time, command.check));
+  StepProgress progress(terminal, run_steps(plan, time, command.check));
   progress.start(kDataStep);
   MOEJIT_TRY_ASSIGN(run.call, load_call(plan, command.inputs));
   trial::CacheOptions cache = command.cache;
@@ -213,8 +195,7 @@ Result<void> run_on_one_device(const RunCommand& command, const Description& des
   progress.start(kPrepareStep);
   MOEJIT_TRY_ASSIGN(const auto trial, open_trial(run, *engine, *target.device));
   MOEJIT_TRY_ASSIGN(TensorMap results, make_calls(run, *trial, *target.device, progress));
-  if (run.layer_plan() != nullptr)
-    results = tensors_for_file(*run.layer_plan(), std::move(results), command.dump_intermediates);
+  if (plan.layer) results = tensors_for_file(plan, std::move(results), command.dump_intermediates);
   results.erase("status");  // the report has it
   if (!command.output.empty()) MOEJIT_TRY(checkpoint::write_safetensors(command.output, results));
   run.report.counters = engine->counters();

@@ -5,6 +5,7 @@
 #include "cli/commands/run_report.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/terminal/output.h"
+#include "compiler/group_plan.h"
 #include "compiler/support/table.h"
 #include "runtime/check/check_group.h"
 #include "runtime/check/check_plan.h"
@@ -25,9 +26,8 @@ namespace {
 
 using runtime::TensorMap;
 
-using compiler::GroupPlan;
 using compiler::Layer;
-using compiler::Phase;
+using compiler::Plan;
 
 // The results of a run.
 struct GroupReport {
@@ -42,22 +42,22 @@ struct GroupReport {
   std::string output;               // file, may be empty
 };
 
-std::vector<Phase> phases_of(const Layer& layer) {
-  if (has_backward(layer)) return {Phase::kWeights, Phase::kForward, Phase::kBackward};
-  return {Phase::kWeights, Phase::kForward};
+std::vector<std::string_view> calls_of(const Layer& layer) {
+  if (has_backward(layer)) return {"update_weights", "forward", "backward"};
+  return {"update_weights", "forward"};
 }
 
 // Runs the layer on one rank with all tokens, and compares each of its kernels with the CPU
 // reference. The ranks' results are compared with the results of this run.
 Result<TensorMap> run_one_rank(const Layer& layer, runtime::Device& device, runtime::Engine& engine,
                                const TensorMap& inputs, GroupReport& report) {
-  MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan,
+  MOEJIT_TRY_ASSIGN(const compiler::Plan plan,
                     compiler::plan_layer(compiler::layer_of_one_rank(layer), device.target(),
                                          {.keep_intermediates = true}));
   MOEJIT_TRY_ASSIGN(const auto trial, trial::Trial::create(plan, engine, device, inputs));
-  for (const Phase phase : phases_of(layer)) MOEJIT_TRY(trial->call(call_of_phase(phase)));
+  for (const std::string_view call : calls_of(layer)) MOEJIT_TRY(trial->call(call));
   MOEJIT_TRY_ASSIGN(TensorMap results, trial->results(0, true));
-  for (check::TensorCheck& check : check::check_plan(plan, phases_of(layer), inputs, results)) {
+  for (check::TensorCheck& check : check::check_plan(plan, calls_of(layer), inputs, results)) {
     check.tensor += " of one rank";
     report.checks.push_back(std::move(check));
   }
@@ -68,7 +68,7 @@ Result<TensorMap> run_one_rank(const Layer& layer, runtime::Device& device, runt
 // intermediates. States are as the next step finds them.
 Result<std::vector<TensorMap>> run_ranks(const Layer& layer, trial::Trial& trial,
                                          bool with_intermediates, GroupReport& report) {
-  for (const Phase phase : phases_of(layer)) MOEJIT_TRY(trial.call(call_of_phase(phase)));
+  for (const std::string_view call : calls_of(layer)) MOEJIT_TRY(trial.call(call));
   MOEJIT_TRY_ASSIGN(report.status, trial.status());
   std::vector<TensorMap> results;
   for (int32_t rank = 0; rank < trial.ranks(); ++rank) {
@@ -89,7 +89,7 @@ Result<std::vector<TensorMap>> run_ranks(const Layer& layer, trial::Trial& trial
 }
 
 // Writes the tensors of rank 1 as "rank1.y", ...
-Result<void> write_results(const std::string& path, std::span<const GroupPlan> plans,
+Result<void> write_results(const std::string& path, std::span<const Plan> plans,
                            std::vector<TensorMap> results, bool with_intermediates) {
   TensorMap all;
   for (std::size_t rank = 0; rank < plans.size(); ++rank)
@@ -189,19 +189,19 @@ Result<void> run_group(const RunCommand& command, const Layer& described, Termin
   MOEJIT_TRY(check_ranks(command.ranks, described, command.layer));
   Layer layer = described;
   choose_passes(layer, command.pass == "backward" ? "training" : "forward");
-  MOEJIT_TRY_ASSIGN(const GroupPlan any, compiler::plan_group_layer(layer, {}));
+  MOEJIT_TRY_ASSIGN(const Plan any, compiler::plan_layer(layer, {}));
   if (command.inputs.input_path.empty())
     MOEJIT_TRY(trial::random_token_count(layer, command.inputs.tokens));
   MOEJIT_TRY_ASSIGN(const auto devices,
-                    trial::GroupDevices::open(command.target, command.ranks, any.memory.bytes,
-                                              command.inputs.seed));
+                    trial::GroupDevices::open(command.target, command.ranks,
+                                              any.group->memory.bytes, command.inputs.seed));
   GroupReport report{.target = devices->description(), .output = command.output};
   if (command.inputs.input_path.empty()) report.routing = command.inputs.routing;
   terminal.note("target " + report.target);
   const compiler::Target& target = devices->device(0).target();
   MOEJIT_TRY_ASSIGN(const auto engine, trial::open_engine(command.cache, terminal.warner()));
   MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning, &devices->device(0)));
-  MOEJIT_TRY_ASSIGN(const std::vector<GroupPlan> plans,
+  MOEJIT_TRY_ASSIGN(const std::vector<Plan> plans,
                     trial::plan_ranks(layer, target,
                                       {.keep_intermediates = command.dump_intermediates,
                                        .tuning = tuning.get()}));

@@ -32,15 +32,20 @@ constexpr StatusBit kStatusBits[] = {
      "tensor \"input_scale_inv\" has scales that are neither powers of two nor 0",
      "correct input_scale_inv"}};
 
+// Returns whether the kernel only finds the scales of the next step.
+bool finds_scales(const KernelPlan& kernel) {
+  return std::holds_alternative<compiler::UpdateScalesSpec>(kernel.spec);
+}
+
 // Returns whether the kernel makes the tensor: it is the first that uses it, and the tensor is no
 // input. A tensor that the plan does not name belongs to a list, whose operation has one kernel.
 bool makes(const compiler::Plan& plan, size_t kernel, const std::string& tensor) {
   if (tensor.ends_with(kOfNextStep))
-    return is_of_scales(plan.kernels[kernel].phase) &&
+    return finds_scales(plan.kernels[kernel]) &&
            writes(plan.kernels[kernel], tensor.substr(0, tensor.size() - kOfNextStep.size()));
   if (compiler::find_tensor(plan, tensor) == nullptr) return true;
   const auto uses = [&](const compiler::KernelPlan& one) {
-    return !is_of_scales(one.phase) && touches(one, tensor);
+    return !finds_scales(one) && touches(one, tensor);
   };
   return std::ranges::find_if(plan.kernels, uses) - plan.kernels.begin() ==
          static_cast<std::ptrdiff_t>(kernel);
@@ -91,7 +96,7 @@ bool is_simulated(const compiler::Plan& plan) {
   return plan.target.kind == compiler::TargetKind::kSim;
 }
 
-bool has_dim(const compiler::OperationPlan& plan, compiler::CallDim wanted) {
+bool has_dim(const compiler::Plan& plan, compiler::CallDim wanted) {
   for (const compiler::TensorPlan& tensor : plan.tensors)
     if (compiler::call_dim(tensor) == wanted) return true;
   return false;
@@ -99,7 +104,7 @@ bool has_dim(const compiler::OperationPlan& plan, compiler::CallDim wanted) {
 
 }  // namespace
 
-void describe_sizes(const compiler::OperationPlan& plan, const trial::OperationCall& call,
+void describe_sizes(const compiler::Plan& plan, const trial::OperationCall& call,
                     RunReport& report) {
   const bool has_columns =
       has_dim(plan, compiler::CallDim::kColumns) || has_dim(plan, compiler::CallDim::kColumnBlocks);
@@ -118,8 +123,7 @@ std::string status_text(uint32_t status) {
   return text;
 }
 
-std::string text_of(const DescribedPlan& described, const RunReport& report, int32_t width) {
-  const compiler::Plan& plan = base_of(described);
+std::string text_of(const compiler::Plan& plan, const RunReport& report, int32_t width) {
   std::vector<Table::Column> columns = {
       {"kernel"}, {is_simulated(plan) ? "time in the simulator" : "time", Table::Align::kRight}};
   if (report.is_checked) columns.push_back({"against the reference"});
@@ -134,9 +138,8 @@ std::string text_of(const DescribedPlan& described, const RunReport& report, int
     table.add(std::move(cells));
   }
   const auto passed = std::ranges::count_if(report.checks, &check::TensorCheck::has_passed);
-  std::string text =
-      fmt::format("{} \"{}\", target {}{}\n\n{}", kind_of(described), name_of(described),
-                  report.target, sizes_text(report), table.text(width));
+  std::string text = fmt::format("{} \"{}\", target {}{}\n\n{}", kind_of(plan), name_of(plan),
+                                 report.target, sizes_text(report), table.text(width));
   text += fmt::format("\ntotal {}", time_text(total));
   if (report.is_checked)
     text += fmt::format(", check {}: {} of {} tensors agree",
@@ -146,10 +149,9 @@ std::string text_of(const DescribedPlan& described, const RunReport& report, int
   return text + fmt::format("\n{}\n", trial::counters_text(report.counters));
 }
 
-std::string json_of(const DescribedPlan& described, const RunReport& report) {
-  const compiler::Plan& plan = base_of(described);
+std::string json_of(const compiler::Plan& plan, const RunReport& report) {
   nlohmann::ordered_json json;
-  json[std::string(kind_of(described))] = name_of(described);
+  json[std::string(kind_of(plan))] = name_of(plan);
   json["target"] = compiler::to_string(plan.target);
   json["device"] = report.target;
   if (report.tokens) json["tokens"] = *report.tokens;
@@ -187,7 +189,7 @@ std::string json_of(const DescribedPlan& described, const RunReport& report) {
   return json_output(json);
 }
 
-Result<void> finish_run(const DescribedPlan& plan, const RunReport& report,
+Result<void> finish_run(const compiler::Plan& plan, const RunReport& report,
                         const RunCommand& command, Terminal& terminal) {
   terminal.print(command.is_json ? json_of(plan, report) : text_of(plan, report, terminal.width()));
   if (const std::string status = status_text(report.status); !status.empty()) {
@@ -203,7 +205,7 @@ Result<void> finish_run(const DescribedPlan& plan, const RunReport& report,
   return {};
 }
 
-runtime::TensorMap tensors_for_file(const compiler::LayerPlan& plan, runtime::TensorMap results,
+runtime::TensorMap tensors_for_file(const compiler::Plan& plan, runtime::TensorMap results,
                                     bool with_intermediates) {
   if (!with_intermediates) {
     std::erase_if(results, [&](const auto& entry) {
@@ -213,11 +215,11 @@ runtime::TensorMap tensors_for_file(const compiler::LayerPlan& plan, runtime::Te
     return results;
   }
   trial::slice_colwise(results);
-  if (plan.layer.gate_up_layout == compiler::GateUpLayout::kInterleaved &&
-      !compiler::has_scales(plan.layer.recipe.weights))
-    trial::put_gate_first(results, plan.layer.intermediate);
-  trial::drop_padding_of_halves(results, plan.layer.intermediate,
-                                compiler::padded_intermediate(plan.layer));
+  if (plan.layer->gate_up_layout == compiler::GateUpLayout::kInterleaved &&
+      !compiler::has_scales(plan.layer->recipe.weights))
+    trial::put_gate_first(results, plan.layer->intermediate);
+  trial::drop_padding_of_halves(results, plan.layer->intermediate,
+                                compiler::padded_intermediate(*plan.layer));
   return results;
 }
 

@@ -39,24 +39,24 @@ struct RunReport {
 };
 
 // Sets those sizes of the report that the operation has.
-void describe_sizes(const compiler::OperationPlan& plan, const trial::OperationCall& call,
+void describe_sizes(const compiler::Plan& plan, const trial::OperationCall& call,
                     RunReport& report);
 
 // Returns a sentence about the status word; empty if no bit is set.
 std::string status_text(uint32_t status);
 
 // Returns a table of kernels, or JSON; both end with the counters of the engine.
-std::string text_of(const DescribedPlan& plan, const RunReport& report, int32_t width = 0);
-std::string json_of(const DescribedPlan& plan, const RunReport& report);
+std::string text_of(const compiler::Plan& plan, const RunReport& report, int32_t width = 0);
+std::string json_of(const compiler::Plan& plan, const RunReport& report);
 
 // Prints the report, and judges the run. A status word that is set is a warning or, if `is_strict`,
 // the error kDeviceStatus. A tensor that differs is the error kCheckFailed.
-Result<void> finish_run(const DescribedPlan& plan, const RunReport& report,
+Result<void> finish_run(const compiler::Plan& plan, const RunReport& report,
                         const RunCommand& command, Terminal& terminal);
 
 // Returns what `moejit run --output` writes of a layer's results. Without intermediates that is the
 // results alone; with them it is all tensors, in the form that docs/cli.md describes.
-runtime::TensorMap tensors_for_file(const compiler::LayerPlan& plan, runtime::TensorMap results,
+runtime::TensorMap tensors_for_file(const compiler::Plan& plan, runtime::TensorMap results,
                                     bool with_intermediates);
 
 }  // namespace moejit::cli

@@ -18,10 +18,11 @@ int32_t free_cores() {
   return std::max(std::min(budget.cores, static_cast<int32_t>(std::lround(quota))), 1);
 }
 
-trial::SimulatedTime estimate_random(const RunCommand& command, const compiler::LayerPlan& plan,
+trial::SimulatedTime estimate_random(const RunCommand& command, const compiler::Plan& plan,
                                      int64_t tokens) {
   return trial::estimate_simulated_time(
-      plan, trial::random_topk_ids(plan.layer, tokens, command.inputs.seed, command.inputs.routing),
+      plan,
+      trial::random_topk_ids(*plan.layer, tokens, command.inputs.seed, command.inputs.routing),
       {.makes_weights = command.inputs.checkpoint.shards.empty(),
        .is_checked = command.check,
        .cores = free_cores()});
@@ -32,11 +33,14 @@ trial::SimulatedTime estimate_random(const RunCommand& command, const compiler::
 std::vector<Step> run_steps(const compiler::Plan& plan,
                             const std::optional<trial::SimulatedTime>& time, bool is_checked) {
   std::vector<Step> steps = {{kDataStep, time ? time->random_data : 0.0}, {kPrepareStep}};
-  for (const bool is_scales : {false, true})  // a run finds the scales of the next step at its end
-    for (size_t i = 0; i < plan.kernels.size(); ++i)
-      if (is_of_scales(plan.kernels[i].phase) == is_scales &&
-          plan.kernels[i].gradient_mode != compiler::GradientMode::kAdd)  // a run overwrites them
-        steps.push_back({plan.kernels[i].operation, time ? time->kernels[i] : 0.0});
+  for (const std::string_view name : {"run", "update_weights", "forward", "backward",
+                                      "update_forward_scales", "update_backward_scales"})
+    for (const compiler::CallPlan& call : plan.calls) {
+      if (call.name != name) continue;
+      for (const auto& [is_collective, kernel] : call.steps)
+        if (!is_collective)
+          steps.push_back({plan.kernels[kernel].operation, time ? time->kernels[kernel] : 0.0});
+    }
   if (is_checked) steps.push_back({kCheckStep, time ? time->check : 0.0});
   return steps;
 }
@@ -52,12 +56,12 @@ std::string long_run_text(double seconds, int64_t most_tokens) {
 }
 
 Result<std::optional<trial::SimulatedTime>> estimate_run(const RunCommand& command,
-                                                         const compiler::LayerPlan& plan,
+                                                         const compiler::Plan& plan,
                                                          const Terminal& terminal) {
   if (plan.target.kind != compiler::TargetKind::kSim || !command.inputs.input_path.empty())
     return std::nullopt;
   MOEJIT_TRY_ASSIGN(const int64_t tokens,
-                    trial::random_token_count(plan.layer, command.inputs.tokens));
+                    trial::random_token_count(*plan.layer, command.inputs.tokens));
   const trial::SimulatedTime time = estimate_random(command, plan, tokens);
   if (!is_long(time.total())) return time;
   int64_t fewer = tokens / 2;

@@ -34,7 +34,7 @@ std::string long_run_text(double seconds, int64_t most_tokens);
 // Estimates how long a run on random tokens takes in the simulator, and warns if that is long.
 // Returns none for other runs: a GPU takes hardly any time, and a file has its own tokens.
 Result<std::optional<trial::SimulatedTime>> estimate_run(const RunCommand& command,
-                                                         const compiler::LayerPlan& plan,
+                                                         const compiler::Plan& plan,
                                                          const Terminal& terminal);
 
 // Times the kernels of a run, and tells its progress which one begins.

@@ -3,7 +3,6 @@
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_commands.h"
 #include "compiler/compiler.h"
-#include "compiler/operation.h"
 #include "compiler/support/file.h"
 #include "compiler/tuning.h"
 
@@ -36,11 +35,10 @@ struct Wanted {
 Result<Wanted> wanted_of(const std::vector<std::string>& layers, std::string_view pass) {
   Wanted wanted;
   for (const std::string& path : layers) {
-    MOEJIT_TRY_ASSIGN(const DescribedPlan plan, read_described_plan(path, "cuda", {}, pass));
-    for (const compiler::KernelPlan& kernel : base_of(plan).kernels)
+    MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, "cuda", {}, pass));
+    for (const compiler::KernelPlan& kernel : plan.kernels)
       if (!kernel.problem.empty()) wanted.problems.insert(kernel.problem);
-    wanted.digests.insert(
-        std::visit([](const auto& described) { return plan_digest(described); }, plan));
+    wanted.digests.insert(plan_digest(plan));
   }
   return wanted;
 }

@@ -128,7 +128,7 @@ void add_kernels(Element main, const std::vector<BenchLine>& lines) {
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (i == 0 || lines[i].kernel->phase != lines[i - 1].kernel->phase)
       body.add("tr")
-          .add("th", to_string(lines[i].kernel->phase))
+          .add("th", lines[i].kernel->phase)
           .set("class", "group")
           .set("scope", "colgroup")
           .set("colspan", "14");
@@ -162,8 +162,8 @@ void add_run(Element main, const BenchRun& run) {
 
 }  // namespace
 
-std::string bench_report_html(const DescribedPlan& plan, const BenchReport& report) {
-  const std::vector<BenchLine> lines = bench_lines(base_of(plan), report);
+std::string bench_report_html(const compiler::Plan& plan, const BenchReport& report) {
+  const std::vector<BenchLine> lines = bench_lines(plan, report);
   HtmlPage page(fmt::format("{} \"{}\"", kind_of(plan), name_of(plan)),
                 fmt::format("measured {} on {}{}", report.run.date, report.run.target,
                             rows_text(report.rows)));
@@ -176,7 +176,7 @@ std::string bench_report_html(const DescribedPlan& plan, const BenchReport& repo
   return page.text();
 }
 
-Result<void> write_bench_report(const std::string& path, const DescribedPlan& plan,
+Result<void> write_bench_report(const std::string& path, const compiler::Plan& plan,
                                 const BenchReport& report) {
   if (path.empty()) return {};
   return write_file(path, bench_report_html(plan, report));

@@ -31,7 +31,7 @@ KernelRows::KernelRows(Element parent, const std::vector<BenchLine>& lines,
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const compiler::KernelPlan& kernel = *lines[i].kernel;
     if (i == 0 || kernel.phase != lines[i - 1].kernel->phase)
-      add_label(svg_, {8.0, headings_y_[heading++]}, to_string(kernel.phase), "bold soft");
+      add_label(svg_, {8.0, headings_y_[heading++]}, kernel.phase, "bold soft");
     add_label(svg_, {20.0, y_[i] + 4.0}, shortened(kernel.operation, kKernelMostLabel),
               "code kernel");
   }

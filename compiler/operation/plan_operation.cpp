@@ -18,8 +18,8 @@ void complete_tensor(TensorPlan& tensor, const KernelPlan& kernel) {
 
 }  // namespace
 
-Result<OperationPlan> plan_operation(const OperationDescription& operation, const Target& target,
-                                     const PlanOptions& options) {
+Result<Plan> plan_operation(const OperationDescription& operation, const Target& target,
+                            const PlanOptions& options) {
   const PlanContext context{.target = target, .options = options};
   MOEJIT_TRY_ASSIGN(
       OperationParts parts,
@@ -27,9 +27,7 @@ Result<OperationPlan> plan_operation(const OperationDescription& operation, cons
   const std::string_view name = operation_name(operation);
   parts.kernel.operation = name;
   explain_tuning(parts.kernel, target, options.tuning);
-  // Not braced: if memory ends within the braces of a class with a base, GCC 12 destroys the base
-  // twice.
-  OperationPlan plan;
+  Plan plan;  // filled field by field, as plan_layer() does
   plan.subject = fmt::format("the operation {}", name);
   plan.target = target;
   if (options.tuning != nullptr) plan.tuned_for = options.tuning->gpu();
@@ -38,7 +36,7 @@ Result<OperationPlan> plan_operation(const OperationDescription& operation, cons
   plan.operation = operation;
   for (TensorPlan& tensor : plan.tensors) complete_tensor(tensor, parts.kernel);
   plan.kernels.push_back(std::move(parts.kernel));
-  plan.workspace_bytes = plan_workspace(plan, {});
+  plan.workspace_bytes = plan_workspace(plan, {}, {});
   make_operation_calls(plan);
   return plan;
 }

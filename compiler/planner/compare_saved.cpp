@@ -3,14 +3,14 @@
 
 namespace moejit::compiler {
 
-std::vector<SavedMemory> compare_saved_memory(const LayerPlan& plan) {
+std::vector<SavedMemory> compare_saved_memory(const Plan& plan) {
   std::vector<SavedMemory> all;
-  if (!has_backward(plan.layer)) return all;
-  std::vector<Recipe> recipes = {plan.layer.recipe};
-  if (plan.layer.recipe != Recipe::kBf16) recipes.push_back(Recipe::kBf16);
+  if (!plan.layer || !has_backward(*plan.layer)) return all;
+  std::vector<Recipe> recipes = {plan.layer->recipe};
+  if (plan.layer->recipe != Recipe::kBf16) recipes.push_back(Recipe::kBf16);
   for (const Recipe& recipe : recipes) {
     for (const Recompute recompute : {Recompute::kNone, Recompute::kMoeExpert}) {
-      Layer layer = plan.layer;
+      Layer layer = *plan.layer;
       layer.recipe = recipe;
       layer.recompute = recompute;
       if (!has_scales(recipe.tokens)) {  // bf16 does not have these choices
@@ -22,7 +22,7 @@ std::vector<SavedMemory> compare_saved_memory(const LayerPlan& plan) {
         layer.splits_alignment = alignment;
         layer.max_permuted_rows = (layer.max_permuted_rows + alignment - 1) / alignment * alignment;
       }
-      const Result<LayerPlan> other = plan_layer(layer, plan.target);
+      const Result<Plan> other = plan_layer(layer, plan.target);
       if (other) all.push_back({recipe, recompute, other->saved_bytes});
     }
   }

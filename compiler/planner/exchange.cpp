@@ -75,7 +75,7 @@ Result<Plan> plan_exchange(ExchangeStep step, const Exchange& exchange, const Ta
   for (TensorPlan& tensor : plan.tensors)
     tensor.role = writes(kernel, tensor.name) ? TensorRole::kOutput : TensorRole::kInput;
   plan.kernels.push_back(std::move(kernel));
-  plan.workspace_bytes = plan_workspace(plan, {});
+  plan.workspace_bytes = plan_workspace(plan, {}, {});
   make_operation_calls(plan);
   return plan;
 }

@@ -56,25 +56,28 @@ class Step {
     made_.operation.reads.push_back({.role = role, .tensor = role});
     add(role, dtype, std::move(dims));
   }
-  Port& write(std::string role, const std::string& name, DType dtype, std::vector<Dim> dims) {
-    add(name, dtype, std::move(dims));
+  Port& write(std::string role, const std::string& name, DType dtype, std::vector<Dim> dims,
+              int64_t rank = -1) {
+    add(name, dtype, std::move(dims), rank);
     return made_.operation.writes.emplace_back(Port{.role = std::move(role), .tensor = name});
   }
   // Adds a tensor in the memory of each rank: "slots_0" for the field slots[0], and so on.
   void write_to_ranks(std::string_view field, DType dtype, const std::vector<Dim>& dims) {
     for (int64_t rank = 0; rank < exchange_.ranks; ++rank)
-      write(fmt::format("{}[{}]", field, rank), fmt::format("{}_{}", field, rank), dtype, dims);
+      write(fmt::format("{}[{}]", field, rank), fmt::format("{}_{}", field, rank), dtype, dims,
+            rank);
   }
   // Adds the words by which the CTAs of this rank share their work.
   void write_tickets() {
     constexpr int64_t kWords = device::kTicketWords;
-    write("tickets", of_this_rank("tickets"), DType::kU32, {{fmt::format("{}", kWords), kWords}});
+    write("tickets", of_this_rank("tickets"), DType::kU32, {{fmt::format("{}", kWords), kWords}},
+          exchange_.rank);
   }
   // Adds the tensor of that name in this rank's memory.
   void read_own(const std::string& field, DType dtype, std::vector<Dim> dims) {
     const std::string name = of_this_rank(field);
     made_.operation.reads.push_back({.role = field, .tensor = name});
-    add(name, dtype, std::move(dims));
+    add(name, dtype, std::move(dims), exchange_.rank);
   }
   // Adds rows with scales unless they are bf16.
   void read_rows(const std::string& role, DType dtype, const Dim& rows) {
@@ -92,8 +95,9 @@ class Step {
         step == ExchangeStep::kAwait || step == ExchangeStep::kDispatchPermute;
     auto& ports = counts_epoch ? made_.operation.writes : made_.operation.reads;
     ports.push_back({.role = "group.epoch", .tensor = "epoch"});
-    add("epoch", DType::kU32, {one});
-    write("group.status", of_this_rank("group_status"), DType::kU32, {one}).is_repeated = true;
+    add("epoch", DType::kU32, {one}, exchange_.rank);
+    write("group.status", of_this_rank("group_status"), DType::kU32, {one}, exchange_.rank)
+        .is_repeated = true;
     made_.operation.name = to_string(step);
     made_.operation.kind = std::move(kernel);
     return std::move(made_);
@@ -103,8 +107,11 @@ class Step {
   std::string of_this_rank(std::string_view field) const {
     return fmt::format("{}_{}", field, exchange_.rank);
   }
-  void add(std::string name, DType dtype, std::vector<Dim> dims) {
-    made_.values.push_back({.name = std::move(name), .dtype = dtype, .shape = std::move(dims)});
+  void add(std::string name, DType dtype, std::vector<Dim> dims, int64_t rank = -1) {
+    made_.values.push_back({.name = std::move(name),
+                            .dtype = dtype,
+                            .shape = std::move(dims),
+                            .rank = static_cast<int32_t>(rank)});
   }
   // Returns the name of the scales, or nothing.
   std::string add_rows(const std::string& name, DType dtype, const Dim& rows) {
@@ -309,7 +316,8 @@ ExchangeOperation route_dispatch_permute(const Exchange& exchange) {
                  {.role = "offs", .tensor = "offs"},
                  {.role = "row_map", .tensor = "row_map"},
                  {.role = "status", .tensor = status, .is_repeated = true}}};
-  ExchangeOperation joined = join_route_dispatch(first.operation, route, last.operation);
+  ExchangeOperation joined = join_route_dispatch(first.operation, route, last.operation,
+                                                 static_cast<int32_t>(exchange.rank));
   for (const auto* const values : {&first.values, &last.values})
     for (const Value& value : *values)
       if (std::ranges::find(joined.values, value.name, &Value::name) == joined.values.end())

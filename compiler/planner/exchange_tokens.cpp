@@ -71,10 +71,7 @@ class TokenExchange {
   Operation add_values(ExchangeOperation made) {
     for (Value& added : made.values) {
       if (has_value(added.name) || is_renamed(added.name)) continue;
-      const std::size_t end = added.name.size();
-      const bool is_of_rank = end > 2 && added.name[end - 2] == '_' && added.name[end - 1] >= '0' &&
-                              added.name[end - 1] <= '7';
-      if (is_of_rank || added.name == "epoch") added.role = TensorRole::kGroup;
+      if (added.rank >= 0) added.role = TensorRole::kGroup;
       graph_.values.push_back(std::move(added));
     }
     return std::move(made.operation);
@@ -156,7 +153,8 @@ class TokenExchange {
     const auto choices = first_of(Phase::kForward);
     const auto route = choices + 1, dispatch = choices + 2;
     if (!can_join_route_dispatch(*choices, *route, *dispatch)) return;
-    *dispatch = add_values(join_route_dispatch(*choices, *route, *dispatch));
+    *dispatch =
+        add_values(join_route_dispatch(*choices, *route, *dispatch, static_cast<int32_t>(rank_)));
     graph_.operations.erase(choices, dispatch);
   }
 
@@ -234,6 +232,7 @@ void exchange_tokens(Graph& graph, const Layer& layer, int64_t rank,
   const std::string name = fmt::format("group_status_{}", rank);
   status.name = name;
   status.role = TensorRole::kGroup;
+  status.rank = static_cast<int32_t>(rank);
   status.is_optional_in_backward = false;
   if (uses_collectives(layer)) return exchange_by_collectives(graph, layer, name, reasons);
   if (layer.expert_parallel.ranks > 1) {

@@ -56,6 +56,13 @@ void prune(Graph& graph, const std::vector<std::string>& outputs, bool keeps_int
   graph.operations = pruning.take();
 }
 
+std::vector<const Operation*> kernel_operations(const Graph& graph) {
+  std::vector<const Operation*> operations;
+  for (const Operation& operation : graph.operations)
+    if (kind_of<Collective>(operation) == nullptr) operations.push_back(&operation);
+  return operations;
+}
+
 const Operation* find_writer(const Graph& graph, std::string_view tensor, Phase phase) {
   for (const Operation& operation : graph.operations)
     if (operation.phase == phase && defines(operation, tensor)) return &operation;

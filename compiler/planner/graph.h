@@ -19,6 +19,8 @@ struct Value {
   std::optional<TensorRole> role = {};  // set only for values that callers own
   bool is_optional = false;
   bool is_optional_in_backward = false;
+  int32_t rank = -1;         // of values in the memory of a group: in whose; -1 for the others
+  float first_value = 0.0f;  // of states
 };
 
 // The operations of a plan in the order in which they run, and the values that they may touch. A
@@ -57,6 +59,9 @@ void add_token_checks(Graph& graph);
 
 // Makes each GEMM measure how long it runs (PlanOptions::measure_gemms).
 void add_elapsed(Graph& graph);
+
+// Returns the operations of the plan's kernels, by index into Plan::kernels: all but collectives.
+std::vector<const Operation*> kernel_operations(const Graph& graph);
 
 // Checks that operations read only tensors that an earlier operation writes or a caller gives, and
 // touch only values of the graph. Error kInternal.

@@ -128,7 +128,9 @@ std::vector<TensorPlan> make_tensors(const Graph& graph) {
                        .role = role_of(value, kept),
                        .is_optional = value.is_optional,
                        .is_optional_in_backward = value.is_optional_in_backward,
-                       .bytes = bytes});
+                       .bytes = bytes,
+                       .rank = value.rank,
+                       .first_value = value.first_value});
   }
   return tensors;
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints a group's plan for people and for programs, and makes the identity that its peers compare.
+#include "compiler/planner/group_report.h"
+
 #include "compiler/compiler.h"
 #include "compiler/group_plan.h"
 #include "compiler/support/integer.h"
-#include "compiler/support/json_text.h"
 #include "compiler/support/table.h"
 #include "compiler/work.h"
 
@@ -38,25 +39,25 @@ GroupTraffic fixed_traffic(const Layer& layer, GroupTraffic traffic) {
 }
 
 // Returns the bytes that a call of a phase sends to each other rank.
-int64_t block_bytes_of(const Plan& plan, Phase phase) {
+int64_t block_bytes_of(const Plan& plan, std::string_view phase) {
   int64_t bytes = 0;
   for (const CollectivePlan& step : plan.collectives)
     if (step.phase == phase) bytes += block_bytes(step);
   return bytes;
 }
 
-std::string fixed_traffic_text(const GroupPlan& plan) {
+std::string fixed_traffic_text(const Plan& plan) {
   std::string text = fmt::format(
       "\n{} moves the same bytes in every call, whatever its tokens and their routing: {} to each "
       "other rank in a forward call",
-      to_string(plan.layer.expert_parallel.transport), block_bytes_of(plan, Phase::kForward));
-  if (has_backward(plan.layer))
-    text += fmt::format(", {} in a backward call", block_bytes_of(plan, Phase::kBackward));
+      to_string(plan.layer->expert_parallel.transport), block_bytes_of(plan, "forward"));
+  if (has_backward(*plan.layer))
+    text += fmt::format(", {} in a backward call", block_bytes_of(plan, "backward"));
   return text + "\n\n";
 }
 
 // Returns how long the wire is busy at least with what a rank sends in a call of a phase.
-double floor_us_of(const Plan& plan, Phase phase) {
+double floor_us_of(const Plan& plan, std::string_view phase) {
   int64_t bytes = 0;
   for (const KernelPlan& kernel : plan.kernels)
     if (kernel.phase == phase) bytes += kernel.sent_bytes;
@@ -64,17 +65,17 @@ double floor_us_of(const Plan& plan, Phase phase) {
 }
 
 // Says how long the wire is busy with a whole call.
-std::string floor_text(const GroupPlan& plan) {
+std::string floor_text(const Plan& plan) {
   std::string text = fmt::format("on the wire a forward call takes no less than {:.1f} us",
-                                 floor_us_of(plan, Phase::kForward));
-  if (has_backward(plan.layer))
-    text += fmt::format(", a backward call {:.1f} us", floor_us_of(plan, Phase::kBackward));
+                                 floor_us_of(plan, "forward"));
+  if (has_backward(*plan.layer))
+    text += fmt::format(", a backward call {:.1f} us", floor_us_of(plan, "backward"));
   return text + "; where some ranks' experts are chosen more often, the busiest link decides\n\n";
 }
 
-std::string traffic_text(const GroupPlan& plan) {
-  if (uses_collectives(plan.layer)) return fixed_traffic_text(plan);
-  const GroupTraffic traffic = group_traffic(plan.layer);
+std::string traffic_text(const Plan& plan) {
+  if (uses_collectives(*plan.layer)) return fixed_traffic_text(plan);
+  const GroupTraffic traffic = group_traffic(*plan.layer);
   const std::string of_token = fmt::format(
       "\non the wire for a token: {} bytes of choices to each other rank; a row of {} bytes to "
       "each "
@@ -82,7 +83,7 @@ std::string traffic_text(const GroupPlan& plan) {
       "that is {:.0f} bytes out and {:.0f} back; for {} tokens no less than {:.1f} us and {:.1f} "
       "us\n",
       traffic.choice_bytes, traffic.row_bytes, traffic.remote_ranks, traffic.results,
-      traffic.result_bytes, traffic.dispatch_bytes, traffic.combine_bytes, plan.layer.max_tokens,
+      traffic.result_bytes, traffic.dispatch_bytes, traffic.combine_bytes, plan.layer->max_tokens,
       traffic.dispatch_floor_us, traffic.combine_floor_us);
   return of_token + floor_text(plan);
 }
@@ -111,12 +112,12 @@ GroupTraffic group_traffic(const Layer& layer) {
   return traffic;
 }
 
-std::vector<std::string> group_identity(const GroupPlan& plan) {
+std::vector<std::string> group_identity(const Plan& plan) {
   std::vector<std::string> fields = {
       fmt::format("moejit={}", MOEJIT_VERSION),
       fmt::format("target={}", to_string(plan.target)),
   };
-  Layer unnamed = plan.layer;
+  Layer unnamed = *plan.layer;
   unnamed.name.clear();
   std::istringstream lines(to_json(unnamed));
   for (std::string line; std::getline(lines, line);) {
@@ -130,33 +131,29 @@ std::vector<std::string> group_identity(const GroupPlan& plan) {
   return fields;
 }
 
-std::string print_plan(const GroupPlan& plan, bool explain, int32_t width) {
+std::string group_text(const Plan& plan, int32_t width) {
   std::string text = fmt::format(
       "layer \"{}\" on a group of {} ranks, combine {}: {} experts and {} of {} slots each\n",
-      plan.layer.name, plan.layer.expert_parallel.ranks,
-      to_string(plan.layer.expert_parallel.combine), plan.layer.local_experts,
-      plan.layer.max_tokens, plan.layer.expert_parallel.ranks * plan.layer.max_tokens);
+      plan.layer->name, plan.layer->expert_parallel.ranks,
+      to_string(plan.layer->expert_parallel.combine), plan.layer->local_experts,
+      plan.layer->max_tokens, plan.layer->expert_parallel.ranks * plan.layer->max_tokens);
   constexpr auto kRight = Table::Align::kRight;
   Table table({{"group memory of a rank"}, {"bytes", kRight}, {"offset", kRight}});
-  for (const PlacedTensor& tensor : plan.memory.tensors)
+  for (const PlacedTensor& tensor : plan.group->memory.tensors)
     table.add({tensor.name, std::to_string(tensor.bytes), std::to_string(tensor.offset)});
-  table.add({"all", std::to_string(plan.memory.bytes), ""});
-  text += "\n" + table.text(width);
-  text += traffic_text(plan);
-  return text + print_plan(static_cast<const LayerPlan&>(plan), explain, width);
+  table.add({"all", std::to_string(plan.group->memory.bytes), ""});
+  return text + "\n" + table.text(width) + traffic_text(plan);
 }
 
-std::string plan_to_json(const GroupPlan& plan) {
-  const GroupTraffic traffic = group_traffic(plan.layer);
+Json group_json(const Plan& plan) {
+  const GroupTraffic traffic = group_traffic(*plan.layer);
   Json tensors = Json::array();
-  for (const PlacedTensor& tensor : plan.memory.tensors)
+  for (const PlacedTensor& tensor : plan.group->memory.tensors)
     tensors.push_back({{"name", tensor.name}, {"bytes", tensor.bytes}, {"offset", tensor.offset}});
-  const std::string text = plan_to_json(static_cast<const LayerPlan&>(plan));
-  Json json = Json(parse_json(text, {.source_name = "plan"}).value().root);
-  Json group = {{"ranks", plan.layer.expert_parallel.ranks},
-                {"combine", to_string(plan.layer.expert_parallel.combine)},
-                {"transport", to_string(plan.layer.expert_parallel.transport)},
-                {"memory_bytes", plan.memory.bytes},
+  Json group = {{"ranks", plan.layer->expert_parallel.ranks},
+                {"combine", to_string(plan.layer->expert_parallel.combine)},
+                {"transport", to_string(plan.layer->expert_parallel.transport)},
+                {"memory_bytes", plan.group->memory.bytes},
                 {"memory", tensors},
                 {"row_bytes", traffic.row_bytes},
                 {"result_bytes", traffic.result_bytes},
@@ -167,12 +164,11 @@ std::string plan_to_json(const GroupPlan& plan) {
                 {"combine_bytes_of_token", json_number(traffic.combine_bytes)},
                 {"dispatch_floor_us", json_number(traffic.dispatch_floor_us)},
                 {"combine_floor_us", json_number(traffic.combine_floor_us)}};
-  if (!uses_collectives(plan.layer)) {
-    group["forward_floor_us"] = json_number(floor_us_of(plan, Phase::kForward));
-    group["backward_floor_us"] = json_number(floor_us_of(plan, Phase::kBackward));
+  if (!uses_collectives(*plan.layer)) {
+    group["forward_floor_us"] = json_number(floor_us_of(plan, "forward"));
+    group["backward_floor_us"] = json_number(floor_us_of(plan, "backward"));
   }
-  json["group"] = group;
-  return json.dump(2) + "\n";
+  return group;
 }
 
 }  // namespace moejit::compiler

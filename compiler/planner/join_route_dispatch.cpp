@@ -41,7 +41,7 @@ bool can_join_route_dispatch(const Operation& choices, const Operation& route,
 }
 
 ExchangeOperation join_route_dispatch(const Operation& choices, const Operation& route,
-                                      const Operation& dispatch) {
+                                      const Operation& dispatch, int32_t rank) {
   const auto& exchanged = *spec_of<ExchangeChoicesSpec>(choices);
   const RouteDispatchPermuteSpec spec{.dispatch = *spec_of<DispatchPermuteSpec>(dispatch),
                                       .probs = exchanged.probs,
@@ -63,16 +63,15 @@ ExchangeOperation join_route_dispatch(const Operation& choices, const Operation&
   add_ports(joined, route, "route");
   add_ports(joined, dispatch, "dispatch");
   const Dim most{"pieces", pieces};
-  // The flags lie in the memory of the rank that has the other words of the epoch.
-  const std::string& status = write_of(choices, "group.status").tensor;
-  const std::string flags = "route_flags" + status.substr(status.rfind('_'));
+  const std::string flags = fmt::format("route_flags_{}", rank);
   joined.writes.push_back({.role = "piece_counts", .tensor = "piece_counts"});
   joined.writes.push_back({.role = "route_flags", .tensor = flags});
-  return {.operation = std::move(joined),
-          .values = {{.name = "piece_counts",
-                      .dtype = DType::kI32,
-                      .shape = {most, {"E", exchanged.exchange.rank_experts}}},
-                     {.name = flags, .dtype = DType::kU32, .shape = {{"2", 2}, most}}}};
+  return {
+      .operation = std::move(joined),
+      .values = {{.name = "piece_counts",
+                  .dtype = DType::kI32,
+                  .shape = {most, {"E", exchanged.exchange.rank_experts}}},
+                 {.name = flags, .dtype = DType::kU32, .shape = {{"2", 2}, most}, .rank = rank}}};
 }
 
 }  // namespace moejit::compiler

@@ -13,8 +13,8 @@ bool can_join_route_dispatch(const Operation& choices, const Operation& route,
 // Joins the exchange of choices, the route of all slots, and the dispatch and permute of rows. So
 // rows are on the wire while choices are exchanged and routed. A port has the role that it has in
 // its operation, behind "choices.", "route." or "dispatch.". The values are the ones that the
-// joined operation adds.
+// joined operation adds, with flags in the memory of `rank`, whose operations these are.
 ExchangeOperation join_route_dispatch(const Operation& choices, const Operation& route,
-                                      const Operation& dispatch);
+                                      const Operation& dispatch, int32_t rank);
 
 }  // namespace moejit::compiler

@@ -254,7 +254,9 @@ void add_states(ValueList& list, const Layer& layer, const LayerDims& d, Pass pa
   for (const std::string_view linear : {"fc1", "fc2"}) {
     const StateNames names = state_names(linear, pass);
     list.add(names.amax_history, kF32, kState, {steps, columns});
-    list.add(names.scale, kF32, kState, {columns});
+    Value& scale = list.add(names.scale, kF32, {columns});
+    scale.role = kState;
+    scale.first_value = 1.0f;
   }
 }
 

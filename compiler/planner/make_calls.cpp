@@ -72,33 +72,37 @@ std::vector<LayerCall> layer_calls() {
   };
 }
 
-// Returns whether the kernel belongs to the call, whatever calls do with gradients.
-bool is_of_call(const KernelPlan& kernel, const LayerCall& call) {
-  return kernel.phase == call.phase && (!call.half || kernel.half == call.half) &&
-         (!call.dispatch_call || kernel.dispatch_call == call.dispatch_call);
+using Operations = std::span<const Operation* const>;
+
+// Returns whether the operation belongs to the call, whatever calls do with gradients.
+bool is_of_call(const Operation& operation, const LayerCall& call) {
+  return operation.phase == call.phase && (!call.half || operation.half == call.half) &&
+         (!call.dispatch_call || operation.dispatch_call == call.dispatch_call);
 }
 
-// Returns whether a kernel of the call runs, since it does with gradients what the call does.
-bool runs(const KernelPlan& kernel, const LayerCall& call) {
+// Returns whether an operation of the call runs, since it does with gradients what the call does.
+bool runs(const Operation& operation, const LayerCall& call) {
   const GradientMode mode = call.adds ? GradientMode::kAdd : GradientMode::kOverwrite;
-  return !kernel.gradient_mode || kernel.gradient_mode == mode;
+  return !operation.gradient_mode || operation.gradient_mode == mode;
 }
 
-std::vector<const KernelPlan*> kernels_of(const Plan& plan, const LayerCall& call) {
+std::vector<const KernelPlan*> kernels_of(const Plan& plan, Operations operations,
+                                          const LayerCall& call) {
   std::vector<const KernelPlan*> kernels;
-  for (const KernelPlan& kernel : plan.kernels)
-    if (is_of_call(kernel, call) && runs(kernel, call)) kernels.push_back(&kernel);
+  for (std::size_t kernel = 0; kernel < plan.kernels.size(); ++kernel)
+    if (is_of_call(*operations[kernel], call) && runs(*operations[kernel], call))
+      kernels.push_back(&plan.kernels[kernel]);
   return kernels;
 }
 
-std::vector<CallStep> steps_of(const Plan& plan, const LayerCall& call) {
+std::vector<CallStep> steps_of(const Plan& plan, Operations operations, const LayerCall& call) {
   std::vector<CallStep> steps;
   for (std::size_t kernel = 0; kernel < plan.kernels.size(); ++kernel) {
-    if (!is_of_call(plan.kernels[kernel], call)) continue;
+    if (!is_of_call(*operations[kernel], call)) continue;
     for (std::size_t i = 0; i < plan.collectives.size(); ++i)
       if (plan.collectives[i].before == static_cast<int32_t>(kernel))
         steps.push_back({.is_collective = true, .index = i});
-    if (runs(plan.kernels[kernel], call)) steps.push_back({.index = kernel});
+    if (runs(*operations[kernel], call)) steps.push_back({.index = kernel});
   }
   return steps;
 }
@@ -129,8 +133,8 @@ std::optional<Access> access_of(const std::vector<const KernelPlan*>& kernels,
   return access;
 }
 
-std::vector<CallTensor> tensors_of(const Plan& plan, const LayerCall& call) {
-  const std::vector<const KernelPlan*> kernels = kernels_of(plan, call);
+std::vector<CallTensor> tensors_of(const Plan& plan, Operations operations, const LayerCall& call) {
+  const std::vector<const KernelPlan*> kernels = kernels_of(plan, operations, call);
   std::vector<CallTensor> tensors;
   for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot) {
     const TensorPlan& tensor = plan.tensors[slot];
@@ -157,10 +161,10 @@ void set_blocks(const LayerCall& of, CallPlan& call) {
     call.deferred = of.half == BackwardHalf::kWeights ? BlockUse::kRead : BlockUse::kWrite;
 }
 
-CallPlan make_call(const Plan& plan, const LayerCall& of, bool is_of_group) {
+CallPlan make_call(const Plan& plan, Operations operations, const LayerCall& of, bool is_of_group) {
   CallPlan call{.name = std::string(of.name),
-                .steps = steps_of(plan, of),
-                .tensors = tensors_of(plan, of),
+                .steps = steps_of(plan, operations, of),
+                .tensors = tensors_of(plan, operations, of),
                 .adds = of.adds,
                 .is_of_all_ranks =
                     is_of_group && (of.phase == Phase::kForward || of.phase == Phase::kBackward)};
@@ -196,12 +200,12 @@ CallPlan join(const CallPlan& first, const CallPlan& second) {
 
 }  // namespace
 
-void make_layer_calls(const Layer& layer, Plan& plan) {
+void make_layer_calls(const Layer& layer, Operations operations, Plan& plan) {
   for (const LayerCall& call : layer_calls()) {
     const auto missing =
         std::ranges::find_if(call.needs, [&](const Need& need) { return !need.holds(layer); });
     if (missing == call.needs.end())
-      plan.calls.push_back(make_call(plan, call, is_of_group(layer)));
+      plan.calls.push_back(make_call(plan, operations, call, is_of_group(layer)));
     else
       plan.absent_calls.push_back({.name = std::string(call.name),
                                    .why = fmt::format(fmt::runtime(missing->why), plan.subject),
@@ -214,7 +218,9 @@ void make_layer_calls(const Layer& layer, Plan& plan) {
 }
 
 void make_operation_calls(Plan& plan) {
-  plan.calls.push_back(make_call(plan, {.name = "run"}, false));
+  const Operation any;
+  const std::vector<const Operation*> operations(plan.kernels.size(), &any);
+  plan.calls.push_back(make_call(plan, operations, {.name = "run"}, false));
 }
 
 }  // namespace moejit::compiler

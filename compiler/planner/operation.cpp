@@ -74,10 +74,10 @@ KernelPlan make_kernel(const Operation& operation, const KernelContext& context)
     if (operation.phase == Phase::kBackward || role == "elapsed")
       add_arguments(kernel, operation, {role});
   kernel.operation = operation.name;
-  kernel.phase = operation.phase;
-  kernel.half = operation.half;
-  kernel.dispatch_call = operation.dispatch_call;
-  kernel.gradient_mode = operation.gradient_mode;
+  kernel.phase = to_string(operation.phase);
+  if (operation.half) kernel.half = to_string(*operation.half);
+  if (operation.dispatch_call) kernel.dispatch_call = to_string(*operation.dispatch_call);
+  if (operation.gradient_mode) kernel.gradient_mode = to_string(*operation.gradient_mode);
   return kernel;
 }
 

@@ -21,6 +21,7 @@
 #include "compiler/planner/operations/unpermute.h"
 #include "compiler/planner/operations/weight_check.h"
 #include "compiler/planner/operations/wgrad.h"
+#include "compiler/planner/phase.h"
 
 #include <optional>
 #include <string>

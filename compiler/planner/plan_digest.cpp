@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
-#include "compiler/operation.h"
 #include "compiler/support/digest.h"
 #include "templates/embedded_templates.h"
 
@@ -31,8 +30,8 @@ void add_tensor(FieldHasher& hasher, const TensorPlan& tensor) {
 // Adds the spec of a kernel instead of its text, because the spec decides the text.
 void add_kernel(FieldHasher& hasher, const Plan& plan, const KernelPlan& kernel) {
   hasher.add("kernel", kernel.operation)
-      .add("phase", to_string(kernel.phase))
-      .add("gradient_mode", kernel.gradient_mode ? to_string(*kernel.gradient_mode) : "")
+      .add("phase", kernel.phase)
+      .add("gradient_mode", kernel.gradient_mode)
       .add("spec", to_string(kernel.spec))
       .add("arguments", std::ssize(kernel.arguments));
   for (const KernelArgument& argument : kernel.arguments) {
@@ -45,7 +44,7 @@ void add_kernel(FieldHasher& hasher, const Plan& plan, const KernelPlan& kernel)
 
 void add_collective(FieldHasher& hasher, const CollectivePlan& step) {
   hasher.add("collective", step.operation)
-      .add("phase", to_string(step.phase))
+      .add("phase", step.phase)
       .add("before", int64_t{step.before})
       .add("moves", std::ssize(step.moves));
   for (const BlockMove& move : step.moves)
@@ -54,13 +53,22 @@ void add_collective(FieldHasher& hasher, const CollectivePlan& step) {
         .add("bytes", move.bytes);
 }
 
-// Returns the digest of a plan that was made for `description`, the text of a layer or operation.
-std::string digest_of(const Plan& plan, std::string_view kind, std::string_view description) {
+// Returns the plan's description, of a layer without its name.
+std::string unnamed_description(const Plan& plan) {
+  if (!plan.layer) return description_of(plan);
+  Layer unnamed = *plan.layer;
+  unnamed.name.clear();
+  return to_json(unnamed);
+}
+
+}  // namespace
+
+std::string plan_digest(const Plan& plan) {
   FieldHasher hasher;
   hasher.add("schema", kPlanSchema)
       .add("moejit", MOEJIT_VERSION)
       .add("target", to_string(plan.target))
-      .add(kind, description)
+      .add(kind_of(plan), unnamed_description(plan))
       .add("workspace_bytes", plan.workspace_bytes)
       .add("saved_bytes", plan.saved_bytes)
       .add("tensors", std::ssize(plan.tensors));
@@ -71,18 +79,6 @@ std::string digest_of(const Plan& plan, std::string_view kind, std::string_view 
   for (const templates::EmbeddedFile& file : templates::embedded_files())
     hasher.add(file.include_name, file.sha256);
   return hasher.digest().hex().substr(0, kDigits);
-}
-
-}  // namespace
-
-std::string plan_digest(const LayerPlan& plan) {
-  Layer unnamed = plan.layer;
-  unnamed.name.clear();
-  return digest_of(plan, "layer", to_json(unnamed));
-}
-
-std::string plan_digest(const OperationPlan& plan) {
-  return digest_of(plan, "operation", to_json(plan.operation));
 }
 
 }  // namespace moejit::compiler

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
-#include "compiler/operation.h"
-#include "compiler/support/json_text.h"
+#include "compiler/planner/group_report.h"
 
 namespace moejit::compiler {
 namespace {
@@ -41,7 +40,7 @@ Json kernel_json(const KernelPlan& kernel) {
   Json tensor_maps = Json::object();
   for (const TensorMapPlan& map : kernel.tensor_maps) tensor_maps[map.role] = map.tensor;
   Json json = {{"operation", kernel.operation},
-               {"phase", to_string(kernel.phase)},
+               {"phase", kernel.phase},
                {"spec", to_string(kernel.spec)},
                {"threads", kernel.launch.threads},
                {"max_ctas", kernel.launch.max_ctas},
@@ -58,9 +57,9 @@ Json kernel_json(const KernelPlan& kernel) {
     json["problem"] = kernel.problem;
     json["choices"] = to_json(kernel.choices);
   }
-  if (kernel.half) json["half"] = to_string(*kernel.half);
-  if (kernel.dispatch_call) json["dispatch_call"] = to_string(*kernel.dispatch_call);
-  if (kernel.gradient_mode) json["gradient_mode"] = to_string(*kernel.gradient_mode);
+  if (!kernel.half.empty()) json["half"] = kernel.half;
+  if (!kernel.dispatch_call.empty()) json["dispatch_call"] = kernel.dispatch_call;
+  if (!kernel.gradient_mode.empty()) json["gradient_mode"] = kernel.gradient_mode;
   return json;
 }
 
@@ -80,12 +79,21 @@ Json collectives_json(const Plan& plan) {
                        {"destination", move.destination},
                        {"bytes", move.bytes}});
     steps.push_back({{"operation", step.operation},
-                     {"phase", to_string(step.phase)},
+                     {"phase", step.phase},
                      {"before", step.before},
                      {"moves", moves},
                      {"reasons", step.reasons}});
   }
   return steps;
+}
+
+Json saved_json(const Plan& plan) {
+  Json saved = Json::array();
+  for (const SavedMemory& other : compare_saved_memory(plan))
+    saved.push_back({{"recipe", to_string(other.recipe)},
+                     {"recompute", to_string(other.recompute)},
+                     {"saved_bytes", other.bytes}});
+  return saved;
 }
 
 Json tensors_json(const Plan& plan) {
@@ -96,34 +104,22 @@ Json tensors_json(const Plan& plan) {
 
 }  // namespace
 
-std::string plan_to_json(const OperationPlan& plan) {
-  const Json json = {{"operation", description_json(to_json(plan.operation))},
-                     {"target", to_string(plan.target)},
-                     {"plan_digest", plan_digest(plan)},
-                     {"workspace_bytes", plan.workspace_bytes},
-                     {"kernels", kernels_json(plan)},
-                     {"tensors", tensors_json(plan)}};
-  return json.dump(2) + "\n";
-}
-
-std::string plan_to_json(const LayerPlan& plan) {
-  Json saved = Json::array();
-  for (const SavedMemory& other : compare_saved_memory(plan))
-    saved.push_back({{"recipe", to_string(other.recipe)},
-                     {"recompute", to_string(other.recompute)},
-                     {"saved_bytes", other.bytes}});
-  Json json = {{"layer", description_json(to_json(plan.layer))},
+std::string plan_to_json(const Plan& plan) {
+  Json json = {{kind_of(plan), description_json(description_of(plan))},
                {"target", to_string(plan.target)},
                {"plan_digest", plan_digest(plan)},
-               {"workspace_bytes", plan.workspace_bytes},
-               {"saved_bytes", plan.saved_bytes},
-               {"deferred_bytes", plan.deferred_bytes},
-               {"saved_memory", saved},
-               {"quantized_weight_bytes", plan.quantized_weight_bytes},
-               {"kernels", kernels_json(plan)},
-               {"tensors", tensors_json(plan)},
-               {"reasons", plan.reasons}};
+               {"workspace_bytes", plan.workspace_bytes}};
+  if (plan.layer) {
+    json["saved_bytes"] = plan.saved_bytes;
+    json["deferred_bytes"] = plan.deferred_bytes;
+    json["saved_memory"] = saved_json(plan);
+    json["quantized_weight_bytes"] = plan.quantized_weight_bytes;
+  }
+  json["kernels"] = kernels_json(plan);
+  json["tensors"] = tensors_json(plan);
+  if (plan.layer) json["reasons"] = plan.reasons;
   if (!plan.collectives.empty()) json["collectives"] = collectives_json(plan);
+  if (plan.group) json["group"] = group_json(plan);
   return json.dump(2) + "\n";
 }
 

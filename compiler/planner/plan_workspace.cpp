@@ -22,9 +22,9 @@ struct Lifetime {
   };
   std::array<Span, kPhaseCount + 1> of_call;  // of each phase, and the last of the weights half
 
-  Span& of(const KernelPlan& kernel) {
-    return kernel.half == BackwardHalf::kWeights ? of_call.back()
-                                                 : of_call[static_cast<size_t>(kernel.phase)];
+  Span& of(const Operation& operation) {
+    return operation.half == BackwardHalf::kWeights ? of_call.back()
+                                                    : of_call[static_cast<size_t>(operation.phase)];
   }
   bool overlaps(const Lifetime& other) const {
     for (size_t call = 0; call < of_call.size(); ++call) {
@@ -41,10 +41,12 @@ bool touches(const CollectivePlan& step, std::string_view tensor) {
   });
 }
 
-Lifetime lifetime_of(const Plan& plan, std::string_view tensor) {
+Lifetime lifetime_of(const Plan& plan, std::span<const Operation* const> operations,
+                     std::string_view tensor) {
   Lifetime lifetime;
   const auto add = [&](size_t kernel) {
-    Lifetime::Span& span = lifetime.of(plan.kernels[kernel]);
+    Lifetime::Span& span =
+        operations.empty() ? lifetime.of_call.front() : lifetime.of(*operations[kernel]);
     const auto index = static_cast<int32_t>(kernel);
     span.first = span.first < 0 ? index : std::min(span.first, index);
     span.last = std::max(span.last, index);
@@ -107,11 +109,12 @@ size_t place(std::vector<Placed>& items, bool shares) {
 // Places the largest tensors first, which leaves gaps. Then the tensor with the highest end, which
 // did not fit into a gap, moves to the front of the order, up to 64 times. The best of these orders
 // is used.
-int64_t plan_workspace(Plan& plan, const PlanOptions& options) {
+int64_t plan_workspace(Plan& plan, std::span<const Operation* const> operations,
+                       const PlanOptions& options) {
   constexpr int kOrders = 64;
   std::vector<Placed> items;
   for (TensorPlan& tensor : plan.tensors) {
-    const Lifetime lifetime = lifetime_of(plan, tensor.name);
+    const Lifetime lifetime = lifetime_of(plan, operations, tensor.name);
     set_uses(tensor, lifetime);
     if (tensor.role == TensorRole::kWorkspace) items.push_back({&tensor, lifetime});
   }

@@ -6,6 +6,7 @@
 #include "compiler/planner/fusions.h"
 #include "compiler/planner/layer_graph.h"
 #include "compiler/planner/make_calls.h"
+#include "compiler/planner/place_in_group.h"
 #include "compiler/planner/plan_workspace.h"
 #include "compiler/planner/support_table.h"
 #include "compiler/planner/tuned_candidate.h"
@@ -128,7 +129,7 @@ void make_kernels(const Graph& graph, const Layer& layer, const Layer& of_expert
     KernelPlan kernel =
         make_kernel(operation, {.bounds = bounds, .target = target, .options = options});
     complete_kernel(kernel, bounds);
-    if (layer.weight_checks && kernel.phase == Phase::kWeights) limit_ctas(kernel);
+    if (layer.weight_checks && operation.phase == Phase::kWeights) limit_ctas(kernel);
     explain_tuning(kernel, target, options.tuning);
     if (is_of_call) set_rank(kernel, options.rank, options.timeout_ms);
     const bool runs_in_passes =
@@ -164,12 +165,12 @@ Result<void> check_group(const Layer& layer, const PlanOptions& options) {
 
 }  // namespace
 
-Result<LayerPlan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options) {
+Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options) {
   if (is_of_group(layer)) MOEJIT_TRY(check_group(layer, options));
   const Layer of_experts = is_of_group(layer) ? layer_of_experts(layer) : layer;
   MOEJIT_TRY(check_support(of_experts, target));
-  LayerPlan plan;  // filled field by field: g++ 12 destroys members of an aggregate that were never
-                   // constructed
+  Plan plan;  // filled field by field: g++ 12 destroys members of an aggregate that were never
+              // constructed
   plan.subject = named_layer(layer);
   plan.target = target;
   plan.bounds = call_bounds(layer);
@@ -181,11 +182,13 @@ Result<LayerPlan> plan_layer(const Layer& layer, const Target& target, const Pla
   if (options.tuning != nullptr) plan.tuned_for = options.tuning->gpu();
   plan.tensors = make_tensors(graph);
   size_blocks(plan, layer.expert_parallel.ranks);
-  plan.workspace_bytes = plan_workspace(plan, options);
+  const std::vector<const Operation*> operations = kernel_operations(graph);
+  plan.workspace_bytes = plan_workspace(plan, operations, options);
   plan.saved_bytes = plan_saved(plan);
   plan.deferred_bytes = plan_deferred(plan);
   plan.quantized_weight_bytes = bytes_of_role(plan, TensorRole::kQuantized);
-  make_layer_calls(layer, plan);
+  make_layer_calls(layer, operations, plan);
+  if (is_of_group(layer)) plan.group = place_in_group(plan, options.rank);
   if (options.keep_intermediates)
     plan.reasons.push_back("no workspace is shared because intermediates are kept");
   return plan;

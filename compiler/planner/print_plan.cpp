@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
-#include "compiler/operation.h"
+#include "compiler/planner/group_report.h"
 #include "compiler/support/table.h"
 
 #include <fmt/format.h>
@@ -46,20 +46,19 @@ std::string role_text(const TensorPlan& tensor) {
 }
 
 std::string phase_text(const KernelPlan& kernel) {
-  std::string text(to_string(kernel.phase));
-  if (kernel.half) text += fmt::format(" {}", to_string(*kernel.half));
-  if (kernel.dispatch_call) text += fmt::format(" {}", to_string(*kernel.dispatch_call));
+  std::string text(kernel.phase);
+  for (const std::string_view part : {kernel.half, kernel.dispatch_call})
+    if (!part.empty()) text += fmt::format(" {}", part);
   return text;
 }
 
-void print_header(Buffer out, const LayerPlan& plan) {
-  const Layer& layer = plan.layer;
+void print_layer(Buffer out, const Plan& plan) {
+  const Layer& layer = *plan.layer;
   fmt::format_to(out, "layer \"{}\" for {}: recipe {}, {}\n", layer.name, to_string(plan.target),
                  to_string(layer.recipe), has_backward(layer) ? "forward and backward" : "forward");
   fmt::format_to(out, "T <= {}  K = {}  E = {} of {}  H = {}  I = {}  P = {}\n", layer.max_tokens,
                  layer.top_k, layer.local_experts, layer.experts, layer.hidden, layer.intermediate,
                  layer.max_permuted_rows);
-  fmt::format_to(out, "plan digest {}\n\n", plan_digest(plan));
 }
 
 // Calls of_step(step) and of_kernel(index) in launch order.
@@ -94,7 +93,7 @@ void print_kernels(Buffer out, const Plan& plan, bool explain, int32_t width) {
   for_each_step(
       plan,
       [&](const CollectivePlan& step) {
-        table.add({"-", std::string(to_string(step.phase)), step.operation, "transport", "",
+        table.add({"-", std::string(step.phase), step.operation, "transport", "",
                    bytes_text(block_bytes(step)), ""});
       },
       [&](size_t i) {
@@ -135,42 +134,35 @@ void print_tensors(Buffer out, const Plan& plan, int32_t width) {
   fmt::format_to(out, "\n{}", table.text(width));
 }
 
-void print_memory(Buffer out, const LayerPlan& plan) {
+void print_memory(Buffer out, const Plan& plan) {
   fmt::format_to(out, "\nworkspace {}, quantized weights {}\n", bytes_text(plan.workspace_bytes),
                  bytes_text(plan.quantized_weight_bytes));
-  if (!has_backward(plan.layer)) return;
+  if (!has_backward(*plan.layer)) return;
   fmt::format_to(out, "saved for backward {}\n", bytes_text(plan.saved_bytes));
-  if (plan.layer.backward_halves)
+  if (plan.layer->backward_halves)
     fmt::format_to(out, "deferred between the halves of backward {}\n",
                    bytes_text(plan.deferred_bytes));
   for (const SavedMemory& other : compare_saved_memory(plan))
     fmt::format_to(out, "  {:<10} with recompute {:<11}{:>10}{}\n", to_string(other.recipe),
                    to_string(other.recompute), bytes_text(other.bytes),
-                   is_of(plan.layer, other) ? "  (this plan)" : "");
+                   is_of(*plan.layer, other) ? "  (this plan)" : "");
 }
 
 }  // namespace
 
-std::string print_plan(const OperationPlan& plan, bool explain, int32_t width) {
-  std::string text;
+std::string print_plan(const Plan& plan, bool explain, int32_t width) {
+  std::string text = plan.group ? group_text(plan, width) : "";
   const Buffer out = std::back_inserter(text);
-  fmt::format_to(out, "operation {} for {}\n", operation_name(plan.operation),
-                 to_string(plan.target));
+  if (plan.layer) print_layer(out, plan);
+  if (plan.operation)
+    fmt::format_to(out, "operation {} for {}\n", name_of(plan), to_string(plan.target));
   fmt::format_to(out, "plan digest {}\n\n", plan_digest(plan));
   print_kernels(out, plan, explain, width);
   print_tensors(out, plan, width);
-  if (plan.workspace_bytes > 0)
+  if (plan.layer)
+    print_memory(out, plan);
+  else if (plan.workspace_bytes > 0)
     fmt::format_to(out, "\nworkspace {}\n", bytes_text(plan.workspace_bytes));
-  return text;
-}
-
-std::string print_plan(const LayerPlan& plan, bool explain, int32_t width) {
-  std::string text;
-  const Buffer out = std::back_inserter(text);
-  print_header(out, plan);
-  print_kernels(out, plan, explain, width);
-  print_tensors(out, plan, width);
-  print_memory(out, plan);
   if (explain)
     for (const std::string& reason : plan.reasons) fmt::format_to(out, "- {}\n", reason);
   return text;

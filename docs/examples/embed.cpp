@@ -6,7 +6,7 @@
 #include "compiler/compiler.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
-#include "runtime/prepared_layer.h"
+#include "runtime/prepared_plan.h"
 
 #include <cstdio>
 #include <deque>
@@ -29,7 +29,7 @@ struct CallerTensors {
   std::vector<runtime::TensorRef> refs;
 };
 
-Result<CallerTensors> allocate(const compiler::LayerPlan& plan, runtime::Device& device) {
+Result<CallerTensors> allocate(const compiler::Plan& plan, runtime::Device& device) {
   CallerTensors tensors;
   for (const compiler::TensorPlan& tensor : plan.tensors) {
     if (tensor.role == compiler::TensorRole::kWorkspace) continue;
@@ -49,14 +49,15 @@ Result<void> run(const std::string& target) {
   MOEJIT_TRY_ASSIGN(const auto layer, compiler::parse_layer(kDescription, "tiny"));
   MOEJIT_TRY_ASSIGN(const auto plan, compiler::plan_layer(layer, device->target()));
   MOEJIT_TRY_ASSIGN(const auto engine, runtime::Engine::create());
-  MOEJIT_TRY_ASSIGN(const auto prepared, runtime::PreparedLayer::prepare(plan, *engine, *device));
+  MOEJIT_TRY_ASSIGN(const auto prepared, runtime::PreparedPlan::prepare(plan, *engine, *device));
 
   // From here on nothing is compiled, loaded or allocated by moejit.
   MOEJIT_TRY_ASSIGN(const CallerTensors tensors, allocate(plan, *device));
-  MOEJIT_TRY_ASSIGN(void* const workspace, device->allocate(prepared->workspace_bytes()));
+  MOEJIT_TRY_ASSIGN(void* const workspace, device->allocate(prepared->plan().workspace_bytes));
   runtime::Stream stream = nullptr;
-  MOEJIT_TRY(prepared->update_weights(tensors.refs, stream));
-  MOEJIT_TRY(prepared->forward(tensors.refs, {workspace, prepared->workspace_bytes()}, stream));
+  MOEJIT_TRY(prepared->call("update_weights", tensors.refs, {}, stream));
+  MOEJIT_TRY(prepared->call("forward", tensors.refs, {workspace, prepared->plan().workspace_bytes},
+                            stream));
   MOEJIT_TRY(device->synchronize(stream));
 
   const runtime::EngineCounters counters = engine->counters();

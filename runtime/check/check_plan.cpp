@@ -10,19 +10,29 @@ namespace moejit::check {
 
 using runtime::TensorMap;
 
-using compiler::GradientMode;
+using compiler::CallPlan;
+using compiler::CallStep;
 using compiler::KernelPlan;
 
 namespace {
 
+// Returns whether one of the named calls runs the kernel.
+bool is_run(const compiler::Plan& plan, std::span<const std::string_view> calls,
+            std::size_t kernel) {
+  return std::ranges::any_of(plan.calls, [&](const CallPlan& call) {
+    return std::ranges::count(calls, call.name) > 0 &&
+           std::ranges::count(call.steps, CallStep{.index = kernel}) > 0;
+  });
+}
+
 std::vector<TensorCheck> check_kernels(const compiler::Plan& plan,
-                                       std::span<const compiler::Phase> phases,
+                                       std::span<const std::string_view> calls,
                                        std::string_view written, const TensorMap& inputs,
                                        const TensorMap& results) {
   CheckList list;
-  for (const KernelPlan& kernel : plan.kernels) {
-    if (std::ranges::count(phases, kernel.phase) == 0) continue;
-    if (kernel.gradient_mode == GradientMode::kAdd) continue;
+  for (std::size_t i = 0; i < plan.kernels.size(); ++i) {
+    const KernelPlan& kernel = plan.kernels[i];
+    if (!is_run(plan, calls, i)) continue;
     if (!written.empty() && !writes(kernel, written)) continue;
     const KernelTensors tensors(plan, kernel, inputs, results);
     std::visit([&](const auto& spec) { check_kernel(spec, tensors, list); }, kernel.spec);
@@ -35,16 +45,16 @@ std::vector<TensorCheck> check_kernels(const compiler::Plan& plan,
 }  // namespace
 
 std::vector<TensorCheck> check_plan(const compiler::Plan& plan,
-                                    std::span<const compiler::Phase> phases,
+                                    std::span<const std::string_view> calls,
                                     const TensorMap& inputs, const TensorMap& results) {
-  return check_kernels(plan, phases, {}, inputs, results);
+  return check_kernels(plan, calls, {}, inputs, results);
 }
 
 std::vector<TensorCheck> check_writers(const compiler::Plan& plan,
-                                       std::span<const compiler::Phase> phases,
+                                       std::span<const std::string_view> calls,
                                        std::string_view tensor, const TensorMap& inputs,
                                        const TensorMap& results) {
-  return check_kernels(plan, phases, tensor, inputs, results);
+  return check_kernels(plan, calls, tensor, inputs, results);
 }
 
 }  // namespace moejit::check

@@ -11,21 +11,21 @@
 
 namespace moejit::check {
 
-// Compares what the kernels of these phases wrote with the CPU reference. The reference computes
+// Compares what the kernels of these calls wrote with the CPU reference. The reference computes
 // from what each kernel itself read, so only a kernel that is wrong gets the blame. `inputs` are
 // the tensors that the calls were given. `results` are all other tensors whose contents are known
 // after the calls, with the calls' T and the actual permuted rows. If the plan keeps its
-// intermediates, everything that its kernels wrote is compared. The calls must have overwritten the
-// gradients, not added to them. If the routing differs, later kernels are not compared, since it
-// decides how their tensors are laid out.
+// intermediates, everything that its kernels wrote is compared. Names that no call of the
+// plan has are ignored. The calls must have overwritten the gradients. If the routing differs,
+// later kernels are not compared, since it decides how their tensors are laid out.
 std::vector<TensorCheck> check_plan(const compiler::Plan& plan,
-                                    std::span<const compiler::Phase> phases,
+                                    std::span<const std::string_view> calls,
                                     const runtime::TensorMap& inputs,
                                     const runtime::TensorMap& results);
 
 // Compares, as check_plan() does, only the kernels that write `tensor`.
 std::vector<TensorCheck> check_writers(const compiler::Plan& plan,
-                                       std::span<const compiler::Phase> phases,
+                                       std::span<const std::string_view> calls,
                                        std::string_view tensor, const runtime::TensorMap& inputs,
                                        const runtime::TensorMap& results);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/group/group_state.h"
 
+#include "compiler/group_plan.h"
 #include "runtime/group.h"
 
 #include <algorithm>
@@ -16,8 +17,16 @@ tl::unexpected<Error> refuse_state(std::string message, std::string hint) {
 
 }  // namespace
 
-Result<void> check_transport(const compiler::GroupPlan& plan, bool is_given) {
-  const compiler::Layer& layer = plan.layer;
+Result<void> check_is_of_group(const compiler::Plan& plan) {
+  if (plan.group) return {};
+  return fail(Stage::kLoad, ErrorCode::kUnsupported,
+              plan.subject + " is of one rank, wanted a plan of a group's layer",
+              "create it with MOEJIT_KIND_GROUP_LAYER, or prepare it for a device");
+}
+
+Result<void> check_transport(const compiler::Plan& plan, bool is_given) {
+  MOEJIT_TRY(check_is_of_group(plan));
+  const compiler::Layer& layer = *plan.layer;
   // With one rank nothing is moved, and a group of either kind will do.
   const bool fits = is_given ? layer.expert_parallel.transport == compiler::Transport::kNccl
                              : !compiler::uses_collectives(layer);
@@ -31,31 +40,16 @@ Result<void> check_transport(const compiler::GroupPlan& plan, bool is_given) {
                : R"(open the group with a transport, or leave "transport" out of the description)");
 }
 
-GroupState::GroupState(const compiler::GroupPlan& plan, Device& of)
+GroupState::GroupState(const compiler::Plan& plan, Device& of)
     : device(&of),
-      rank(static_cast<int32_t>(plan.rank)),
-      memory(plan.memory),
+      rank(static_cast<int32_t>(plan.group->rank)),
+      memory(plan.group->memory),
       identity(compiler::group_identity(plan)),
       process(::getpid()) {}
 
 std::byte* GroupState::status_word() const {
   return bases[static_cast<std::size_t>(rank)] +
-         find_in_group(memory, "group_status", rank).place->offset;
-}
-
-Result<std::vector<GroupTensor>> GroupState::place(const compiler::Plan& plan) const {
-  std::vector<GroupTensor> placed;
-  for (const compiler::TensorPlan& tensor : plan.tensors) {
-    if (tensor.role != compiler::TensorRole::kGroup) continue;
-    const auto& [place, of_rank] = find_in_group(memory, tensor.name, rank);
-    if (place == nullptr || of_rank < 0 || of_rank >= std::ssize(bases))
-      return fail(
-          Stage::kLoad, ErrorCode::kInternal,
-          fmt::format("tensor {}: it lies nowhere in the memory of the group", tensor.name));
-    placed.push_back(
-        {.name = tensor.name, .address = bases[static_cast<std::size_t>(of_rank)] + place->offset});
-  }
-  return placed;
+         std::ranges::find(memory.tensors, "group_status", &compiler::PlacedTensor::name)->offset;
 }
 
 Result<void> GroupState::check_process() const {

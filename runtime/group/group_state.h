@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/group_plan.h"
+#include "compiler/plan.h"
 #include "runtime/call.h"
 #include "runtime/device.h"
 #include "runtime/device_memory.h"
@@ -20,9 +20,12 @@
 
 namespace moejit::runtime {
 
+// Returns the error kUnsupported for the plan of an operation, or of a layer of one rank.
+Result<void> check_is_of_group(const compiler::Plan& plan);
+
 // What a group and its layers share.
 struct GroupState {
-  GroupState(const compiler::GroupPlan& plan, Device& of);
+  GroupState(const compiler::Plan& plan, Device& of);
 
   Device* device;
   int32_t rank;
@@ -43,9 +46,6 @@ struct GroupState {
 
   // Returns the address of this rank's status word.
   std::byte* status_word() const;
-  // Returns where the plan's tensors lie in the memory of the group. "slots_1" is "slots" in the
-  // memory of rank 1, and "epoch" is in this rank's.
-  Result<std::vector<GroupTensor>> place(const compiler::Plan& plan) const;
   // Returns the error kInvalidState in a child that was made by fork().
   Result<void> check_process() const;
   // Fills this rank's memory with zeros and waits for that.

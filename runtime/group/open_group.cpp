@@ -49,14 +49,14 @@ Result<void> meet(GroupState& state, const RendezvousPlace& place) {
 
 }  // namespace
 
-Result<std::unique_ptr<Group>> Group::open(const compiler::GroupPlan& plan, Device& device,
+Result<std::unique_ptr<Group>> Group::open(const compiler::Plan& plan, Device& device,
                                            const RendezvousPlace& place) {
   MOEJIT_TRY(check_transport(plan, false));
   auto state = std::make_shared<GroupState>(plan, device);
-  const auto own = static_cast<std::size_t>(plan.rank);
-  state->bases.resize(static_cast<std::size_t>(plan.layer.expert_parallel.ranks));
+  const auto own = static_cast<std::size_t>(plan.group->rank);
+  state->bases.resize(static_cast<std::size_t>(plan.layer->expert_parallel.ranks));
   state->heaps.resize(state->bases.size());
-  MOEJIT_TRY_ASSIGN(state->heaps[own], device.allocate_heap(plan.memory.bytes));
+  MOEJIT_TRY_ASSIGN(state->heaps[own], device.allocate_heap(plan.group->memory.bytes));
   state->bases[own] = static_cast<std::byte*>(state->heaps[own]->address());
   MOEJIT_TRY(meet(*state, place));
   return std::unique_ptr<Group>(new Group(std::move(state)));

@@ -232,6 +232,12 @@ Result<void> bind_memory(const Plan& plan, const compiler::MemoryLayout& layout,
   return {};
 }
 
+std::byte* address_in_group(const compiler::TensorPlan& tensor, std::span<std::byte* const> group) {
+  if (tensor.rank < 0 || tensor.rank >= std::ssize(group)) return nullptr;
+  std::byte* const memory = group[static_cast<std::size_t>(tensor.rank)];
+  return memory == nullptr ? nullptr : memory + tensor.group_offset;
+}
+
 Result<void> check_overlaps(const Plan& plan, const CallPlan& call, const BoundTensors& bound) {
   Ranges ranges;
   for (const CallTensor& tensor : call.tensors)

@@ -67,6 +67,10 @@ Result<void> bind_memory(const compiler::Plan& plan, const compiler::MemoryLayou
                          const compiler::CallLayout& places, const compiler::CallPlan& call,
                          int64_t alignment, const CallMemory& memory, BoundTensors& bound);
 
+// Returns where a tensor is in the memory of a group in all calls; `group` has the memory of each
+// rank. Null: that rank's memory is not reached.
+std::byte* address_in_group(const compiler::TensorPlan& tensor, std::span<std::byte* const> group);
+
 // Checks that everything a call writes has memory of its own. The tensors and the blocks that it
 // writes must overlap nothing else that it uses. Tensors and blocks that it only reads may share
 // memory. Error kTensorMismatch names both sides of an overlap. Allocates only for errors.

@@ -12,7 +12,7 @@ using compiler::Plan;
 using compiler::TensorPlan;
 
 Result<CollectiveCall> CollectiveCall::resolve(const Plan& plan, std::size_t index,
-                                               std::span<const GroupTensor> group) {
+                                               std::span<std::byte* const> group) {
   const CollectivePlan& step = plan.collectives[index];
   const auto wrong_plan = [&](std::string_view what) {
     return fail(Stage::kLoad, ErrorCode::kInternal,
@@ -24,9 +24,9 @@ Result<CollectiveCall> CollectiveCall::resolve(const Plan& plan, std::size_t ind
     if (tensor == plan.tensors.end()) return wrong_plan(fmt::format("no tensor {}", name));
     Place place{.slot = static_cast<std::size_t>(tensor - plan.tensors.begin())};
     if (tensor->role != compiler::TensorRole::kGroup) return place;
-    const auto placed = std::ranges::find(group, name, &GroupTensor::name);
-    if (placed == group.end()) return wrong_plan(fmt::format("no memory of a group for {}", name));
-    place.in_group = placed->address;
+    place.in_group = address_in_group(*tensor, group);
+    if (place.in_group == nullptr)
+      return wrong_plan(fmt::format("no memory of a group for {}", name));
     return place;
   };
   CollectiveCall call;

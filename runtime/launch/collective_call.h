@@ -14,10 +14,10 @@ namespace moejit::runtime {
 // A collective step of a plan with everything resolved that does not change from call to call.
 class CollectiveCall {
  public:
-  // Resolves plan.collectives[index]. `group` has the plan's tensors in the memory of a group.
-  // Error kInternal: the plan names a tensor that does not exist.
+  // Resolves plan.collectives[index]. `group` has the memory of each rank. Error kInternal: the
+  // plan names a tensor that does not exist.
   static Result<CollectiveCall> resolve(const compiler::Plan& plan, std::size_t index,
-                                        std::span<const GroupTensor> group);
+                                        std::span<std::byte* const> group);
 
   // Moves the blocks of these tensors. Allocates nothing. Errors: as of Transport::move().
   Result<void> run(Transport& transport, const BoundTensors& tensors, Stream stream) const;

@@ -46,7 +46,7 @@ const Place* find_role(std::span<const Place> places, std::string_view role) {
 
 Result<KernelCall> KernelCall::resolve(const Plan& plan, std::size_t index,
                                        std::unique_ptr<LoadedKernel> loaded,
-                                       std::span<const GroupTensor> group) {
+                                       std::span<std::byte* const> group) {
   const KernelPlan& kernel = plan.kernels[index];
   const compiler::ParamRecord& record = compiler::param_record(kernel.spec);
   KernelCall call;
@@ -77,9 +77,9 @@ Result<KernelCall> KernelCall::resolve(const Plan& plan, std::size_t index,
     if (tensor == plan.tensors.end()) return wrong_plan(kernel, "no tensor", name);
     BoundMemory in_group;
     if (tensor->role == compiler::TensorRole::kGroup) {
-      const auto placed = std::ranges::find(group, name, &GroupTensor::name);
-      if (placed == group.end()) return wrong_plan(kernel, "no memory of a group for", name);
-      in_group = {placed->address, tensor->bytes};
+      std::byte* const address = address_in_group(*tensor, group);
+      if (address == nullptr) return wrong_plan(kernel, "no memory of a group for", name);
+      in_group = {address, tensor->bytes};
     }
     const auto slot = static_cast<std::size_t>(tensor - plan.tensors.begin());
     if (box != nullptr) {

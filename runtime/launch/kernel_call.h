@@ -29,12 +29,12 @@ struct LaunchPlace {
 // A kernel of a plan with everything resolved that does not change from call to call.
 class KernelCall {
  public:
-  // Resolves plan.kernels[index]. `group` has the plan's tensors in the memory of a group. Error
+  // Resolves plan.kernels[index]. `group` has the memory of each rank, if the plan is of one. Error
   // kInternal: the plan names a role or tensor that does not exist, or the machine code takes a
   // record of another size.
   static Result<KernelCall> resolve(const compiler::Plan& plan, std::size_t index,
                                     std::unique_ptr<LoadedKernel> loaded,
-                                    std::span<const GroupTensor> group);
+                                    std::span<std::byte* const> group);
 
   // Fills the parameter record for these tensors and launches. Allocates nothing. Asks the device
   // only for tensor maps that the launch before did not have. Any thread may call it at any time.

@@ -8,15 +8,16 @@
 namespace moejit::measure {
 namespace {
 
-using compiler::GradientMode;
-using compiler::Phase;
 using runtime::TensorRef;
 
-std::span<const TensorRef> tensors_of(const LayerCall& call, Phase phase) {
-  return call.tensors[static_cast<size_t>(phase)];
+// Makes a call of the layer.
+Result<void> run_call(const LayerCall& call, std::string_view name,
+                      runtime::LaunchObserver* observer) {
+  MOEJIT_TRY_ASSIGN(const std::size_t index, find_call(call.prepared.plan(), name));
+  return call.prepared.call(index, call.tensors[index], call.memory, nullptr, observer);
 }
 
-// Returns the address of a tensor of any phase, or null.
+// Returns the address of a tensor of any call, or null.
 void* address_of(const LayerCall& call, std::string_view name) {
   for (const std::span<const TensorRef> tensors : call.tensors) {
     const auto found = std::ranges::find(tensors, name, &TensorRef::name);
@@ -43,33 +44,19 @@ Result<void> clear_status(const LayerCall& call) {
 
 Result<void> forward(const LayerCall& call, runtime::LaunchObserver* observer = nullptr) {
   MOEJIT_TRY(clear_status(call));
-  return call.layer.forward(tensors_of(call, Phase::kForward), call.memory, nullptr, observer);
-}
-
-Result<void> backward(const LayerCall& call, GradientMode mode,
-                      runtime::LaunchObserver* observer = nullptr) {
-  return call.layer.backward(tensors_of(call, Phase::kBackward), mode, call.memory, nullptr,
-                             observer);
-}
-
-// Finds the scales of the next step, which recipes without a history do not have.
-Result<void> update_scales(const LayerCall& call, compiler::Pass pass,
-                           runtime::LaunchObserver* observer = nullptr) {
-  const Phase phase =
-      pass == compiler::Pass::kBackward ? Phase::kBackwardScales : Phase::kForwardScales;
-  return call.layer.update_scales(pass, tensors_of(call, phase), nullptr, observer);
+  return run_call(call, "forward", observer);
 }
 
 // Launches every kernel of the plan, at least once.
 Result<void> run_all(const LayerCall& call, runtime::LaunchObserver* observer = nullptr) {
-  MOEJIT_TRY(call.layer.update_weights(tensors_of(call, Phase::kWeights), nullptr, observer));
+  MOEJIT_TRY(run_call(call, "update_weights", observer));
   MOEJIT_TRY(forward(call, observer));
-  MOEJIT_TRY(update_scales(call, compiler::Pass::kForward, observer));
-  const compiler::Layer& layer = call.layer.plan().layer;
+  MOEJIT_TRY(run_call(call, "update_forward_scales", observer));
+  const compiler::Layer& layer = *call.prepared.plan().layer;
   if (!has_backward(layer)) return {};
-  MOEJIT_TRY(backward(call, GradientMode::kOverwrite, observer));
-  if (adds_gradients(layer)) MOEJIT_TRY(backward(call, GradientMode::kAdd, observer));
-  return update_scales(call, compiler::Pass::kBackward, observer);
+  MOEJIT_TRY(run_call(call, "backward", observer));
+  if (adds_gradients(layer)) MOEJIT_TRY(run_call(call, "backward+add", observer));
+  return run_call(call, "update_backward_scales", observer);
 }
 
 // Empties the caches before each kernel, and runs a clock probe after each kernel that does not
@@ -116,7 +103,7 @@ class CoolTimer final : public runtime::LaunchObserver {
   }
 
  private:
-  const std::vector<compiler::KernelPlan>& kernels() const { return call_.layer.plan().kernels; }
+  const std::vector<compiler::KernelPlan>& kernels() const { return call_.prepared.plan().kernels; }
 
   const LayerCall& call_;
   CacheSweep& sweep_;
@@ -126,6 +113,11 @@ class CoolTimer final : public runtime::LaunchObserver {
 };
 
 }  // namespace
+
+Result<void> LayerCall::launch(std::size_t kernel) const {
+  const std::size_t call = call_of_kernel(prepared.plan(), kernel);
+  return prepared.launch(kernel, tensors[call], memory, nullptr);
+}
 
 bool tells_clock(const compiler::KernelPlan& kernel) {
   return std::ranges::find(kernel.arguments, "elapsed", &compiler::KernelArgument::role) !=
@@ -147,12 +139,11 @@ Result<std::vector<CoolRun>> measure_cool(const LayerCall& call, runtime::Engine
 Result<std::vector<HotRun>> measure_hot(const LayerCall& call, ClockProbe& probe, double seconds,
                                         GpuMonitor* monitor) {
   MOEJIT_TRY(clear_status(call));
-  const std::vector<compiler::KernelPlan>& kernels = call.layer.plan().kernels;
+  const std::vector<compiler::KernelPlan>& kernels = call.prepared.plan().kernels;
   std::vector<HotRun> runs;
   // Kernels run in the order of the plan, so that each finds what the kernel before it left.
   for (size_t i = 0; i < kernels.size(); ++i) {
-    const std::span<const TensorRef> tensors = tensors_of(call, kernels[i].phase);
-    const auto launch = [&] { return call.layer.launch_kernel(i, tensors, call.memory, nullptr); };
+    const auto launch = [&] { return call.launch(i); };
     const bool is_told = tells_clock(kernels[i]);
     MOEJIT_TRY_ASSIGN(HotRun run,
                       run_hot(launch, call.device, is_told ? nullptr : &probe, seconds, monitor));
@@ -172,11 +163,11 @@ Result<HotRun> measure_forward(const LayerCall& call, ClockProbe& probe, double 
 
 Result<void> run_step(const LayerCall& call) {
   MOEJIT_TRY(forward(call));
-  MOEJIT_TRY(update_scales(call, compiler::Pass::kForward));
-  const compiler::Layer& layer = call.layer.plan().layer;
+  MOEJIT_TRY(run_call(call, "update_forward_scales", nullptr));
+  const compiler::Layer& layer = *call.prepared.plan().layer;
   if (!has_backward(layer)) return {};
-  MOEJIT_TRY(backward(call, adds_gradients(layer) ? GradientMode::kAdd : GradientMode::kOverwrite));
-  return update_scales(call, compiler::Pass::kBackward);
+  MOEJIT_TRY(run_call(call, adds_gradients(layer) ? "backward+add" : "backward", nullptr));
+  return run_call(call, "update_backward_scales", nullptr);
 }
 
 Result<HotRun> measure_step(const LayerCall& call, ClockProbe& probe, double seconds,

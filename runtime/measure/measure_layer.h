@@ -3,9 +3,9 @@
 
 #include "runtime/measure/cool_run.h"
 #include "runtime/measure/hot_run.h"
-#include "runtime/prepared_layer.h"
+#include "runtime/prepared_plan.h"
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -14,11 +14,13 @@ namespace moejit::measure {
 
 // A prepared layer and the arguments of its calls, all of which must live longer.
 struct LayerCall {
-  runtime::PreparedLayer& layer;
+  runtime::PreparedPlan& prepared;
   runtime::Device& device;  // the device that the layer was prepared for
   runtime::CallMemory memory;
-  // The tensors of the calls of each compiler::Phase.
-  std::array<std::span<const runtime::TensorRef>, compiler::kPhaseCount> tensors;
+  std::span<const std::vector<runtime::TensorRef>> tensors;  // by index into Plan::calls
+
+  // Launches a kernel of the plan alone, as PreparedPlan::launch() does.
+  Result<void> launch(std::size_t kernel) const;
 };
 
 // Returns whether the kernel itself counts the clock that it ran at (PlanOptions::measure_gemms).

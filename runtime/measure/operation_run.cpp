@@ -8,7 +8,7 @@
 namespace moejit::measure {
 
 using compiler::OperationDescription;
-using compiler::OperationPlan;
+using compiler::Plan;
 using compiler::TensorPlan;
 using runtime::NamedMemory;
 
@@ -16,8 +16,8 @@ Result<OperationRun> OperationRun::create(const OperationDescription& operation,
                                           runtime::Engine& engine, runtime::Device& device,
                                           std::initializer_list<const NamedMemory*> tensors,
                                           const compiler::PlanOptions& options) {
-  MOEJIT_TRY_ASSIGN(OperationPlan planned, plan_operation(operation, device.target(), options));
-  const auto plan = std::make_shared<const OperationPlan>(std::move(planned));
+  MOEJIT_TRY_ASSIGN(Plan planned, plan_operation(operation, device.target(), options));
+  const auto plan = std::make_shared<const Plan>(std::move(planned));
   OperationRun run;
   MOEJIT_TRY_ASSIGN(run.prepared_, runtime::PreparedPlan::prepare(plan, engine, device));
   run.shapes_.reserve(plan->tensors.size());
@@ -42,7 +42,7 @@ Result<void> run_operation(const OperationDescription& operation, runtime::Engin
 
 Result<compiler::KernelSource> source_of(const OperationDescription& operation,
                                          const compiler::Target& target) {
-  MOEJIT_TRY_ASSIGN(const OperationPlan plan, plan_operation(operation, target));
+  MOEJIT_TRY_ASSIGN(const Plan plan, plan_operation(operation, target));
   return emit_kernel(plan.kernels.front(), target);
 }
 

@@ -2,6 +2,7 @@
 #include "runtime/trial/group_inputs.h"
 
 #include "compiler/compiler.h"
+#include "compiler/group_plan.h"
 #include "runtime/checkpoint/safetensors_file.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 
 namespace moejit::trial {
 
-using compiler::GroupPlan;
+using compiler::Plan;
 using runtime::HostTensor;
 using runtime::TensorMap;
 
@@ -21,7 +22,7 @@ namespace {
 // Whether a file has the inputs of each rank, or of all tokens and experts together.
 enum class FileForm { kOfEachRank, kOfAllTokens };
 
-Result<FileForm> read_form(std::span<const GroupPlan> plans, const std::string& path) {
+Result<FileForm> read_form(std::span<const Plan> plans, const std::string& path) {
   MOEJIT_TRY_ASSIGN(const auto file, checkpoint::SafetensorsFile::open(path));
   const std::string first = rank_prefix(0) + "x";
   if (file.find(first) != nullptr) return FileForm::kOfEachRank;
@@ -42,28 +43,28 @@ Result<FileForm> read_form(std::span<const GroupPlan> plans, const std::string& 
 
 // Loads the inputs of one rank with all tokens and experts, and splits them among the ranks. States
 // are left out.
-Result<std::vector<TensorMap>> load_and_split(const GroupPlan& plan, InputOptions options) {
-  const auto ranks = static_cast<int64_t>(plan.layer.expert_parallel.ranks);
+Result<std::vector<TensorMap>> load_and_split(const Plan& plan, InputOptions options) {
+  const auto ranks = static_cast<int64_t>(plan.layer->expert_parallel.ranks);
   if (options.input_path.empty()) {
-    MOEJIT_TRY_ASSIGN(const int64_t tokens, random_token_count(plan.layer, options.tokens));
+    MOEJIT_TRY_ASSIGN(const int64_t tokens, random_token_count(*plan.layer, options.tokens));
     options.tokens = tokens * ranks;
   }
-  MOEJIT_TRY_ASSIGN(const compiler::LayerPlan one,
-                    compiler::plan_layer(compiler::layer_of_one_rank(plan.layer), plan.target));
+  MOEJIT_TRY_ASSIGN(const compiler::Plan one,
+                    compiler::plan_layer(compiler::layer_of_one_rank(*plan.layer), plan.target));
   MOEJIT_TRY_ASSIGN(TensorMap inputs, load_inputs(one, options));
   for (const compiler::TensorPlan& tensor : one.tensors)
     if (tensor.role == compiler::TensorRole::kState) inputs.erase(tensor.name);
   std::vector<int64_t> tokens;
   for (int64_t rank = 0; rank < ranks; ++rank)
     tokens.push_back(token_count(inputs) / ranks + (rank < token_count(inputs) % ranks ? 1 : 0));
-  return split_inputs(plan.layer, inputs, tokens);
+  return split_inputs(*plan.layer, inputs, tokens);
 }
 
 }  // namespace
 
 std::string rank_prefix(std::size_t rank) { return fmt::format("rank{}.", rank); }
 
-Result<std::vector<TensorMap>> load_group_inputs(std::span<const GroupPlan> plans,
+Result<std::vector<TensorMap>> load_group_inputs(std::span<const Plan> plans,
                                                  const InputOptions& options) {
   FileForm form = FileForm::kOfAllTokens;
   if (!options.input_path.empty()) {
@@ -76,7 +77,7 @@ Result<std::vector<TensorMap>> load_group_inputs(std::span<const GroupPlan> plan
     of_rank.prefix = rank_prefix(rank);
     MOEJIT_TRY_ASSIGN(TensorMap inputs, load_inputs(plans[rank], of_rank));
     ranks.push_back(std::move(inputs));
-    of_rank.checkpoint.first_expert += plans[rank].layer.local_experts;
+    of_rank.checkpoint.first_expert += plans[rank].layer->local_experts;
   }
   return ranks;
 }

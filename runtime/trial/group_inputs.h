@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/group_plan.h"
+#include "compiler/plan.h"
 #include "runtime/host_tensor.h"
 #include "runtime/trial/layer_inputs.h"
 
@@ -21,8 +21,8 @@ std::string rank_prefix(std::size_t rank);
 // as possible. Random data are split too; they have `options.tokens` for each rank. All experts of
 // a checkpoint are read. Returns the errors of load_inputs(), and kMissingTensor or kTensorMismatch
 // for a file in neither form.
-Result<std::vector<runtime::TensorMap>> load_group_inputs(
-    std::span<const compiler::GroupPlan> plans, const InputOptions& options);
+Result<std::vector<runtime::TensorMap>> load_group_inputs(std::span<const compiler::Plan> plans,
+                                                          const InputOptions& options);
 
 // Splits the inputs of one rank with all tokens among the ranks of a group. Rank r gets the next
 // tokens[r] rows of x, topk_ids, topk_probs and dy. It also gets the r-th part of the experts'

@@ -8,8 +8,6 @@
 namespace moejit::trial {
 namespace {
 
-using compiler::GradientMode;
-
 // Marks the time after each kernel of a rank's calls.
 class Marks : public runtime::LaunchObserver {
  public:

@@ -19,7 +19,7 @@ using runtime::HostTensor;
 using runtime::shape_text;
 using runtime::TensorMap;
 
-using compiler::LayerPlan;
+using compiler::Plan;
 using compiler::TensorPlan;
 
 constexpr std::array<std::string_view, 3> kTokenTensors = {"x", "topk_ids", "topk_probs"};
@@ -64,7 +64,7 @@ struct InputFile {
   auto at(std::string_view name) const { return file.at(name_of(name)); }
 };
 
-Result<void> read_tensor(const InputFile& file, const LayerPlan& plan, std::string_view name,
+Result<void> read_tensor(const InputFile& file, const Plan& plan, std::string_view name,
                          int64_t tokens, TensorMap& inputs) {
   const TensorPlan* wanted = compiler::find_tensor(plan, name);
   if (wanted == nullptr)
@@ -95,11 +95,11 @@ Result<int64_t> read_token_count(const InputFile& file, const compiler::Layer& l
               "raise max_tokens in the layer description");
 }
 
-Result<TensorMap> read_file_inputs(const LayerPlan& plan, const InputOptions& options,
+Result<TensorMap> read_file_inputs(const Plan& plan, const InputOptions& options,
                                    bool with_weights) {
   MOEJIT_TRY_ASSIGN(auto opened, checkpoint::SafetensorsFile::open(options.input_path));
   const InputFile file{std::move(opened), options.prefix};
-  MOEJIT_TRY_ASSIGN(const int64_t tokens, read_token_count(file, plan.layer));
+  MOEJIT_TRY_ASSIGN(const int64_t tokens, read_token_count(file, *plan.layer));
   TensorMap inputs;
   for (const std::string_view name : kTokenTensors)
     MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
@@ -113,10 +113,10 @@ Result<TensorMap> read_file_inputs(const LayerPlan& plan, const InputOptions& op
       MOEJIT_TRY(read_tensor(file, plan, tensor.name, tokens, inputs));
   }
   if (!with_weights) return inputs;
-  if (plan.layer.biases)
+  if (plan.layer->biases)
     for (const std::string_view name : kBiases)
       MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
-  if (has_scales(plan.layer.recipe.weights) && !file.has("w1") && file.has("w1_q")) {
+  if (has_scales(plan.layer->recipe.weights) && !file.has("w1") && file.has("w1_q")) {
     for (const std::string_view name : kQuantizedWeights)
       MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
     return inputs;
@@ -163,23 +163,23 @@ Result<int64_t> random_token_count(const compiler::Layer& layer, std::optional<i
                           layer.max_tokens));
 }
 
-Result<TensorMap> load_inputs(const LayerPlan& plan, const InputOptions& options) {
+Result<TensorMap> load_inputs(const Plan& plan, const InputOptions& options) {
   const bool has_checkpoint = !options.checkpoint.shards.empty();
   TensorMap inputs;
   if (options.input_path.empty()) {
-    MOEJIT_TRY_ASSIGN(const int64_t tokens, random_token_count(plan.layer, options.tokens));
-    inputs = random_tokens(plan.layer, tokens, options.seed, options.routing);
+    MOEJIT_TRY_ASSIGN(const int64_t tokens, random_token_count(*plan.layer, options.tokens));
+    inputs = random_tokens(*plan.layer, tokens, options.seed, options.routing);
     if (compiler::find_tensor(plan, "dy") != nullptr)
-      inputs.merge(random_gradient(plan.layer, tokens, options.seed));
+      inputs.merge(random_gradient(*plan.layer, tokens, options.seed));
     inputs.merge(random_states(plan, options.seed));
     if (!has_checkpoint)
-      inputs.merge(random_weights_of(plan.layer, plan.layer.local_experts, options.seed));
+      inputs.merge(random_weights_of(*plan.layer, plan.layer->local_experts, options.seed));
   } else {
     MOEJIT_TRY_ASSIGN(inputs, read_file_inputs(plan, options, !has_checkpoint));
   }
   if (has_checkpoint) {
     MOEJIT_TRY_ASSIGN(TensorMap weights,
-                      checkpoint::load_expert_weights(plan.layer, options.checkpoint));
+                      checkpoint::load_expert_weights(*plan.layer, options.checkpoint));
     inputs.merge(weights);
   }
   if (has_quantized_weights(inputs) && compiler::find_tensor(plan, "dy") != nullptr)
@@ -188,7 +188,7 @@ Result<TensorMap> load_inputs(const LayerPlan& plan, const InputOptions& options
                 "dgrad multiplies with columns of the weights, which are quantized from w1 and w2");
   if (has_quantized_weights(inputs))
     for (const std::string_view name : {"w1_scale_inv", "w2_scale_inv"})
-      MOEJIT_TRY(check_shared_scales(plan.layer, name, inputs.find(name)->second));
+      MOEJIT_TRY(check_shared_scales(*plan.layer, name, inputs.find(name)->second));
   return inputs;
 }
 

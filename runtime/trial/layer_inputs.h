@@ -27,8 +27,7 @@ struct InputOptions {
 // w1 and w2. If the file or checkpoint has them quantized, they are w1_q, w1_scale_inv, w2_q and
 // w2_scale_inv instead. Errors name file and tensor: kMissingTensor, kTensorMismatch,
 // kInvalidValue.
-Result<runtime::TensorMap> load_inputs(const compiler::LayerPlan& plan,
-                                       const InputOptions& options);
+Result<runtime::TensorMap> load_inputs(const compiler::Plan& plan, const InputOptions& options);
 
 // Returns T of random data: the number that was asked for, or a default. Error kInvalidValue: the
 // number is not within 0 to the layer's max_tokens.

@@ -40,12 +40,11 @@ std::vector<float> random_history(int64_t rows, int64_t columns, bool is_gradien
 
 HostTensor first_state(const compiler::TensorPlan& tensor) {
   const std::vector<int64_t> shape = shape_of(tensor);
-  const float value = tensor.name.ends_with("_scale") ? 1.0F : 0.0F;
-  return make_tensor(tensor.dtype, shape,
-                     std::vector<float>(static_cast<size_t>(element_count(shape)), value));
+  const std::vector<float> values(static_cast<size_t>(element_count(shape)), tensor.first_value);
+  return make_tensor(tensor.dtype, shape, values);
 }
 
-TensorMap random_states(const compiler::LayerPlan& plan, uint64_t seed) {
+TensorMap random_states(const compiler::Plan& plan, uint64_t seed) {
   constexpr std::string_view kEnd = "_amax_history";
   TensorMap states;
   for (const compiler::TensorPlan& tensor : plan.tensors) {
@@ -53,7 +52,7 @@ TensorMap random_states(const compiler::LayerPlan& plan, uint64_t seed) {
     const std::vector<int64_t> shape = shape_of(tensor);
     const bool is_gradient = tensor.name.find("_grad_") != std::string::npos;
     const bool is_e5m2 =
-        is_gradient && plan.layer.recipe.gradients.dtype == compiler::DType::kF8E5M2;
+        is_gradient && plan.layer->recipe.gradients.dtype == compiler::DType::kF8E5M2;
     const std::vector<float> history =
         random_history(shape[0], shape[1], is_gradient, seed + std::size(tensor.name));
     std::vector<float> scales;

@@ -20,7 +20,7 @@ using runtime::TensorMap;
 
 using compiler::CallDim;
 using compiler::MultiCastTransposeOperation;
-using compiler::OperationPlan;
+using compiler::Plan;
 using compiler::TensorPlan;
 using runtime::ToldDims;
 
@@ -71,7 +71,7 @@ HostTensor zeros(const TensorPlan& plan) {
 }
 
 // Returns the sizes of a call. A size that no tensor gives is its upper bound.
-compiler::CallDims dims_of(const OperationPlan& plan, const ToldDims& told) {
+compiler::CallDims dims_of(const Plan& plan, const ToldDims& told) {
   compiler::CallDims dims =
       compiler::call_dims(plan.bounds, told.tokens == ToldDims::kUntold ? 0 : told.tokens);
   for (const TensorPlan& tensor : plan.tensors)
@@ -82,12 +82,12 @@ compiler::CallDims dims_of(const OperationPlan& plan, const ToldDims& told) {
   return dims;
 }
 
-Result<OperationCall> read_call(const OperationPlan& plan, const std::string& path) {
+Result<OperationCall> read_call(const Plan& plan, const std::string& path) {
   MOEJIT_TRY_ASSIGN(const checkpoint::SafetensorsFile file,
                     checkpoint::SafetensorsFile::open(path));
   OperationCall call;
   ToldDims told;
-  if (const auto* list = std::get_if<MultiCastTransposeOperation>(&plan.operation)) {
+  if (const auto* list = std::get_if<MultiCastTransposeOperation>(&*plan.operation)) {
     MOEJIT_TRY(read_list(file, *list, call.inputs));
   } else {
     for (const TensorPlan& tensor : plan.tensors) {
@@ -106,9 +106,9 @@ Result<OperationCall> read_call(const OperationPlan& plan, const std::string& pa
   return call;
 }
 
-Result<int64_t> random_size(const OperationPlan& plan, std::optional<int64_t> asked) {
+Result<int64_t> random_size(const Plan& plan, std::optional<int64_t> asked) {
   const std::optional<compiler::Dim> size = call_size(plan);
-  const auto name = operation_name(plan.operation);
+  const auto name = operation_name(*plan.operation);
   if (!size && asked)
     return fail(Stage::kCommand, ErrorCode::kInvalidValue,
                 fmt::format("--tokens is {}, but all sizes of {} are those of its description",
@@ -123,7 +123,7 @@ Result<int64_t> random_size(const OperationPlan& plan, std::optional<int64_t> as
 
 }  // namespace
 
-std::optional<compiler::Dim> call_size(const OperationPlan& plan) {
+std::optional<compiler::Dim> call_size(const Plan& plan) {
   for (const CallDim wanted : {CallDim::kTokens, CallDim::kRows, CallDim::kColumns})
     for (const TensorPlan& tensor : plan.tensors)
       for (const compiler::Dim& dim : tensor.shape) {
@@ -134,25 +134,25 @@ std::optional<compiler::Dim> call_size(const OperationPlan& plan) {
   return std::nullopt;
 }
 
-std::optional<RandomRouting> routing_of(const OperationPlan& plan, const InputOptions& options) {
+std::optional<RandomRouting> routing_of(const Plan& plan, const InputOptions& options) {
   if (!options.input_path.empty()) return std::nullopt;
   for (const char* const name : {"topk_ids", "row_map", "offs"})
     if (compiler::find_tensor(plan, name) != nullptr) return options.routing;
   return std::nullopt;
 }
 
-Result<OperationCall> load_operation_call(const OperationPlan& plan, const InputOptions& options) {
+Result<OperationCall> load_operation_call(const Plan& plan, const InputOptions& options) {
   if (!options.input_path.empty()) return read_call(plan, options.input_path);
   if (options.routing != RandomRouting::kSkewed && !routing_of(plan, options))
     return fail(Stage::kCommand, ErrorCode::kUsage,
                 fmt::format("--routing is {}, but no rows of {} belong to experts",
-                            to_string(options.routing), operation_name(plan.operation)),
+                            to_string(options.routing), operation_name(*plan.operation)),
                 "leave --routing out");
   MOEJIT_TRY_ASSIGN(const int64_t size, random_size(plan, options.tokens));
   return random_operation_call(plan, size, options.seed, options.routing);
 }
 
-compiler::CallRows count_rows(const OperationPlan& plan, const OperationCall& call) {
+compiler::CallRows count_rows(const Plan& plan, const OperationCall& call) {
   compiler::CallRows rows{.tokens = call.dims.tokens, .routed_tokens = call.dims.tokens};
   const auto find = [&](const char* name) -> const HostTensor* {
     const auto found = call.inputs.find(name);
@@ -180,7 +180,7 @@ compiler::CallRows count_rows(const OperationPlan& plan, const OperationCall& ca
   return rows;
 }
 
-void cut_rows(const OperationPlan& plan, const OperationCall& call, TensorMap& tensors) {
+void cut_rows(const Plan& plan, const OperationCall& call, TensorMap& tensors) {
   if (!call.inputs.contains("offs")) return;
   for (const compiler::TensorPlan& tensor : plan.tensors) {
     const auto found = tensors.find(tensor.name);

@@ -24,26 +24,23 @@ struct OperationCall {
 
 // Returns the dimension whose size `--tokens` sets: T; P if no tensor has T; C if no tensor has
 // either. None if the description fixes all sizes.
-std::optional<compiler::Dim> call_size(const compiler::OperationPlan& plan);
+std::optional<compiler::Dim> call_size(const compiler::Plan& plan);
 
 // Loads the call of a file, whose tensors have the names in docs/operations-api.md. Without a file,
 // makes a call of random data with `options.tokens` in the dimension of call_size(), by default at
 // most 256. Errors name file and tensor (kMissingTensor, kTensorMismatch). kInvalidValue: too many
 // tokens; kUsage: a routing is asked for, but no rows belong to experts.
-Result<OperationCall> load_operation_call(const compiler::OperationPlan& plan,
-                                          const InputOptions& options);
+Result<OperationCall> load_operation_call(const compiler::Plan& plan, const InputOptions& options);
 
 // Returns how rows of random data choose their experts. None if no rows belong to experts, or if
 // the call comes from a file.
-std::optional<RandomRouting> routing_of(const compiler::OperationPlan& plan,
-                                        const InputOptions& options);
+std::optional<RandomRouting> routing_of(const compiler::Plan& plan, const InputOptions& options);
 
 // Counts the rows that the kernel of such a call works on.
-compiler::CallRows count_rows(const compiler::OperationPlan& plan, const OperationCall& call);
+compiler::CallRows count_rows(const compiler::Plan& plan, const OperationCall& call);
 
 // Removes rows past offs[E] from tensors of the call. These belong to no group, and no kernel
 // writes them.
-void cut_rows(const compiler::OperationPlan& plan, const OperationCall& call,
-              runtime::TensorMap& tensors);
+void cut_rows(const compiler::Plan& plan, const OperationCall& call, runtime::TensorMap& tensors);
 
 }  // namespace moejit::trial

@@ -9,17 +9,17 @@ namespace moejit::trial {
 namespace {
 
 using compiler::CallDim;
-using compiler::OperationPlan;
+using compiler::Plan;
 
 constexpr double kUnroutedShare = 0.125;
 
-compiler::CallDims dims_of(const OperationPlan& plan, CallDim dim, int64_t size) {
+compiler::CallDims dims_of(const Plan& plan, CallDim dim, int64_t size) {
   if (dim == CallDim::kTokens) return compiler::call_dims(plan.bounds, size);
   if (dim == CallDim::kRows) return {.rows = size};
   return {.columns = size / 128 * 128};
 }
 
-void route_tokens(const OperationPlan& plan, uint64_t seed, bool is_uniform, RandomGroups& groups) {
+void route_tokens(const Plan& plan, uint64_t seed, bool is_uniform, RandomGroups& groups) {
   const compiler::CallBounds& bounds = plan.bounds;
   const int64_t tokens = groups.dims.tokens;
   groups.ids =
@@ -33,7 +33,7 @@ void route_tokens(const OperationPlan& plan, uint64_t seed, bool is_uniform, Ran
 }
 
 // Fills the groups with rows; each row has one expert.
-void fill_groups(const OperationPlan& plan, uint64_t seed, bool is_uniform, RandomGroups& groups) {
+void fill_groups(const Plan& plan, uint64_t seed, bool is_uniform, RandomGroups& groups) {
   const int64_t count = find_tensor(plan, "counts")->shape.front().value;
   const bool has_rows = call_size(plan)->symbol == "P";
   // If no tensor gives P, the plan's bound is used.
@@ -55,8 +55,7 @@ void fill_groups(const OperationPlan& plan, uint64_t seed, bool is_uniform, Rand
 
 }  // namespace
 
-RandomGroups random_groups(const OperationPlan& plan, int64_t size, uint64_t seed,
-                           RandomRouting routing) {
+RandomGroups random_groups(const Plan& plan, int64_t size, uint64_t seed, RandomRouting routing) {
   const bool is_uniform = routing == RandomRouting::kUniform;
   RandomGroups groups;
   if (const std::optional<compiler::Dim> dim = call_size(plan))

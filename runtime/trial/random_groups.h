@@ -20,7 +20,7 @@ struct RandomGroups {
 // Makes the sizes and groups of a call with `size` in the dimension of call_size(). Tokens are
 // routed as a layer's tokens are. If an operation has groups but no tokens, the groups fill P or C
 // as far as pad rows let them. Rows that do not fit are cut.
-RandomGroups random_groups(const compiler::OperationPlan& plan, int64_t size, uint64_t seed,
+RandomGroups random_groups(const compiler::Plan& plan, int64_t size, uint64_t seed,
                            RandomRouting routing);
 
 }  // namespace moejit::trial

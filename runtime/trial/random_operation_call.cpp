@@ -27,19 +27,19 @@ using compiler::CallDim;
 using compiler::DType;
 using compiler::GroupedGemmOperation;
 using compiler::MultiCastTransposeOperation;
-using compiler::OperationPlan;
+using compiler::Plan;
 using compiler::TensorPlan;
 using reference::RandomStream;
 
 class RandomCall {
  public:
-  RandomCall(const OperationPlan& plan, int64_t size, uint64_t seed, RandomRouting routing)
+  RandomCall(const Plan& plan, int64_t size, uint64_t seed, RandomRouting routing)
       : plan_(plan), seed_(seed), groups_(random_groups(plan, size, seed, routing)) {
     call_.dims = groups_.dims;
   }
 
   OperationCall make() && {
-    if (const auto* list = std::get_if<MultiCastTransposeOperation>(&plan_.operation)) {
+    if (const auto* list = std::get_if<MultiCastTransposeOperation>(&*plan_.operation)) {
       add_list(*list);
     } else {
       for (const TensorPlan& tensor : plan_.tensors)
@@ -220,7 +220,7 @@ class RandomCall {
   }
 
   void add_quantized(const TensorPlan& tensor, const TensorPlan& scales) {
-    const auto* const gemm = std::get_if<GroupedGemmOperation>(&plan_.operation);
+    const auto* const gemm = std::get_if<GroupedGemmOperation>(&*plan_.operation);
     const int64_t sharing = gemm == nullptr ? 1 : gemm->scale_sharing_k;
     const std::vector<int64_t> shape = shape_of(tensor);
     const uint64_t seed = seed_of(tensor.name);
@@ -295,7 +295,7 @@ class RandomCall {
     }
   }
 
-  const OperationPlan& plan_;
+  const Plan& plan_;
   uint64_t seed_;
   RandomGroups groups_;
   OperationCall call_;
@@ -303,7 +303,7 @@ class RandomCall {
 
 }  // namespace
 
-OperationCall random_operation_call(const OperationPlan& plan, int64_t size, uint64_t seed,
+OperationCall random_operation_call(const Plan& plan, int64_t size, uint64_t seed,
                                     RandomRouting routing) {
   return RandomCall(plan, size, seed, routing).make();
 }

@@ -57,17 +57,18 @@ double SimulatedTime::total() const {
   return std::accumulate(kernels.begin(), kernels.end(), random_data + check);
 }
 
-SimulatedTime estimate_simulated_time(const compiler::LayerPlan& plan, const HostTensor& topk_ids,
+SimulatedTime estimate_simulated_time(const compiler::Plan& plan, const HostTensor& topk_ids,
                                       const SimulatedRun& run) {
-  const Layer& layer = plan.layer;
+  const Layer& layer = *plan.layer;
   const Routing routing = count_rows(layer, topk_ids);
   SimulatedTime time;
   if (run.makes_weights) time.random_data = weight_count(layer) * kPerRandomWeight * 1e-9;
   double checked = weight_count(layer) * kPerCheckedWeight;
-  for (const compiler::KernelPlan& kernel : plan.kernels) {
+  for (std::size_t i = 0; i < plan.kernels.size(); ++i) {
+    const compiler::KernelPlan& kernel = plan.kernels[i];
     const compiler::Work work = compiler::count_work(kernel, routing.rows);
     const compiler::SimulatedCost cost = compiler::simulated_cost(kernel, work, routing.counts);
-    const bool is_launched = kernel.gradient_mode != compiler::GradientMode::kAdd;
+    const bool is_launched = !plan.calls[call_of_kernel(plan, i)].adds;
     const int32_t threads = std::max(std::min(run.cores, cost.most_ctas), 1);
     time.kernels.push_back(is_launched ? cost.nanoseconds * 1e-9 / threads : 0.0);
     if (is_launched)

@@ -27,7 +27,7 @@ struct SimulatedRun {
 
 // Estimates a run with this routing, topk_ids [T, K]. The rates were measured on one machine, and a
 // busy or slower machine takes longer. docs/simulator.md has the rates and how far off they were.
-SimulatedTime estimate_simulated_time(const compiler::LayerPlan& plan,
+SimulatedTime estimate_simulated_time(const compiler::Plan& plan,
                                       const runtime::HostTensor& topk_ids, const SimulatedRun& run);
 
 }  // namespace moejit::trial

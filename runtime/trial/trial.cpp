@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/trial/trial.h"
 
+#include "compiler/group_plan.h"
 #include "runtime/trial/device_tensors.h"
 #include "runtime/trial/layer_inputs.h"
 #include "runtime/trial/layer_states.h"
@@ -9,7 +10,7 @@
 
 namespace moejit::trial {
 
-using compiler::GroupPlan;
+using compiler::Plan;
 using compiler::TensorPlan;
 using compiler::TensorRole;
 using runtime::HostTensor;
@@ -29,19 +30,18 @@ bool is_result(const TensorPlan& tensor) {
          tensor.name != "status";
 }
 
-Result<std::vector<GroupPlan>> plan_ranks(const compiler::Layer& layer,
-                                          const compiler::Target& target,
-                                          compiler::PlanOptions options) {
-  std::vector<GroupPlan> plans;
+Result<std::vector<Plan>> plan_ranks(const compiler::Layer& layer, const compiler::Target& target,
+                                     compiler::PlanOptions options) {
+  std::vector<Plan> plans;
   for (options.rank = 0; options.rank < layer.expert_parallel.ranks; ++options.rank) {
-    MOEJIT_TRY_ASSIGN(GroupPlan plan, compiler::plan_group_layer(layer, target, options));
+    MOEJIT_TRY_ASSIGN(Plan plan, compiler::plan_layer(layer, target, options));
     plans.push_back(std::move(plan));
   }
   return plans;
 }
 
 Result<void> Trial::add_tensors(TrialRank& rank, const TensorMap& inputs) {
-  const compiler::Plan& plan = rank.plan();
+  const Plan& plan = rank.plan();
   for (const TensorPlan& tensor : plan.tensors) {
     if (!compiler::is_callers(tensor.role) || tensor.is_optional) continue;
     // If weights came quantized, no kernel reads the bf16 weights; biases are still read.
@@ -60,13 +60,12 @@ Result<void> Trial::add_tensors(TrialRank& rank, const TensorMap& inputs) {
   return {};
 }
 
-Result<std::unique_ptr<Trial>> Trial::create(const compiler::LayerPlan& plan,
-                                             runtime::Engine& engine, runtime::Device& device,
-                                             const TensorMap& inputs) {
+Result<std::unique_ptr<Trial>> Trial::create(const Plan& plan, runtime::Engine& engine,
+                                             runtime::Device& device, const TensorMap& inputs) {
   std::unique_ptr<Trial> trial(new Trial);
-  MOEJIT_TRY_ASSIGN(auto layer, runtime::PreparedLayer::prepare(plan, engine, device));
+  MOEJIT_TRY_ASSIGN(auto layer, runtime::PreparedPlan::prepare(plan, engine, device));
   const int64_t tokens = token_count(inputs);
-  MOEJIT_TRY_ASSIGN(const compiler::MemorySizes sizes, layer->sizes(tokens));
+  MOEJIT_TRY_ASSIGN(const compiler::MemorySizes sizes, layer->layout().sizes(tokens));
   MOEJIT_TRY_ASSIGN(auto rank, TrialRank::create(std::move(layer), device, {.tokens = tokens}));
   MOEJIT_TRY(add_tensors(*rank, inputs));
   MOEJIT_TRY(rank->finish(sizes));
@@ -75,15 +74,13 @@ Result<std::unique_ptr<Trial>> Trial::create(const compiler::LayerPlan& plan,
   return trial;
 }
 
-Result<std::unique_ptr<Trial>> Trial::create(const compiler::OperationPlan& plan,
-                                             runtime::Engine& engine, runtime::Device& device,
-                                             const OperationCall& call, bool tells_clock) {
+Result<std::unique_ptr<Trial>> Trial::create(const Plan& plan, runtime::Engine& engine,
+                                             runtime::Device& device, const OperationCall& call,
+                                             bool tells_clock) {
   std::unique_ptr<Trial> trial(new Trial);
-  MOEJIT_TRY_ASSIGN(auto prepared,
-                    runtime::PreparedPlan::prepare(std::make_shared<compiler::OperationPlan>(plan),
-                                                   engine, device));
+  MOEJIT_TRY_ASSIGN(auto prepared, runtime::PreparedPlan::prepare(plan, engine, device));
   MOEJIT_TRY_ASSIGN(auto rank, TrialRank::create(std::move(prepared), device, call.dims));
-  if (const auto* list = std::get_if<compiler::MultiCastTransposeOperation>(&plan.operation)) {
+  if (const auto* list = std::get_if<compiler::MultiCastTransposeOperation>(&*plan.operation)) {
     MOEJIT_TRY_ASSIGN(trial->listed_, add_list(*list, call.inputs, rank->tensors()));
   } else {
     for (const TensorPlan& tensor : plan.tensors) {
@@ -97,28 +94,27 @@ Result<std::unique_ptr<Trial>> Trial::create(const compiler::OperationPlan& plan
   return trial;
 }
 
-Result<std::unique_ptr<Trial>> Trial::create(std::span<const GroupPlan> plans,
-                                             runtime::Engine& engine, GroupDevices& devices,
+Result<std::unique_ptr<Trial>> Trial::create(std::span<const Plan> plans, runtime::Engine& engine,
+                                             GroupDevices& devices,
                                              std::span<const TensorMap> inputs) {
   std::unique_ptr<Trial> trial(new Trial);
   trial->devices_ = &devices;
   std::vector<runtime::GroupMember> members;
-  for (const GroupPlan& plan : plans)
-    members.push_back({.base = devices.memory(static_cast<int32_t>(plan.rank)),
-                       .bytes = plan.memory.bytes,
+  for (const Plan& plan : plans)
+    members.push_back({.base = devices.memory(static_cast<int32_t>(plan.group->rank)),
+                       .bytes = plan.group->memory.bytes,
                        .identity = compiler::group_identity(plan)});
   std::vector<std::unique_ptr<runtime::Transport>> transports;
-  if (compiler::uses_collectives(plans.front().layer)) {
+  if (compiler::uses_collectives(*plans.front().layer)) {
     MOEJIT_TRY_ASSIGN(transports, devices.open_transport());
   }
   for (std::size_t i = 0; i < plans.size(); ++i) {
-    const GroupPlan& plan = plans[i];
+    const Plan& plan = plans[i];
     runtime::Device& device = devices.device(static_cast<int32_t>(i));
     auto group = transports.empty() ? runtime::Group::adopt(plan, device, members)
                                     : runtime::Group::open(plan, device, std::move(transports[i]));
     if (!group) return tl::make_unexpected(std::move(group).error());
-    MOEJIT_TRY_ASSIGN(auto layer, runtime::PreparedPlan::prepare(
-                                      std::make_shared<const GroupPlan>(plan), engine, **group));
+    MOEJIT_TRY_ASSIGN(auto layer, runtime::PreparedPlan::prepare(plan, engine, **group));
     trial->groups_.push_back(std::move(*group));
     MOEJIT_TRY_ASSIGN(
         auto rank, TrialRank::create(std::move(layer), device, {.tokens = token_count(inputs[i])}));
@@ -142,7 +138,7 @@ Result<void> Trial::call_on(int32_t rank, std::string_view name,
   if (name == "update_weights" && came_quantized_) return {};
   const TrialRank& one = at(rank);
   if (void* const status = one.tensors().address_of("status");
-      name == "forward" && one.layer() != nullptr && status != nullptr)
+      name == "forward" && status != nullptr)
     MOEJIT_TRY(one.device().fill(status, std::byte{0}, sizeof(uint32_t), nullptr));
   return one.call(name, observer);
 }
@@ -165,15 +161,14 @@ Result<std::vector<uint32_t>> Trial::status() {
 }
 
 Result<TensorMap> Trial::results(int32_t rank, bool with_intermediates) const {
-  const bool is_operation = devices_ == nullptr && at(rank).layer() == nullptr;
   TensorMap results;
   for (const TensorPlan& tensor : plan(rank).tensors) {
     if (compiler::is_callers(tensor.role) && !tensors(rank).has(tensor.name)) continue;
     const bool is_written = tensor.role != TensorRole::kInput &&
                             tensor.role != TensorRole::kWeight && tensor.role != TensorRole::kGroup;
     const bool is_asked_for =
-        is_operation ? tensor.role == TensorRole::kOutput
-                     : is_result(tensor) || (with_intermediates && tensor.name != "status");
+        plan(rank).operation ? tensor.role == TensorRole::kOutput
+                             : is_result(tensor) || (with_intermediates && tensor.name != "status");
     if (!is_written || !is_asked_for) continue;
     MOEJIT_TRY_ASSIGN(results[tensor.name], read(tensor, rank));
   }
@@ -183,12 +178,9 @@ Result<TensorMap> Trial::results(int32_t rank, bool with_intermediates) const {
   return results;
 }
 
-measure::LayerCall Trial::layer_call() {
+measure::LayerCall Trial::layer_call(runtime::PreparedPlan& version) {
   const TrialRank& rank = at(0);
-  measure::LayerCall call{*rank.layer(), rank.device(), rank.memory(), {}};
-  for (std::size_t phase = 0; phase < compiler::kPhaseCount; ++phase)
-    call.tensors[phase] = rank.tensors_of(call_of_phase(static_cast<compiler::Phase>(phase)));
-  return call;
+  return {version, rank.device(), rank.memory(), rank.refs()};
 }
 
 }  // namespace moejit::trial

@@ -24,16 +24,16 @@ class Trial {
   // Loads a layer's kernels, allocates its tensors and uploads `inputs`, which load_inputs()
   // returns. If these have weights of fewer experts than the layer, the weights are repeated. A
   // missing state is the state of a first step. Bytes that no call has written yet are 255.
-  static Result<std::unique_ptr<Trial>> create(const compiler::LayerPlan& plan,
-                                               runtime::Engine& engine, runtime::Device& device,
+  static Result<std::unique_ptr<Trial>> create(const compiler::Plan& plan, runtime::Engine& engine,
+                                               runtime::Device& device,
                                                const runtime::TensorMap& inputs);
   // Creates a trial of an operation. If `tells_clock`, GEMMs write how long they ran to "elapsed".
-  static Result<std::unique_ptr<Trial>> create(const compiler::OperationPlan& plan,
-                                               runtime::Engine& engine, runtime::Device& device,
-                                               const OperationCall& call, bool tells_clock = false);
+  static Result<std::unique_ptr<Trial>> create(const compiler::Plan& plan, runtime::Engine& engine,
+                                               runtime::Device& device, const OperationCall& call,
+                                               bool tells_clock = false);
   // Creates a trial of a layer's plans of all ranks, with the inputs of each. Also returns the
   // errors of Group::adopt() and Group::open().
-  static Result<std::unique_ptr<Trial>> create(std::span<const compiler::GroupPlan> plans,
+  static Result<std::unique_ptr<Trial>> create(std::span<const compiler::Plan> plans,
                                                runtime::Engine& engine, GroupDevices& devices,
                                                std::span<const runtime::TensorMap> inputs);
 
@@ -66,8 +66,10 @@ class Trial {
   // "output.0", "output_colwise.0", "amax.0", "scale_inv.0", ...
   Result<runtime::TensorMap> results(int32_t rank = 0, bool with_intermediates = false) const;
 
-  // Returns a layer on one device with these tensors, for measurements.
-  measure::LayerCall layer_call();
+  // Return a layer on one device with these tensors, for measurements: the trial's own, or another
+  // version of it, which was prepared with other choices.
+  measure::LayerCall layer_call() { return layer_call(at(0).prepared()); }
+  measure::LayerCall layer_call(runtime::PreparedPlan& version);
 
  private:
   Trial() = default;
@@ -86,9 +88,9 @@ class Trial {
 // status word is not a result.
 bool is_result(const compiler::TensorPlan& tensor);
 
-// Plans each rank's part of a layer. Returns the errors of plan_group_layer().
-Result<std::vector<compiler::GroupPlan>> plan_ranks(const compiler::Layer& layer,
-                                                    const compiler::Target& target,
-                                                    compiler::PlanOptions options = {});
+// Plans each rank's part of a layer. Returns the errors of plan_layer().
+Result<std::vector<compiler::Plan>> plan_ranks(const compiler::Layer& layer,
+                                               const compiler::Target& target,
+                                               compiler::PlanOptions options = {});
 
 }  // namespace moejit::trial

@@ -21,29 +21,12 @@ std::vector<int64_t> shape_in_call(const TensorPlan& tensor, const compiler::Cal
 
 }  // namespace
 
-Result<std::unique_ptr<TrialRank>> TrialRank::create(Prepared prepared, runtime::Device& device,
-                                                     const compiler::CallDims& dims) {
+Result<std::unique_ptr<TrialRank>> TrialRank::create(
+    std::unique_ptr<runtime::PreparedPlan> prepared, runtime::Device& device,
+    const compiler::CallDims& dims) {
   std::unique_ptr<TrialRank> rank(new TrialRank(std::move(prepared), device, dims));
   MOEJIT_TRY_ASSIGN(rank->layout_, compiler::MemoryLayout::make(rank->plan()));
   return rank;
-}
-
-const compiler::Plan& TrialRank::plan() const { return prepared().plan(); }
-
-runtime::PreparedPlan& TrialRank::prepared() const {
-  if (runtime::PreparedLayer* const of_layer = layer()) return of_layer->prepared();
-  return *std::get<std::unique_ptr<runtime::PreparedPlan>>(prepared_);
-}
-
-runtime::PreparedLayer* TrialRank::layer() const {
-  const auto* const layer = std::get_if<std::unique_ptr<runtime::PreparedLayer>>(&prepared_);
-  return layer == nullptr ? nullptr : layer->get();
-}
-
-std::span<const runtime::TensorRef> TrialRank::tensors_of(std::string_view call) const {
-  const auto index = compiler::find_call(plan(), call);
-  if (!index) return {};
-  return refs_[*index];
 }
 
 Result<void> TrialRank::add(const TensorPlan& tensor, const HostTensor* content) {
@@ -71,7 +54,7 @@ Result<void> TrialRank::finish(const compiler::MemorySizes& sizes) {
 
 Result<void> TrialRank::call(std::string_view name, LaunchObserver* observer) const {
   MOEJIT_TRY_ASSIGN(const std::size_t index, compiler::find_call(plan(), name));
-  return prepared().call(index, refs_[index], memory_, nullptr, observer);
+  return prepared_->call(index, refs_[index], memory_, nullptr, observer);
 }
 
 Result<runtime::MemoryRegion> TrialRank::memory_of(const TensorPlan& tensor) const {

@@ -2,14 +2,13 @@
 #pragma once
 
 #include "compiler/memory_layout.h"
-#include "runtime/prepared_layer.h"
+#include "runtime/prepared_plan.h"
 #include "runtime/trial/device_tensors.h"
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 namespace moejit::trial {
@@ -17,24 +16,21 @@ namespace moejit::trial {
 // One device's part of a trial: what runs, the caller's tensors, and the blocks of memory.
 class TrialRank {
  public:
-  using Prepared =
-      std::variant<std::unique_ptr<runtime::PreparedLayer>, std::unique_ptr<runtime::PreparedPlan>>;
-
   // Creates the part; the device must live longer. `dims` are the sizes of the calls. Error
   // kInternal: as MemoryLayout::make() returns it.
-  static Result<std::unique_ptr<TrialRank>> create(Prepared prepared, runtime::Device& device,
+  static Result<std::unique_ptr<TrialRank>> create(std::unique_ptr<runtime::PreparedPlan> prepared,
+                                                   runtime::Device& device,
                                                    const compiler::CallDims& dims);
 
-  const compiler::Plan& plan() const;
+  runtime::PreparedPlan& prepared() const { return *prepared_; }
+  const compiler::Plan& plan() const { return prepared_->plan(); }
   int64_t tokens() const { return dims_.tokens; }
   runtime::Device& device() const { return device_; }
   DeviceTensors& tensors() { return tensors_; }
   const DeviceTensors& tensors() const { return tensors_; }
   const runtime::CallMemory& memory() const { return memory_; }
-  // Returns the layer; null for other plans, and for a rank of a group.
-  runtime::PreparedLayer* layer() const;
-  // Returns the tensors of a call; empty if the plan has no such call.
-  std::span<const runtime::TensorRef> tensors_of(std::string_view call) const;
+  // Returns the tensors of the calls, by index into Plan::calls.
+  std::span<const std::vector<runtime::TensorRef>> refs() const { return refs_; }
 
   // Allocates a tensor of the plan with these contents; without contents, as DeviceTensors::add()
   // does.
@@ -52,15 +48,15 @@ class TrialRank {
   Result<runtime::HostTensor> read(const compiler::TensorPlan& tensor) const;
 
  private:
-  runtime::PreparedPlan& prepared() const;
-  TrialRank(Prepared prepared, runtime::Device& device, const compiler::CallDims& dims)
+  TrialRank(std::unique_ptr<runtime::PreparedPlan> prepared, runtime::Device& device,
+            const compiler::CallDims& dims)
       : prepared_(std::move(prepared)), device_(device), dims_(dims), tensors_(device) {}
   // Returns offs[E] of the last call. Error kInternal if it is not between 0 and P.
   Result<int64_t> permuted_rows() const;
   Result<void> copy_out(const compiler::TensorPlan& tensor, int64_t offset_bytes, void* destination,
                         int64_t bytes) const;
 
-  Prepared prepared_;
+  std::unique_ptr<runtime::PreparedPlan> prepared_;
   runtime::Device& device_;
   compiler::CallDims dims_;
   compiler::MemoryLayout layout_;

@@ -82,11 +82,11 @@ std::string outcome_text(const StepConfirmation& confirmation) {
 
 }  // namespace
 
-std::string step_name(const compiler::LayerPlan& plan, int64_t tokens) {
-  const int64_t ranks = plan.layer.expert_parallel.ranks;
-  return fmt::format("step layer={} tokens={}{} passes={} plan_digest={}", plan.layer.name, tokens,
+std::string step_name(const compiler::Plan& plan, int64_t tokens) {
+  const int64_t ranks = plan.layer->expert_parallel.ranks;
+  return fmt::format("step layer={} tokens={}{} passes={} plan_digest={}", plan.layer->name, tokens,
                      ranks > 0 ? fmt::format(" ranks={}", ranks) : "",
-                     has_backward(plan.layer) ? "forward+backward" : "forward", plan_digest(plan));
+                     has_backward(*plan.layer) ? "forward+backward" : "forward", plan_digest(plan));
 }
 
 Result<void> confirm_steps(const TuneSubjects& subjects, const MeasuredDevice& device,
@@ -94,7 +94,7 @@ Result<void> confirm_steps(const TuneSubjects& subjects, const MeasuredDevice& d
                            TuneObserver& observer) {
   for (std::size_t i = 0; i < subjects.layers.size() && !site.stops(); ++i) {
     const TunedLayer& tuned = subjects.layers[i];
-    MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan, plan_layer(tuned.layer, device.target));
+    MOEJIT_TRY_ASSIGN(const compiler::Plan plan, plan_layer(tuned.layer, device.target));
     const std::string name = step_name(plan, tuned.tokens);
     MOEJIT_TRY_ASSIGN(const auto problems, problems_in(tuned, device.target));
     MOEJIT_TRY_ASSIGN(StepConfirmation confirmation,

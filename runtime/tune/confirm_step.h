@@ -11,7 +11,7 @@ namespace moejit::tune {
 
 // Returns the name of a layer's step in journals and records. It has the step's calls, and the plan
 // with the usual choices. For a layer of a group, the step is a rank's step without the exchange.
-std::string step_name(const compiler::LayerPlan& plan, int64_t tokens);
+std::string step_name(const compiler::Plan& plan, int64_t tokens);
 
 // Measures the whole step of each layer with the choices that the journal's races propose. Ends
 // when these are confirmed or given up, or the site stops it. Each step goes on from its rounds in

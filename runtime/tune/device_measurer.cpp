@@ -29,7 +29,7 @@ struct DeviceMeasurer::OpenStep {
   Launch usual;
   // The version that was made last, and its choices.
   std::vector<StepChoice> choices;
-  std::unique_ptr<runtime::PreparedLayer> prepared;
+  std::unique_ptr<runtime::PreparedPlan> prepared;
 };
 
 DeviceMeasurer::DeviceMeasurer(trial::OpenedTarget target, std::unique_ptr<runtime::Engine> engine,
@@ -148,18 +148,14 @@ Result<TimedBlocks> DeviceMeasurer::time_step(std::span<const StepChoice> tuned,
     step_->prepared.reset();
     const compiler::Tuning tuning = tuning_of(tuned);
     MOEJIT_TRY_ASSIGN(
-        const compiler::LayerPlan plan,
+        const compiler::Plan plan,
         plan_layer(step_->layer.measured_layer(), target_.device->target(), {.tuning = &tuning}));
-    auto prepared = runtime::PreparedLayer::prepare(plan, *engine_, *target_.device);
+    auto prepared = runtime::PreparedPlan::prepare(plan, *engine_, *target_.device);
     if (!prepared) return failed(std::move(prepared.error()));
     step_->prepared = std::move(*prepared);
     step_->choices.assign(tuned.begin(), tuned.end());
   }
-  const measure::LayerCall usual = step_->session->layer_call();
-  const measure::LayerCall call{.layer = *step_->prepared,
-                                .device = usual.device,
-                                .memory = usual.memory,
-                                .tensors = usual.tensors};
+  const measure::LayerCall call = step_->session->layer_call(*step_->prepared);
   const Launch version = [&call] { return measure::run_step(call); };
   const LaunchBlock before{.launch = &step_->usual, .launches = launches};
   const LaunchBlock after{.launch = &version, .launches = launches};

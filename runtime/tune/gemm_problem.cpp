@@ -7,7 +7,6 @@ namespace moejit::tune {
 namespace {
 
 using compiler::Choices;
-using compiler::OperationPlan;
 using compiler::Plan;
 using compiler::PlanOptions;
 using measure::GemmCase;
@@ -17,8 +16,8 @@ using measure::Launch;
 Result<std::shared_ptr<const Plan>> plan_case(const GemmCase& gemm, const compiler::Target& target,
                                               const PlanOptions& options) {
   const auto operation = operation_of(gemm, make_groups(gemm).rows());
-  MOEJIT_TRY_ASSIGN(OperationPlan plan, plan_operation(operation, target, options));
-  return std::make_shared<const OperationPlan>(std::move(plan));
+  MOEJIT_TRY_ASSIGN(Plan plan, plan_operation(operation, target, options));
+  return std::make_shared<const Plan>(std::move(plan));
 }
 
 // Returns the case's kernel with its versions. The session is its owner.

@@ -12,28 +12,20 @@ namespace {
 using compiler::Choices;
 using compiler::KernelPlan;
 using compiler::Layer;
-using compiler::LayerPlan;
+using compiler::Plan;
 using compiler::PlanOptions;
 using measure::Launch;
 
-Result<std::shared_ptr<const compiler::Plan>> plan_shared(const Layer& layer,
-                                                          const compiler::Target& target,
-                                                          const PlanOptions& options) {
-  MOEJIT_TRY_ASSIGN(LayerPlan plan, plan_layer(layer, target, options));
-  return std::make_shared<const LayerPlan>(std::move(plan));
-}
-
-std::span<const runtime::TensorRef> tensors_of(const measure::LayerCall& call,
-                                               const KernelPlan& kernel) {
-  return call.tensors[static_cast<std::size_t>(kernel.phase)];
+Result<std::shared_ptr<const Plan>> plan_shared(const Layer& layer, const compiler::Target& target,
+                                                const PlanOptions& options) {
+  MOEJIT_TRY_ASSIGN(Plan plan, plan_layer(layer, target, options));
+  return std::make_shared<const Plan>(std::move(plan));
 }
 
 // Launches the kernels that come before this one in the plan, so that it finds its inputs.
 Result<void> launch_before(trial::Trial& session, std::size_t index) {
   const measure::LayerCall call = session.layer_call();
-  const std::vector<KernelPlan>& kernels = session.plan().kernels;
-  for (std::size_t i = 0; i < index; ++i)
-    MOEJIT_TRY(call.layer.launch_kernel(i, tensors_of(call, kernels[i]), call.memory, nullptr));
+  for (std::size_t i = 0; i < index; ++i) MOEJIT_TRY(call.launch(i));
   return {};
 }
 
@@ -57,14 +49,11 @@ Result<Launch> make_version(const std::shared_ptr<trial::Trial>& session, const 
                             runtime::Device& device) {
   const KernelPlan& kernel = session->plan().kernels[index];
   const compiler::Tuning tuning = tuning_of(kernel.problem, choices);
-  MOEJIT_TRY_ASSIGN(const LayerPlan plan, plan_layer(layer, device.target(), {.tuning = &tuning}));
-  MOEJIT_TRY_ASSIGN(std::shared_ptr<runtime::PreparedLayer> prepared,
-                    runtime::PreparedLayer::prepare(plan, engine, device));
-  return Launch([prepared, session, index] {
-    const measure::LayerCall call = session->layer_call();
-    return prepared->launch_kernel(index, tensors_of(call, prepared->plan().kernels[index]),
-                                   call.memory, nullptr);
-  });
+  MOEJIT_TRY_ASSIGN(const Plan plan, plan_layer(layer, device.target(), {.tuning = &tuning}));
+  MOEJIT_TRY_ASSIGN(std::shared_ptr<runtime::PreparedPlan> prepared,
+                    runtime::PreparedPlan::prepare(plan, engine, device));
+  return Launch(
+      [prepared, session, index] { return session->layer_call(*prepared).launch(index); });
 }
 
 Result<OpenedKernel> open_kernel(const TunedLayer& tuned, OpenedLayer& last, std::size_t index,
@@ -86,7 +75,7 @@ Result<OpenedKernel> open_kernel(const TunedLayer& tuned, OpenedLayer& last, std
   return opened;
 }
 
-bool has_problem(const LayerPlan& plan, const std::string& problem) {
+bool has_problem(const Plan& plan, const std::string& problem) {
   return std::ranges::count(plan.kernels, problem, &KernelPlan::problem) > 0;
 }
 
@@ -96,8 +85,8 @@ Result<std::vector<std::string>> unmeasured_kernels(const TunedLayer& tuned,
                                                     const compiler::Target& target) {
   std::vector<std::string> kernels;
   if (!is_of_group(tuned.layer)) return kernels;
-  MOEJIT_TRY_ASSIGN(const LayerPlan plan, plan_layer(tuned.measured_layer(), target));
-  MOEJIT_TRY_ASSIGN(const LayerPlan described, plan_layer(tuned.layer, target));
+  MOEJIT_TRY_ASSIGN(const Plan plan, plan_layer(tuned.measured_layer(), target));
+  MOEJIT_TRY_ASSIGN(const Plan described, plan_layer(tuned.layer, target));
   for (const KernelPlan& kernel : described.kernels)
     if (!kernel.problem.empty() && !has_problem(plan, kernel.problem))
       kernels.push_back(fmt::format("{} {}", tuned.layer.name, kernel.operation));
@@ -108,8 +97,8 @@ Result<std::vector<TuneProblem>> problems_of(const TunedLayer& tuned,
                                              const compiler::Target& target,
                                              const std::shared_ptr<OpenedLayer>& opened) {
   const Layer layer = tuned.measured_layer();
-  MOEJIT_TRY_ASSIGN(const LayerPlan plan, plan_layer(layer, target, {.list_candidates = true}));
-  MOEJIT_TRY_ASSIGN(const LayerPlan described, plan_layer(tuned.layer, target));
+  MOEJIT_TRY_ASSIGN(const Plan plan, plan_layer(layer, target, {.list_candidates = true}));
+  MOEJIT_TRY_ASSIGN(const Plan described, plan_layer(tuned.layer, target));
   std::vector<TuneProblem> problems;
   for (std::size_t i = 0; i < plan.kernels.size(); ++i) {
     const KernelPlan& kernel = plan.kernels[i];

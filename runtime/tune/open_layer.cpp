@@ -30,8 +30,7 @@ Result<std::shared_ptr<trial::Trial>> open_layer(const TunedLayer& tuned, Opened
                                                  runtime::Engine& engine, runtime::Device& device) {
   if (opened.session != nullptr && opened.tuned == tuned) return opened.session;
   opened = {};
-  MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan,
-                    plan_layer(tuned.measured_layer(), device.target()));
+  MOEJIT_TRY_ASSIGN(const compiler::Plan plan, plan_layer(tuned.measured_layer(), device.target()));
   MOEJIT_TRY_ASSIGN(std::shared_ptr<trial::Trial> session,
                     trial::Trial::create(plan, engine, device, inputs_of(tuned)));
   MOEJIT_TRY(session->call("update_weights"));

@@ -12,7 +12,7 @@
 #include "runtime/device.h"
 #include "runtime/driver/driver_api.h"
 #include "runtime/engine.h"
-#include "runtime/prepared_layer.h"
+#include "runtime/prepared_plan.h"
 #include "tests/support/temp_dir.h"
 
 #include <algorithm>
@@ -91,15 +91,15 @@ Result<void> initialise_driver() {
   return driver_call(retain(&context, device), "cuDevicePrimaryCtxRetain");
 }
 
-Result<std::unique_ptr<runtime::PreparedLayer>> prepare(const std::string& path,
-                                                        runtime::Engine& engine,
-                                                        runtime::Device& device) {
+Result<std::unique_ptr<runtime::PreparedPlan>> prepare(const std::string& path,
+                                                       runtime::Engine& engine,
+                                                       runtime::Device& device) {
   MOEJIT_TRY_ASSIGN(const std::vector<std::byte> bytes, read_file(path));
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   MOEJIT_TRY_ASSIGN(compiler::Layer layer, compiler::parse_layer(text, path));
   layer.passes = {compiler::Pass::kForward};
-  MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan, compiler::plan_layer(layer, device.target()));
-  return runtime::PreparedLayer::prepare(plan, engine, device);
+  MOEJIT_TRY_ASSIGN(const compiler::Plan plan, compiler::plan_layer(layer, device.target()));
+  return runtime::PreparedPlan::prepare(plan, engine, device);
 }
 
 // Reads, verifies and loads every kernel of the pack for this device, without a plan or a source.
@@ -121,8 +121,8 @@ Result<std::vector<std::unique_ptr<runtime::LoadedKernel>>> load_all(const std::
 }
 
 // Runs one forward of a few tokens on uninitialized memory; invalid expert ids are not routed.
-Result<void> run_forward(runtime::PreparedLayer& layer, runtime::Device& device, Stamps& stamps) {
-  const compiler::LayerPlan& plan = layer.plan();
+Result<void> run_forward(runtime::PreparedPlan& layer, runtime::Device& device, Stamps& stamps) {
+  const compiler::Plan& plan = layer.plan();
   std::deque<std::vector<int64_t>> shapes;
   std::vector<runtime::TensorRef> refs;
   std::vector<int64_t> offsets;
@@ -140,12 +140,12 @@ Result<void> run_forward(runtime::PreparedLayer& layer, runtime::Device& device,
     refs.push_back({tensor.name, tensor.dtype, shape, nullptr});
     offsets.push_back(take(tensor.bytes));
   }
-  const int64_t workspace = take(layer.workspace_bytes());
+  const int64_t workspace = take(layer.plan().workspace_bytes);
   MOEJIT_TRY_ASSIGN(void* const memory, device.allocate(bytes));
   stamps.stamp("memory");  // the allocation is the host's part
   const auto at = [&](int64_t offset) { return static_cast<std::byte*>(memory) + offset; };
   for (std::size_t i = 0; i < refs.size(); ++i) refs[i].data = at(offsets[i]);
-  MOEJIT_TRY(layer.forward(refs, {at(workspace), layer.workspace_bytes()}, nullptr));
+  MOEJIT_TRY(layer.call("forward", refs, {at(workspace), layer.plan().workspace_bytes}, nullptr));
   MOEJIT_TRY(device.synchronize(nullptr));
   stamps.stamp("forward");
   return {};
@@ -167,7 +167,7 @@ Result<void> run_child(Case which, const Arguments& arguments, const std::string
   MOEJIT_TRY_ASSIGN(const auto layer, prepare(arguments.layer, *engine, *device));
   stamps.stamp("prepare");
   std::vector<std::unique_ptr<runtime::LoadedKernel>> loaded;
-  std::vector<std::unique_ptr<runtime::PreparedLayer>> layers;
+  std::vector<std::unique_ptr<runtime::PreparedPlan>> layers;
   if (which == Case::kPack) {
     MOEJIT_TRY_ASSIGN(loaded, load_all(arguments.pack, *device));
     stamps.stamp("eager");

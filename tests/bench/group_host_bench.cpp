@@ -240,7 +240,7 @@ void use_fakes(const TempDir& folder, std::string_view json) {
   cuda->devices = layer.expert_parallel.ranks;
   cuda->memory_bytes = int64_t{1} << 40;
   cuda->takes_time = 1;
-  DriverLayer::describe_kernels(must(compiler::plan_group_layer(layer, {}, {.rank = 0})), *nvrtc);
+  DriverLayer::describe_kernels(must(compiler::plan_layer(layer, {}, {.rank = 0})), *nvrtc);
 }
 
 std::string read_file(const char* path) {

@@ -100,18 +100,18 @@ int run() {
                             .overhead = overhead_of_call(ticks_inside, library),
                             .scale = nanoseconds_per_tick()};
   const auto tensors = (*layer)->tensors();
-  runtime::PreparedLayer& prepared = (*layer)->prepared();
+  runtime::PreparedPlan& prepared = (*layer)->prepared();
   const runtime::CallMemory memory = (*layer)->memory();
   fmt::print("host time outside of the driver, ns per launch, {} calls each\n", kSamples);
   fmt::print("(taken off: {:.0f} ns for each call of the driver, which taking the time costs)\n",
              apparatus.overhead * apparatus.scale);
   fmt::print("{:<16} {:>8} {:>12} {:>10} {:>10}\n", "call", "launches", "driver calls", "p50",
              "p99");
-  measure("update_weights", apparatus, [&] { return prepared.update_weights(tensors, nullptr); });
-  measure("forward", apparatus, [&] { return prepared.forward(tensors, memory, nullptr); });
-  measure("backward", apparatus, [&] {
-    return prepared.backward(tensors, compiler::GradientMode::kOverwrite, memory, nullptr);
-  });
+  measure("update_weights", apparatus,
+          [&] { return prepared.call("update_weights", tensors, {}, nullptr); });
+  measure("forward", apparatus, [&] { return prepared.call("forward", tensors, memory, nullptr); });
+  measure("backward", apparatus,
+          [&] { return prepared.call("backward", tensors, memory, nullptr); });
   return 0;
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 using compiler::KernelPlan;
 using compiler::KernelSource;
-using compiler::LayerPlan;
+using compiler::Plan;
 
 // What a launch breaks of the limits of CUDA and of an SM; empty if nothing.
 std::string limit_broken(const KernelPlan& kernel, const compiler::Target& target) {
@@ -37,7 +37,7 @@ std::string limit_broken(const KernelPlan& kernel, const compiler::Target& targe
   return {};
 }
 
-Result<void> add_kernels(const LayerPlan& plan, LayerKernels& kernels) {
+Result<void> add_kernels(const Plan& plan, LayerKernels& kernels) {
   for (const KernelPlan& kernel : plan.kernels) {
     if (const std::string broken = limit_broken(kernel, plan.target); !broken.empty())
       return fail(Stage::kPlan, ErrorCode::kInternal,
@@ -65,7 +65,7 @@ Result<LayerKernels> layer_kernels(const std::string& json) {
   MOEJIT_TRY_ASSIGN(const compiler::Layer layer, compiler::parse_layer(json, "layer"));
   LayerKernels kernels;
   for (const bool keeps : {false, true}) {
-    MOEJIT_TRY_ASSIGN(const LayerPlan plan,
+    MOEJIT_TRY_ASSIGN(const Plan plan,
                       compiler::plan_layer(layer, {}, {.keep_intermediates = keeps}));
     MOEJIT_TRY(add_kernels(plan, kernels));
   }

@@ -248,7 +248,7 @@ void add_some_gradients(std::map<std::string, PlannedKernel>& all) {
       for (const KernelPlan& kernel : plan->kernels) {
         const bool differs = kernel.operation.find("activation") != std::string::npos ||
                              kernel.operation.starts_with("unpermute");
-        if (!differs || kernel.phase != compiler::Phase::kBackward) continue;
+        if (!differs || kernel.phase != "backward") continue;
         const auto source = emit_kernel(kernel, plan->target);
         EXPECT_TRUE(succeeded(source));
         if (source) all.try_emplace(source->entry, PlannedKernel{kernel.spec, *source});

@@ -21,7 +21,7 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::LayerPlan;
+using compiler::Plan;
 using compiler::TensorRole;
 
 // Tokens of the call: mostly what fills the layer, sometimes few or none.
@@ -42,29 +42,25 @@ Result<runtime::TensorMap> results_of(trial::Trial& session) {
   return results;
 }
 
-Result<std::vector<check::TensorCheck>> run_and_check(const LayerPlan& plan, uint64_t seed,
+Result<std::vector<check::TensorCheck>> run_and_check(const Plan& plan, uint64_t seed,
                                                       runtime::Engine& engine,
                                                       runtime::Device& device) {
-  const bool is_training = has_backward(plan.layer);
   MOEJIT_TRY_ASSIGN(
       const runtime::TensorMap inputs,
-      trial::load_inputs(plan, {.tokens = tokens_of(plan.layer, seed), .seed = seed}));
+      trial::load_inputs(plan, {.tokens = tokens_of(*plan.layer, seed), .seed = seed}));
   MOEJIT_TRY_ASSIGN(const auto session, trial::Trial::create(plan, engine, device, inputs));
-  MOEJIT_TRY(session->call("update_weights"));
-  MOEJIT_TRY(session->call("forward"));
-  if (is_training) MOEJIT_TRY(session->call("backward"));
+  std::vector<std::string_view> calls = {"update_weights", "forward"};
+  if (has_backward(*plan.layer)) calls.emplace_back("backward");
+  for (const std::string_view call : calls) MOEJIT_TRY(session->call(call));
   MOEJIT_TRY(session->status());  // a layer may have fewer rows than its routing needs
   MOEJIT_TRY_ASSIGN(const runtime::TensorMap results, results_of(*session));
-  using enum compiler::Phase;
-  std::vector<compiler::Phase> phases = {kWeights, kForward};
-  if (is_training) phases.push_back(kBackward);
-  return check::check_plan(plan, phases, inputs, results);
+  return check::check_plan(plan, calls, inputs, results);
 }
 
 struct RandomRun {
   uint64_t seed = 0;
   std::string json;
-  LayerPlan plan;
+  Plan plan;
 };
 
 // Those of the seeds that the planner takes.

@@ -22,7 +22,7 @@ namespace moejit::testing {
 namespace {
 
 using check::TensorCheck;
-using compiler::OperationPlan;
+using compiler::Plan;
 using runtime::TensorMap;
 
 int64_t number_of(const char* variable, int64_t otherwise) {
@@ -31,17 +31,17 @@ int64_t number_of(const char* variable, int64_t otherwise) {
 }
 
 // Returns T, P or C of a call: mostly the bound, sometimes few or none.
-int64_t size_of_call(const OperationPlan& plan, uint64_t seed) {
+int64_t size_of_call(const Plan& plan, uint64_t seed) {
   const auto bound = trial::call_size(plan);
   if (!bound) return 0;
   SeededRandom random(~seed);
   return random.in_percent(60) ? bound->value : random.between(0, bound->value);
 }
 
-std::vector<TensorCheck> check(const OperationPlan& plan, const TensorMap& inputs,
+std::vector<TensorCheck> check(const Plan& plan, const TensorMap& inputs,
                                const TensorMap& results) {
-  const compiler::Phase phases[] = {compiler::Phase::kForward};
-  return check::check_plan(plan, phases, inputs, results);
+  constexpr std::string_view kCalls[] = {"run"};
+  return check::check_plan(plan, kCalls, inputs, results);
 }
 
 bool has_failed(const std::vector<TensorCheck>& checks, const std::string& tensor) {
@@ -50,8 +50,7 @@ bool has_failed(const std::vector<TensorCheck>& checks, const std::string& tenso
 }
 
 // Flips a bit of the exponent of the first element, which belongs to a group where there is one.
-void expect_damage_is_seen(const OperationPlan& plan, const trial::OperationCall& call,
-                           TensorMap results) {
+void expect_damage_is_seen(const Plan& plan, const trial::OperationCall& call, TensorMap results) {
   for (auto& [name, tensor] : results) {
     if (tensor.bytes.empty()) continue;
     const auto highest = static_cast<std::size_t>(compiler::size_bytes(tensor.dtype)) - 1;
@@ -63,7 +62,7 @@ void expect_damage_is_seen(const OperationPlan& plan, const trial::OperationCall
   }
 }
 
-void expect_right(uint64_t seed, const std::string& json, const OperationPlan& plan,
+void expect_right(uint64_t seed, const std::string& json, const Plan& plan,
                   runtime::Device& device) {
   SCOPED_TRACE(fmt::format("{}\nseed {}", json, seed));
   trial::OperationCall call = trial::random_operation_call(plan, size_of_call(plan, seed), seed);

@@ -81,7 +81,7 @@ TEST_F(ArgumentsTest, RefusesAnAddressThatIsNotAligned) {
 TEST_F(ArgumentsTest, RefusesBlocksThatAreNotAlignedAsAGpuWants) {
   const auto layer = make_layer(*engine_, *device_);
   const auto refusal = [&](const runtime::CallMemory& memory) {
-    const auto result = layer->prepared().forward(layer->tensors(), memory, nullptr);
+    const auto result = layer->prepared().call("forward", layer->tensors(), memory, nullptr);
     return result ? "" : result.error().message;
   };
   runtime::CallMemory memory = layer->memory();

@@ -10,7 +10,6 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::GradientMode;
 using Counts = std::map<std::string_view, int64_t>;
 
 constexpr std::array kNames = {
@@ -46,11 +45,11 @@ class CallsTest : public DriverTest {
   }
   // Makes each of the calls of a step, and returns whether all succeeded.
   bool step() {
-    runtime::PreparedLayer& layer = layer_->prepared();
-    bool is_done = layer.update_weights(tensors_, nullptr).has_value();
-    is_done &= layer.forward(tensors_, layer_->memory(), nullptr).has_value();
-    for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAdd})
-      is_done &= layer.backward(tensors_, mode, layer_->memory(), nullptr).has_value();
+    runtime::PreparedPlan& layer = layer_->prepared();
+    bool is_done = layer.call("update_weights", tensors_, {}, nullptr).has_value();
+    is_done &= layer.call("forward", tensors_, layer_->memory(), nullptr).has_value();
+    for (const char* const call : {"backward", "backward+add"})
+      is_done &= layer.call(call, tensors_, layer_->memory(), nullptr).has_value();
     return is_done;
   }
 

@@ -72,8 +72,7 @@ TEST_P(CaptureTest, RecordsEveryKernelOfALayerThatWasOnlyPrepared) {
 TEST_P(CaptureTest, RecordsEveryOperationThatWasOnlyPrepared) {
   int64_t launches = 0;
   for (const compiler::OperationDescription& described : example_operations()) {
-    const auto plan =
-        std::make_shared<const compiler::OperationPlan>(plan_operation(described, {}).value());
+    const auto plan = std::make_shared<const compiler::Plan>(plan_operation(described, {}).value());
     SCOPED_TRACE(plan->subject);
     DriverLayer::describe_kernels(*plan, *nvrtc());
     const auto prepared = runtime::PreparedPlan::prepare(plan, *engine_, *device_);
@@ -100,7 +99,7 @@ TEST_P(CaptureTest, PreparesAndLetsGoDuringACaptureWithoutEndingIt) {
   {
     const auto plan = DriverLayer::plan({.hidden = 512});
     DriverLayer::describe_kernels(plan, *nvrtc());
-    const auto other = runtime::PreparedLayer::prepare(plan, *engine_, *device_);
+    const auto other = runtime::PreparedPlan::prepare(plan, *engine_, *device_);
     EXPECT_TRUE(succeeded(other));
   }
   EXPECT_TRUE(succeeded(layer->forward(stream_)));
@@ -115,7 +114,7 @@ TEST_P(CaptureTest, PreparesOnAnotherThreadDuringACapture) {
   std::thread([&] {
     const auto plan = DriverLayer::plan({.hidden = 512});
     DriverLayer::describe_kernels(plan, *nvrtc());
-    EXPECT_TRUE(succeeded(runtime::PreparedLayer::prepare(plan, *engine_, *device_)));
+    EXPECT_TRUE(succeeded(runtime::PreparedPlan::prepare(plan, *engine_, *device_)));
   }).join();
   EXPECT_EQ(status(), CU_STREAM_CAPTURE_STATUS_ACTIVE);
   expect_valid();

@@ -8,8 +8,7 @@
 
 namespace moejit::testing {
 
-using compiler::GradientMode;
-using compiler::LayerPlan;
+using compiler::Plan;
 using compiler::TensorPlan;
 using compiler::TensorRole;
 
@@ -19,7 +18,7 @@ constexpr int32_t kTokens = 64;
 
 }  // namespace
 
-LayerPlan DriverLayer::plan(const Options& options) {
+Plan DriverLayer::plan(const Options& options) {
   const compiler::Layer layer{.name = "driver",
                               .experts = 4,
                               .local_experts = 4,
@@ -52,8 +51,7 @@ Result<std::unique_ptr<DriverLayer>> DriverLayer::create(runtime::Engine& engine
   std::unique_ptr<DriverLayer> layer(new DriverLayer(device));
   layer->plan_ = plan(options);
   describe_kernels(layer->plan_, nvrtc, options.param_bytes_off);
-  MOEJIT_TRY_ASSIGN(layer->prepared_,
-                    runtime::PreparedLayer::prepare(layer->plan_, engine, device));
+  MOEJIT_TRY_ASSIGN(layer->prepared_, runtime::PreparedPlan::prepare(layer->plan_, engine, device));
   layer->kernels_ = layer->plan_.kernels.size();
   MOEJIT_TRY(layer->allocate());
   return layer;
@@ -96,29 +94,27 @@ std::vector<runtime::TensorRef> DriverLayer::tensors() const {
   return refs;
 }
 
+Result<void> DriverLayer::call(std::string_view name, runtime::Stream stream) {
+  return prepared_->call(name, tensors(), memory_, stream);
+}
 Result<void> DriverLayer::update_weights(runtime::Stream stream) {
-  return prepared_->update_weights(tensors(), stream);
+  return call("update_weights", stream);
 }
-Result<void> DriverLayer::forward(runtime::Stream stream) {
-  return prepared_->forward(tensors(), memory_, stream);
-}
-Result<void> DriverLayer::backward(GradientMode mode, runtime::Stream stream) {
-  return prepared_->backward(tensors(), mode, memory_, stream);
-}
+Result<void> DriverLayer::forward(runtime::Stream stream) { return call("forward", stream); }
 Result<void> DriverLayer::run_all(runtime::Stream stream) {
   MOEJIT_TRY(update_weights(stream));
   MOEJIT_TRY(forward(stream));
-  MOEJIT_TRY(backward(GradientMode::kOverwrite, stream));
-  return backward(GradientMode::kAdd, stream);
+  MOEJIT_TRY(call("backward", stream));
+  return call("backward+add", stream);
 }
 
 int64_t DriverLayer::launches() const {
   int64_t count = 0;
-  for (const compiler::KernelPlan& kernel : plan_.kernels) {
-    if (compiler::busy_ctas(kernel.spec, kernel.bounds, kTokens) == 0) continue;
-    // Backward runs twice here, and kernels of one gradient mode in one of the two.
-    count += kernel.phase == compiler::Phase::kBackward && !kernel.gradient_mode ? 2 : 1;
-  }
+  for (const std::string_view name : {"update_weights", "forward", "backward", "backward+add"})
+    for (const compiler::CallStep& step : plan_.calls[find_call(plan_, name).value()].steps) {
+      const compiler::KernelPlan& kernel = plan_.kernels[step.index];
+      count += compiler::busy_ctas(kernel.spec, kernel.bounds, kTokens) == 0 ? 0 : 1;
+    }
   return count;
 }
 

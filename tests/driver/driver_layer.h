@@ -4,13 +4,14 @@
 #include "compiler/compiler.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
-#include "runtime/prepared_layer.h"
+#include "runtime/prepared_plan.h"
 #include "tests/fakes/fake_nvrtc.h"
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moejit::testing {
@@ -27,7 +28,7 @@ class DriverLayer {
                                                      runtime::Device& device,
                                                      FakeNvrtcControl& nvrtc,
                                                      const Options& options);
-  static compiler::LayerPlan plan(const Options& options);
+  static compiler::Plan plan(const Options& options);
   // Tells the fake NVRTC what its images of the plan's kernels are to say.
   static void describe_kernels(const compiler::Plan& plan, FakeNvrtcControl& nvrtc,
                                int64_t param_bytes_off = 0);
@@ -37,14 +38,14 @@ class DriverLayer {
 
   Result<void> update_weights(runtime::Stream stream = nullptr);
   Result<void> forward(runtime::Stream stream = nullptr);
-  Result<void> backward(compiler::GradientMode mode, runtime::Stream stream = nullptr);
+  Result<void> call(std::string_view name, runtime::Stream stream = nullptr);
   Result<void> run_all(runtime::Stream stream = nullptr);  // each of the four calls
 
   std::vector<runtime::TensorRef> tensors() const;
   runtime::CallMemory memory() const { return memory_; }
   void replace(const std::string& tensor, void* address) { addresses_[tensor] = address; }
   void* address(const std::string& tensor) const { return addresses_.at(tensor); }
-  runtime::PreparedLayer& prepared() { return *prepared_; }
+  runtime::PreparedPlan& prepared() { return *prepared_; }
   // Lets go of the layer, but not of its memory.
   void destroy() { prepared_.reset(); }
   std::size_t kernels() const { return kernels_; }
@@ -56,8 +57,8 @@ class DriverLayer {
   Result<void> allocate();
 
   runtime::Device& device_;
-  std::unique_ptr<runtime::PreparedLayer> prepared_;
-  compiler::LayerPlan plan_;
+  std::unique_ptr<runtime::PreparedPlan> prepared_;
+  compiler::Plan plan_;
   std::size_t kernels_ = 0;
   std::map<std::string, void*> addresses_;
   std::map<std::string, std::vector<int64_t>> shapes_;

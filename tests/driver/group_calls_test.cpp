@@ -31,7 +31,7 @@ class GroupCalls : public DriverTest {
     cuda()->devices = 2;
     const auto layer = compiler::parse_layer(kLayer, "layer");
     ASSERT_TRUE(succeeded(layer));
-    const auto plan = compiler::plan_group_layer(*layer, {}, {.rank = 0});
+    const auto plan = compiler::plan_layer(*layer, {}, {.rank = 0});
     ASSERT_TRUE(succeeded(plan));
     DriverLayer::describe_kernels(*plan, *nvrtc());
     moejit_engine_options options{};

@@ -5,9 +5,7 @@
 
 namespace moejit::testing {
 
-using compiler::GradientMode;
 using compiler::KernelPlan;
-using compiler::Phase;
 using compiler::TensorPlan;
 
 namespace {
@@ -17,13 +15,13 @@ Result<void> checked(moejit_error_code code) {
   return fail(Stage::kLaunch, ErrorCode::kInternal, moejit_last_error()->message);
 }
 
-Phase phase_of(GroupRank::Pass pass) {
+std::string_view name_of(GroupRank::Pass pass) {
   switch (pass) {
-    case GroupRank::Pass::kWeights: return Phase::kWeights;
-    case GroupRank::Pass::kForward: return Phase::kForward;
+    case GroupRank::Pass::kWeights: return "update_weights";
+    case GroupRank::Pass::kForward: return "forward";
     case GroupRank::Pass::kBackward: break;
   }
-  return Phase::kBackward;
+  return "backward";
 }
 
 constexpr std::array kPasses = {GroupRank::Pass::kWeights, GroupRank::Pass::kForward,
@@ -33,7 +31,7 @@ constexpr std::array kPasses = {GroupRank::Pass::kWeights, GroupRank::Pass::kFor
 
 Result<void> GroupRank::open(std::string_view json, int32_t rank) {
   MOEJIT_TRY_ASSIGN(const compiler::Layer layer, compiler::parse_layer(json, "layer"));
-  MOEJIT_TRY_ASSIGN(plan_, compiler::plan_group_layer(layer, {}, {.rank = rank}));
+  MOEJIT_TRY_ASSIGN(plan_, compiler::plan_layer(layer, {}, {.rank = rank}));
   MOEJIT_TRY_ASSIGN(device_, runtime::open_cuda_device(rank));
   MOEJIT_TRY(checked(moejit_device_open_cuda(rank, &c_device_)));
   return checked(
@@ -50,7 +48,7 @@ Result<void*> GroupRank::take(int64_t bytes, bool fills_memory) {
 // Choice k of token t is expert t + k * E / K, so that a token's experts differ if there are as
 // many as choices.
 Result<void> GroupRank::choose_experts(void* topk_ids) {
-  const compiler::Layer& layer = plan_.layer;
+  const compiler::Layer& layer = *plan_.layer;
   std::vector<int32_t> ids;
   for (int64_t token = 0; token < layer.max_tokens; ++token)
     for (int64_t choice = 0; choice < layer.top_k; ++choice)
@@ -60,7 +58,7 @@ Result<void> GroupRank::choose_experts(void* topk_ids) {
 }
 
 Result<void> GroupRank::allocate(bool fills_memory) {
-  MOEJIT_TRY_ASSIGN(group_memory_, take(plan_.memory.bytes, false));
+  MOEJIT_TRY_ASSIGN(group_memory_, take(plan_.group->memory.bytes, false));
   MOEJIT_TRY_ASSIGN(workspace_, take(plan_.workspace_bytes, fills_memory));
   MOEJIT_TRY_ASSIGN(saved_, take(plan_.saved_bytes, fills_memory));
   moejit_plan_info info{};
@@ -91,8 +89,7 @@ Result<void> GroupRank::allocate(bool fills_memory) {
 void GroupRank::make_call(Pass pass) {
   Call& call = calls_[static_cast<std::size_t>(pass)];
   for (auto& [name, dl] : tensors_) {
-    if (call_takes(plan_, call_of_phase(phase_of(pass)), name))
-      call.tensors.push_back({name.c_str(), &dl});
+    if (call_takes(plan_, name_of(pass), name)) call.tensors.push_back({name.c_str(), &dl});
   }
   call.record.struct_size = sizeof(call.record);
   call.record.tensors = call.tensors.data();
@@ -108,7 +105,7 @@ Result<void> GroupRank::join(const std::vector<std::unique_ptr<GroupRank>>& all,
   std::vector<moejit_group_member> members;
   for (const auto& rank : all) {
     if (rank.get() != this) MOEJIT_TRY(device_->reach(*rank->device_));
-    members.push_back({rank->group_memory_, plan_.memory.bytes, nullptr});
+    members.push_back({rank->group_memory_, plan_.group->memory.bytes, nullptr});
   }
   MOEJIT_TRY(
       checked(moejit_group_adopt(layer_, c_device_, members.data(), members.size(), &group_)));
@@ -142,9 +139,8 @@ moejit_error_code GroupRank::call(Pass pass) {
 
 std::vector<const KernelPlan*> GroupRank::kernels(Pass pass) const {
   std::vector<const KernelPlan*> kernels;
-  for (const KernelPlan& kernel : plan_.kernels)
-    if (kernel.phase == phase_of(pass) && kernel.gradient_mode != GradientMode::kAdd)
-      kernels.push_back(&kernel);
+  for (const compiler::CallStep& step : plan_.calls[*find_call(plan_, name_of(pass))].steps)
+    if (!step.is_collective) kernels.push_back(&plan_.kernels[step.index]);
   return kernels;
 }
 

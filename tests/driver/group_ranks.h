@@ -30,7 +30,7 @@ class GroupRank {
   GroupRank(const GroupRank&) = delete;
   GroupRank& operator=(const GroupRank&) = delete;
 
-  const compiler::GroupPlan& plan() const { return plan_; }
+  const compiler::Plan& plan() const { return plan_; }
   runtime::Device& device() { return *device_; }
   moejit_group* group() { return group_; }
 
@@ -58,7 +58,7 @@ class GroupRank {
   Result<void> choose_experts(void* topk_ids);
   void make_call(Pass pass);
 
-  compiler::GroupPlan plan_;
+  compiler::Plan plan_;
   std::unique_ptr<runtime::Device> device_;
   moejit_device* c_device_ = nullptr;
   moejit_plan* layer_ = nullptr;

@@ -16,9 +16,9 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::GroupPlan;
 using compiler::Layer;
 using compiler::Movement;
+using compiler::Plan;
 using runtime::BlockTransfer;
 using runtime::DeviceMemory;
 using runtime::Group;
@@ -26,8 +26,8 @@ using runtime::NcclId;
 using runtime::Transport;
 using namespace std::chrono_literals;
 
-GroupPlan plan_of(int32_t rank, int32_t hidden = 144,
-                  compiler::Transport transport = compiler::Transport::kNccl) {
+Plan plan_of(int32_t rank, int32_t hidden = 144,
+             compiler::Transport transport = compiler::Transport::kNccl) {
   Layer layer{.name = "over_nccl",
               .experts = 8,
               .top_k = 2,
@@ -39,7 +39,7 @@ GroupPlan plan_of(int32_t rank, int32_t hidden = 144,
   layer.expert_parallel = {.ranks = 2, .transport = transport};
   layer.local_experts = 4;
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
-  return *compiler::plan_group_layer(layer, {}, {.rank = rank});
+  return *compiler::plan_layer(layer, {}, {.rank = rank});
 }
 
 class NcclTransports : public DriverTest {

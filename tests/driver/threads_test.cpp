@@ -65,9 +65,9 @@ TEST_F(ThreadsTest, PrepareRecordLaunchAndLetGoAtTheSameTime) {
     for (int round = 0; round < kRounds / 5; ++round) {
       const auto plan = DriverLayer::plan({.hidden = 256 + 128 * (round % 2)});
       runtime::Device& device = *devices[(thread + round) % 2];
-      const auto layer = runtime::PreparedLayer::prepare(plan, *engine, device);
+      const auto layer = runtime::PreparedPlan::prepare(plan, *engine, device);
       ASSERT_TRUE(succeeded(layer));
-      ASSERT_FALSE((*layer)->forward({}, {}, nullptr));  // nothing is given
+      ASSERT_FALSE((*layer)->call("forward", {}, {}, nullptr));  // nothing is given
     }
   });
   EXPECT_LE(cuda()->libraries_loaded, 2 * engine->counters().compiled);

@@ -2,7 +2,7 @@
 // One process: who waits, who is remembered, what comes first. With the fake NVRTC.
 #include "cache/kernel_cache.h"
 #include "compiler/kernel_key.h"
-#include "runtime/prepared_layer.h"
+#include "runtime/prepared_plan.h"
 #include "tests/flight/flight_fixture.h"
 
 #include <atomic>

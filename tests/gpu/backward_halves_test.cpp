@@ -6,7 +6,6 @@ namespace moejit::testing {
 namespace {
 
 using compiler::Gradient;
-using compiler::GradientMode;
 
 class BackwardHalves : public ::testing::TestWithParam<GradientCase> {
  protected:
@@ -24,7 +23,7 @@ class BackwardHalves : public ::testing::TestWithParam<GradientCase> {
 
 TEST_P(BackwardHalves, GiveTheBitsOfTheWhole) {
   for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAdd}) {
-    SCOPED_TRACE(to_string(mode));
+    SCOPED_TRACE(mode == GradientMode::kAdd ? "adds" : "overwrites");
     GradientLayer plain, whole, halves;
     ASSERT_NO_FATAL_FAILURE(plain.make(GetParam().options));
     ASSERT_TRUE(succeeded(plain.layer().backward(mode)));

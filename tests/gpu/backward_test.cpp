@@ -16,7 +16,6 @@ namespace moejit::testing {
 namespace {
 
 using compiler::Dispatch;
-using compiler::GradientMode;
 using compiler::Pass;
 using compiler::Recompute;
 using reference::LayerInputs;

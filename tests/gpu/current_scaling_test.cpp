@@ -19,7 +19,6 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::GradientMode;
 using compiler::Pass;
 using compiler::Recompute;
 using reference::Fp8Format;

@@ -22,7 +22,6 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::GradientMode;
 using compiler::Pass;
 using compiler::Recipe;
 using compiler::Recompute;

@@ -12,7 +12,6 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::GradientMode;
 using compiler::Recompute;
 using reference::LayerInputs;
 using reference::LayerShape;

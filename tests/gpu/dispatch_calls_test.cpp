@@ -16,11 +16,10 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::GradientMode;
 using compiler::Layer;
-using compiler::LayerPlan;
+using compiler::Plan;
 using compiler::TensorPlan;
-using runtime::PreparedLayer;
+using runtime::PreparedPlan;
 using runtime::TensorRef;
 
 constexpr int64_t kRanks = 2, kExperts = 4, kLocalExperts = kExperts / kRanks, kTopK = 3;
@@ -66,17 +65,17 @@ class Rank {
   explicit Rank(const Layer& layer) {
     auto plan = plan_layer(layer, device().target());
     EXPECT_TRUE(succeeded(plan));
-    auto prepared = PreparedLayer::prepare(*plan, *test_device().engine, device());
+    auto prepared = PreparedPlan::prepare(*plan, *test_device().engine, device());
     EXPECT_TRUE(succeeded(prepared));
     layer_ = std::move(*prepared);
-    workspace_ = allocate(layer_->workspace_bytes());
-    saved_ = allocate(layer_->saved_bytes());
+    workspace_ = allocate(layer_->plan().workspace_bytes);
+    saved_ = allocate(layer_->plan().saved_bytes);
     for (const TensorPlan& tensor : layer_->plan().tensors)
       if (is_callers(tensor.role)) buffers_.emplace(tensor.name, allocate(tensor.bytes));
     set("status", Bytes(4));
   }
 
-  PreparedLayer& layer() { return *layer_; }
+  PreparedPlan& layer() { return *layer_; }
   runtime::CallMemory memory() const {
     return {.workspace = workspace_->data(),
             .workspace_bytes = workspace_->bytes(),
@@ -119,7 +118,7 @@ class Rank {
     return std::move(*buffer);
   }
 
-  std::unique_ptr<PreparedLayer> layer_;
+  std::unique_ptr<PreparedPlan> layer_;
   std::optional<GuardedBuffer> workspace_, saved_;
   std::map<std::string, GuardedBuffer> buffers_;
   std::map<std::string, std::vector<int64_t>> shapes_;
@@ -171,10 +170,9 @@ class DispatchCallsTest : public ::testing::Test {
     one_->set("topk_probs", bytes_of(inputs_.topk_probs));
     one_->set("dy", bytes_of(dy_));
     const auto tensors = one_->tensors(kTokens);
-    ASSERT_TRUE(succeeded(one_->layer().update_weights(tensors, nullptr)));
-    ASSERT_TRUE(succeeded(one_->layer().forward(tensors, one_->memory(), nullptr)));
-    ASSERT_TRUE(succeeded(
-        one_->layer().backward(tensors, GradientMode::kOverwrite, one_->memory(), nullptr)));
+    ASSERT_TRUE(succeeded(one_->layer().call("update_weights", tensors, {}, nullptr)));
+    ASSERT_TRUE(succeeded(one_->layer().call("forward", tensors, one_->memory(), nullptr)));
+    ASSERT_TRUE(succeeded(one_->layer().call("backward", tensors, one_->memory(), nullptr)));
   }
 
   void make_ranks() {
@@ -185,19 +183,19 @@ class DispatchCallsTest : public ::testing::Test {
       const int64_t first = rank * kLocalExperts;
       ranks_[rank]->set("w1", rows_of(bytes_of(inputs_.w1), w1_bytes, first, kLocalExperts));
       ranks_[rank]->set("w2", rows_of(bytes_of(inputs_.w2), w2_bytes, first, kLocalExperts));
-      ASSERT_TRUE(
-          succeeded(ranks_[rank]->layer().update_weights(ranks_[rank]->tensors(0), nullptr)));
+      ASSERT_TRUE(succeeded(
+          ranks_[rank]->layer().call("update_weights", ranks_[rank]->tensors(0), {}, nullptr)));
     }
   }
 
-  // Runs `quantize` of the rows of `name` on the rank of each token, and hands out what it made.
-  template <typename Call>
-  void quantize(const std::string& name, const std::vector<uint16_t>& rows, const Call& call) {
+  // Runs the call that quantizes the rows of `name` on the rank of each token, and hands out what
+  // it made.
+  void quantize(const std::string& name, const std::vector<uint16_t>& rows, const char* call) {
     for (int64_t home = 0; home < kRanks; ++home) {
       Rank& rank = *ranks_[home];
       const int64_t tokens = kTokensOfRank[home];
       rank.set(name, rows_of(bytes_of(rows), 2 * kHidden, first_token(home), tokens));
-      ASSERT_TRUE(succeeded((rank.layer().*call)(rank.tensors(tokens), {}, nullptr, nullptr)));
+      ASSERT_TRUE(succeeded(rank.layer().call(call, rank.tensors(tokens), {}, nullptr)));
       codes_[home] = rank.get(name + "_q", tokens * kHidden);
       scales_[home] = rank.get(name + "_scale_inv", tokens * kScales * 4);
     }
@@ -279,21 +277,20 @@ class DispatchCallsTest : public ::testing::Test {
 TEST_F(DispatchCallsTest, GiveTheBitsOfOneRank) {
   ASSERT_NO_FATAL_FAILURE(run_one_rank());
   ASSERT_NO_FATAL_FAILURE(make_ranks());
-  ASSERT_NO_FATAL_FAILURE(quantize("x", inputs_.x, &PreparedLayer::quantize));
+  ASSERT_NO_FATAL_FAILURE(quantize("x", inputs_.x, "quantize"));
   dispatch("x");
   dispatch_routing();
   for (int64_t rank = 0; rank < kRanks; ++rank)
-    ASSERT_TRUE(succeeded(ranks_[rank]->layer().experts(ranks_[rank]->tensors(received(rank)),
-                                                        ranks_[rank]->memory(), nullptr)));
+    ASSERT_TRUE(succeeded(ranks_[rank]->layer().call(
+        "experts", ranks_[rank]->tensors(received(rank)), ranks_[rank]->memory(), nullptr)));
   EXPECT_EQ(combine("y"), values_of<uint16_t>(one_->get("y")));
 
   // The rows of x that the experts had are theirs until backward is done, so dy comes in others.
-  ASSERT_NO_FATAL_FAILURE(quantize("dy", dy_, &PreparedLayer::quantize_grad));
+  ASSERT_NO_FATAL_FAILURE(quantize("dy", dy_, "quantize_grad"));
   dispatch("dy");
   for (int64_t rank = 0; rank < kRanks; ++rank)
-    ASSERT_TRUE(succeeded(ranks_[rank]->layer().experts_grad(ranks_[rank]->tensors(received(rank)),
-                                                             GradientMode::kOverwrite,
-                                                             ranks_[rank]->memory(), nullptr)));
+    ASSERT_TRUE(succeeded(ranks_[rank]->layer().call(
+        "experts_grad", ranks_[rank]->tensors(received(rank)), ranks_[rank]->memory(), nullptr)));
   EXPECT_EQ(combine("dx"), values_of<uint16_t>(one_->get("dx")));
   EXPECT_EQ(returned_dprobs(), values_of<float>(one_->get("dprobs")));
   for (const std::string name : {"dw1", "dw2"}) {
@@ -307,7 +304,7 @@ TEST_F(DispatchCallsTest, AreRefusedWithoutTheOption) {
   Layer layer = layer_of(kLocalExperts, 1, kTokens);
   layer.dispatch_calls = false;
   Rank rank(layer);
-  const Result<void> result = rank.layer().quantize(rank.tensors(3), {}, nullptr);
+  const Result<void> result = rank.layer().call("quantize", rank.tensors(3), {}, nullptr);
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, ErrorCode::kUnsupported);
   EXPECT_NE(result.error().hint.find("dispatch_calls"), std::string::npos);

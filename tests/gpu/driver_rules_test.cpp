@@ -12,7 +12,7 @@ namespace moejit::testing {
 namespace {
 
 using reference::LayerShape;
-using runtime::PreparedLayer;
+using runtime::PreparedPlan;
 
 constexpr LayerShape kRecordedShape{.experts = 5,
                                     .top_k = 2,
@@ -39,16 +39,16 @@ class DriverRulesTest : public LayerOnStreamTest {
   // The same layer with kernels of its own, which go with the device.
   struct Other {
     std::unique_ptr<runtime::Device> device;
-    std::unique_ptr<PreparedLayer> layer;
+    std::unique_ptr<PreparedPlan> layer;
   };
   Other prepare_again() {
     Other other{.device = runtime::open_cuda_device(0).value(), .layer = nullptr};
     other.layer =
-        PreparedLayer::prepare(layer_->plan(), *test_device().engine, *other.device).value();
+        PreparedPlan::prepare(layer_->plan(), *test_device().engine, *other.device).value();
     return other;
   }
-  Result<void> forward(PreparedLayer& layer, runtime::Stream stream) {
-    return layer.forward(layer_->tensors(), layer_->memory(), stream);
+  Result<void> forward(PreparedPlan& layer, runtime::Stream stream) {
+    return layer.call("forward", layer_->tensors(), layer_->memory(), stream);
   }
   void expect_result() {
     ASSERT_DRIVER(api_->stream_synchronize(stream_));
@@ -88,7 +88,7 @@ TEST_F(DriverRulesTest, LayersCanBePreparedRecordedAndLetGoInCapturesOfAllModes)
     CUgraphExec executable = nullptr;
     ASSERT_NO_FATAL_FAILURE(record(mode, executable, [&]() -> Result<void> {
       MOEJIT_TRY_ASSIGN(const auto other,
-                        PreparedLayer::prepare(layer_->plan(), *test_device().engine, *device));
+                        PreparedPlan::prepare(layer_->plan(), *test_device().engine, *device));
       return forward(*other, stream_);  // and lets go of it
     })) << mode;
     ASSERT_TRUE(succeeded(layer_->poison()));
@@ -138,7 +138,7 @@ TEST_F(DriverRulesTest, ReadsOtherMemoryAtAnAddressThatItKnows) {
     ASSERT_DRIVER(api_->mem_map(address, bytes, 0, each, 0));
     ASSERT_DRIVER(api_->mem_set_access(address, bytes, &access, 1));
     ASSERT_TRUE(succeeded(layer_->poison(stream_)));
-    ASSERT_TRUE(succeeded(layer_->layer().forward(layer_->tensors(), memory, stream_)));
+    ASSERT_TRUE(succeeded(layer_->layer().call("forward", layer_->tensors(), memory, stream_)));
     expect_result();
     ASSERT_DRIVER(api_->mem_unmap(address, bytes));
   }
@@ -157,7 +157,7 @@ TEST_F(DriverRulesTest, ChecksPointersOnWish) {
   alignas(256) static std::array<std::byte, 1 << 20> pageable;
   for (runtime::TensorRef& tensor : tensors)
     if (tensor.name == "x") tensor.data = pageable.data();
-  const auto refused = other.layer->forward(tensors, layer_->memory(), stream_);
+  const auto refused = other.layer->call("forward", tensors, layer_->memory(), stream_);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kTensorMismatch);
   EXPECT_NE(refused.error().message.find("tensor x"), std::string::npos);

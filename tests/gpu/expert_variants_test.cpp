@@ -17,7 +17,6 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::GradientMode;
 using compiler::Recipe;
 using compiler::Recompute;
 using reference::LayerInputs;

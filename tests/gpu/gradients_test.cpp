@@ -7,7 +7,6 @@ namespace moejit::testing {
 namespace {
 
 using compiler::Gradient;
-using compiler::GradientMode;
 
 std::string name_of(const std::vector<Gradient>& gradients) {
   std::string name;
@@ -39,7 +38,7 @@ TEST_P(Gradients, HaveTheSameBitsWhereOthersAreNotComputed) {
   ASSERT_NO_FATAL_FAILURE(all.make(GetParam().options));
   ASSERT_TRUE(succeeded(all.layer().backward(GradientMode::kOverwrite)));
   const auto wanted = all.gradients();
-  for (const auto& subset : subsets_of(all_gradients(all.layer().plan().layer))) {
+  for (const auto& subset : subsets_of(all_gradients(*all.layer().plan().layer))) {
     SCOPED_TRACE(name_of(subset));
     TestLayer::Options options = GetParam().options;
     options.gradients = subset;

@@ -79,7 +79,7 @@ class TrainingGraphTest : public GraphTest, public ::testing::WithParamInterface
  protected:
   Result<void> step(runtime::Stream stream) {
     MOEJIT_TRY(layer_->forward(stream));
-    return layer_->backward(compiler::GradientMode::kAdd, stream);
+    return layer_->backward(GradientMode::kAdd, stream);
   }
   // Gradients of a step that adds to `old`.
   template <typename Launch>
@@ -142,11 +142,11 @@ TEST_F(GraphTest, MovesTheStateOfDelayedScalingOnInEveryReplay) {
   const LayerInputs weights = random_inputs(kShape, kTokens, 1);
   const auto step = [this](runtime::Stream stream) -> Result<void> {
     const auto tensors = layer_->tensors();
-    MOEJIT_TRY(layer_->layer().update_weights(tensors, stream));
+    MOEJIT_TRY(layer_->layer().call("update_weights", tensors, {}, stream));
     MOEJIT_TRY(layer_->forward(stream));
-    MOEJIT_TRY(layer_->layer().update_scales(compiler::Pass::kForward, tensors, stream));
-    MOEJIT_TRY(layer_->backward(compiler::GradientMode::kOverwrite, stream));
-    return layer_->layer().update_scales(compiler::Pass::kBackward, tensors, stream);
+    MOEJIT_TRY(layer_->layer().call("update_forward_scales", tensors, {}, stream));
+    MOEJIT_TRY(layer_->backward(GradientMode::kOverwrite, stream));
+    return layer_->layer().call("update_backward_scales", tensors, {}, stream);
   };
   const auto steps = [&](const auto& launch) {
     EXPECT_TRUE(succeeded(layer_->set_states(first)));
@@ -182,7 +182,7 @@ TEST_F(GraphTest, UpdatesWeightsInTheReplaysThatAreNotToSkipIt) {
   ASSERT_TRUE(succeeded(set_skip(0)));
   CUgraphExec graph = nullptr;
   ASSERT_NO_FATAL_FAILURE(record(CU_STREAM_CAPTURE_MODE_GLOBAL, graph, [this] {
-    return layer_->layer().update_weights(layer_->tensors(), stream_);
+    return layer_->layer().call("update_weights", layer_->tensors(), {}, stream_);
   }));
 
   std::vector<uint8_t> current = layer_->read<uint8_t>("w1_q");
@@ -193,7 +193,8 @@ TEST_F(GraphTest, UpdatesWeightsInTheReplaysThatAreNotToSkipIt) {
     ASSERT_DRIVER(api_->stream_synchronize(stream_));
     const std::vector<uint8_t> replayed = layer_->read<uint8_t>("w1_q");
     if (skip == 0) {
-      ASSERT_TRUE(succeeded(layer_->layer().update_weights(layer_->tensors(), nullptr)));
+      ASSERT_TRUE(
+          succeeded(layer_->layer().call("update_weights", layer_->tensors(), {}, nullptr)));
       ASSERT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
       current = layer_->read<uint8_t>("w1_q");
     }
@@ -229,8 +230,8 @@ TEST_F(GraphTest, ACallAllocatesNothing) {
   ASSERT_DRIVER(api_->mem_get_info(&free_before, &total));
   const long before = allocations;
   for (int i = 0; i < 10; ++i) {
-    const auto launched = layer_->layer().forward(
-        tensors, {layer_->workspace(), layer_->layer().workspace_bytes()}, stream_);
+    const auto launched = layer_->layer().call(
+        "forward", tensors, {layer_->workspace(), layer_->layer().plan().workspace_bytes}, stream_);
     ASSERT_TRUE(launched.has_value());
   }
   EXPECT_EQ(allocations, before);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/group_case.h"
 
+#include "compiler/group_plan.h"
 #include "compiler/support/file.h"
 #include "runtime/trial/group_inputs.h"
 #include "runtime/trial/random_layer_inputs.h"
@@ -14,7 +15,6 @@
 
 namespace moejit::testing {
 
-using compiler::GradientMode;
 using compiler::Layer;
 using compiler::TensorPlan;
 using compiler::TensorRole;
@@ -63,11 +63,11 @@ std::unique_ptr<GroupCase> GroupCase::open(const Layer& layer, std::vector<int64
                                            const SetIds& set_ids, int64_t timeout_ms) {
   std::unique_ptr<GroupCase> made(new GroupCase);
   made->layer_ = layer;
-  const auto plan = compiler::plan_group_layer(layer, {});
+  const auto plan = compiler::plan_layer(layer, {});
   EXPECT_TRUE(succeeded(plan));
   if (!plan) return nullptr;
-  auto devices = trial::GroupDevices::open(std::string(tested_target()),
-                                           layer.expert_parallel.ranks, plan->memory.bytes, seed);
+  auto devices = trial::GroupDevices::open(
+      std::string(tested_target()), layer.expert_parallel.ranks, plan->group->memory.bytes, seed);
   if (!devices) {
     why_not = devices.error().message;
     return nullptr;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a group refuses, and what becomes of it: wrong memory, wrong order, a silent rank.
+#include "compiler/group_plan.h"
 #include "moejit_device/params/status_bits.h"
 #include "runtime/group/group_state.h"
-#include "runtime/prepared_layer.h"
+#include "runtime/prepared_plan.h"
 #include "tests/gpu/group_case.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
@@ -15,12 +16,11 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::GradientMode;
-using compiler::GroupPlan;
 using compiler::Layer;
+using compiler::Plan;
 using runtime::Group;
 using runtime::GroupMember;
-using runtime::PreparedLayer;
+using runtime::PreparedPlan;
 
 ::testing::AssertionResult is_refused(const Result<void>& result, ErrorCode code,
                                       std::string_view words) {
@@ -36,16 +36,16 @@ using runtime::PreparedLayer;
 class GroupMemories : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto plan = compiler::plan_group_layer(completed(group_layer(2)), target());
+    auto plan = compiler::plan_layer(completed(group_layer(2)), target());
     ASSERT_TRUE(succeeded(plan));
     plan_ = std::move(*plan);
-    auto devices =
-        trial::GroupDevices::open(std::string(tested_target()), 2, 2 * plan_.memory.bytes, 1);
+    auto devices = trial::GroupDevices::open(std::string(tested_target()), 2,
+                                             2 * plan_.group->memory.bytes, 1);
     if (!devices) GTEST_SKIP() << devices.error().message;
     devices_ = std::move(*devices);
     for (int32_t rank = 0; rank < 2; ++rank)
       members_.push_back({.base = devices_->memory(rank),
-                          .bytes = plan_.memory.bytes,
+                          .bytes = plan_.group->memory.bytes,
                           .identity = group_identity(plan_)});
   }
   static compiler::Target target() {
@@ -53,7 +53,8 @@ class GroupMemories : public ::testing::Test {
     return {};
   }
   Result<void> adopt() {
-    auto group = Group::adopt(plan_, devices_->device(static_cast<int32_t>(plan_.rank)), members_);
+    const auto rank = static_cast<int32_t>(plan_.group ? plan_.group->rank : 0);
+    auto group = Group::adopt(plan_, devices_->device(rank), members_);
     if (!group) return tl::make_unexpected(group.error());
     return {};
   }
@@ -61,7 +62,7 @@ class GroupMemories : public ::testing::Test {
     EXPECT_TRUE(is_refused(adopt(), code, words));
   }
 
-  GroupPlan plan_;
+  Plan plan_;
   std::unique_ptr<trial::GroupDevices> devices_;
   std::vector<GroupMember> members_;
 };
@@ -102,9 +103,9 @@ TEST_F(GroupMemories, OfAnotherGroupAreRefused) {
   auto first = Group::adopt(plan_, devices_->device(0), members_);
   ASSERT_TRUE(succeeded(first));
   expect_refused("belongs to another group of this process");
-  plan_.rank = 1;
+  plan_.group->rank = 1;
   EXPECT_TRUE(succeeded(adopt()));  // each rank has memory of its own
-  plan_.rank = 0;
+  plan_.group->rank = 0;
   first->reset();
   EXPECT_TRUE(succeeded(adopt()));
 }
@@ -112,7 +113,7 @@ TEST_F(GroupMemories, OfAnotherGroupAreRefused) {
 TEST_F(GroupMemories, OfAnotherLayerAreRefused) {
   Layer other = completed(group_layer(2));
   other.intermediate = 96;
-  auto plan = compiler::plan_group_layer(other, target(), {.rank = 1});
+  auto plan = compiler::plan_layer(other, target(), {.rank = 1});
   ASSERT_TRUE(succeeded(plan));
   members_[1].identity = group_identity(*plan);
   expect_refused("ranks 0 and 1 of a group differ in intermediate: 80 and 96",
@@ -134,28 +135,43 @@ TEST_F(GroupMemories, OfAnotherShapeAreNoLayers) {
   ASSERT_TRUE(succeeded(group));
   Layer other = group_layer(2);
   other.max_tokens = 13;
-  auto plan = compiler::plan_group_layer(completed(other), target());
+  auto plan = compiler::plan_layer(completed(other), target());
   ASSERT_TRUE(succeeded(plan));
-  const auto layer = PreparedLayer::prepare(*plan, **group, test_engine());
+  const auto layer = PreparedPlan::prepare(*plan, test_engine(), **group);
   ASSERT_FALSE(layer);
   EXPECT_EQ(layer.error().code, ErrorCode::kInvalidValue);
   EXPECT_NE(layer.error().hint.find("max_tokens"), std::string::npos);
+}
+
+TEST_F(GroupMemories, AreForPlansOfGroupsAlone) {
+  auto group = Group::adopt(plan_, devices_->device(0), members_);
+  ASSERT_TRUE(succeeded(group));
+  const auto alone = PreparedPlan::prepare(plan_, test_engine(), devices_->device(0));
+  ASSERT_FALSE(alone);
+  EXPECT_NE(alone.error().message.find("is shared by the ranks of a group"), std::string::npos);
+  plan_ = compiler::plan_layer(layer_of_one_rank(completed(group_layer(2))), target()).value();
+  const auto shared = PreparedPlan::prepare(plan_, test_engine(), **group);
+  ASSERT_FALSE(shared);
+  EXPECT_NE(shared.error().message.find("is of one rank, wanted a plan of a group's layer"),
+            std::string::npos);
+  group->reset();
+  expect_refused("wanted a plan of a group's layer", ErrorCode::kUnsupported);
 }
 
 // Forward alone has a part of the memory of training; training has more than there is for forward.
 TEST_F(GroupMemories, OfTrainingAreEnoughForForward) {
   Layer layer = completed(group_layer(2));
   layer.passes = {compiler::Pass::kForward};
-  auto forward = compiler::plan_group_layer(layer, target());
+  auto forward = compiler::plan_layer(layer, target());
   ASSERT_TRUE(succeeded(forward));
   auto group = Group::adopt(plan_, devices_->device(0), members_);
   ASSERT_TRUE(succeeded(group));
-  EXPECT_TRUE(succeeded(PreparedLayer::prepare(*forward, **group, test_engine())));
+  EXPECT_TRUE(succeeded(PreparedPlan::prepare(*forward, test_engine(), **group)));
   group->reset();
   for (GroupMember& member : members_) member.identity.clear();
   auto smaller = Group::adopt(*forward, devices_->device(0), members_);
   ASSERT_TRUE(succeeded(smaller));
-  const auto training = PreparedLayer::prepare(plan_, **smaller, test_engine());
+  const auto training = PreparedPlan::prepare(plan_, test_engine(), **smaller);
   ASSERT_FALSE(training);
   EXPECT_NE(training.error().hint.find("passes"), std::string::npos);
 }
@@ -205,18 +221,18 @@ class GroupTensors : public ::testing::Test {
   void SetUp() override {
     Layer layer = group_layer(1);
     layer.passes = {compiler::Pass::kForward};
-    auto plan = compiler::plan_group_layer(completed(layer), GroupTarget());
+    auto plan = compiler::plan_layer(completed(layer), GroupTarget());
     ASSERT_TRUE(succeeded(plan));
     auto devices =
-        trial::GroupDevices::open(std::string(tested_target()), 1, plan->memory.bytes, 1);
+        trial::GroupDevices::open(std::string(tested_target()), 1, plan->group->memory.bytes, 1);
     if (!devices) GTEST_SKIP() << devices.error().message;
     devices_ = std::move(*devices);
-    const GroupMember member{.base = devices_->memory(0), .bytes = plan->memory.bytes};
+    const GroupMember member{.base = devices_->memory(0), .bytes = plan->group->memory.bytes};
     auto group = Group::adopt(*plan, devices_->device(0), {&member, 1});
     ASSERT_TRUE(succeeded(group));
     group_ = std::move(*group);
     plan_ = *plan;
-    auto made = PreparedLayer::prepare(plan_, *group_, test_engine());
+    auto made = PreparedPlan::prepare(plan_, test_engine(), *group_);
     ASSERT_TRUE(succeeded(made));
     layer_ = std::move(*made);
     auto workspace = runtime::DeviceMemory::allocate(devices_->device(0), plan->workspace_bytes);
@@ -241,12 +257,12 @@ class GroupTensors : public ::testing::Test {
   runtime::TensorRef& at(std::string_view name) {
     return *std::ranges::find(tensors_, name, &runtime::TensorRef::name);
   }
-  Result<void> forward() { return layer_->forward(tensors_, memory_, nullptr); }
+  Result<void> forward() { return layer_->call("forward", tensors_, memory_, nullptr); }
 
-  compiler::GroupPlan plan_;
+  compiler::Plan plan_;
   std::unique_ptr<trial::GroupDevices> devices_;
   std::unique_ptr<Group> group_;
-  std::unique_ptr<PreparedLayer> layer_;
+  std::unique_ptr<PreparedPlan> layer_;
   runtime::DeviceMemory workspace_;
   runtime::CallMemory memory_;
   std::vector<std::vector<int64_t>> shapes_;
@@ -327,7 +343,7 @@ TEST_F(GroupTensors, AreNotOfAGroupThatOpens) {
 }
 
 TEST_F(GroupTensors, HaveNoBackwardPass) {
-  EXPECT_TRUE(is_refused(layer_->backward(tensors_, GradientMode::kOverwrite, memory_, nullptr),
+  EXPECT_TRUE(is_refused(layer_->call("backward", tensors_, memory_, nullptr),
                          ErrorCode::kUnsupported, "has no backward pass"));
 }
 

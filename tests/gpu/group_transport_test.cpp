@@ -2,7 +2,7 @@
 // Layers whose ranks reach no memory of each other: a transport moves the bytes, here that of the
 // simulator. Results are those of one rank with all tokens, and of ranks that do reach it.
 #include "moejit_device/params/status_bits.h"
-#include "runtime/prepared_layer.h"
+#include "runtime/prepared_plan.h"
 #include "runtime/simulator_group.h"
 #include "tests/gpu/group_case.h"
 #include "tests/support/matchers.h"
@@ -16,8 +16,8 @@ namespace {
 
 using compiler::Combine;
 using compiler::Gradient;
-using compiler::GroupPlan;
 using compiler::Layer;
+using compiler::Plan;
 using compiler::Recipe;
 using compiler::Transport;
 using runtime::Group;
@@ -205,11 +205,11 @@ class OpenedTransports : public ::testing::Test {
     ranks_ = std::move(*ranks);
     ends_ = ranks_->open_transport();
   }
-  GroupPlan plan(const Layer& layer, int32_t rank) {
+  Plan plan(const Layer& layer, int32_t rank) {
     auto planned =
-        compiler::plan_group_layer(completed(layer), ranks_->device(rank).target(), {.rank = rank});
+        compiler::plan_layer(completed(layer), ranks_->device(rank).target(), {.rank = rank});
     EXPECT_TRUE(succeeded(planned));
-    return planned.value_or(GroupPlan{});
+    return planned.value_or(Plan{});
   }
   Result<std::unique_ptr<Group>> open(const Layer& layer, int32_t rank) {
     return Group::open(plan(layer, rank), ranks_->device(rank),
@@ -240,7 +240,7 @@ TEST_F(OpenedTransports, ComparePlans) {
 TEST_F(OpenedTransports, AreForPlansThatReachNoPeer) {
   expect_refused(open(group_layer(2), 0), ErrorCode::kUnsupported,
                  "has the transport peer, and its group was to be opened with a transport");
-  const GroupPlan planned = plan(layer_over_transport(2), 0);
+  const Plan planned = plan(layer_over_transport(2), 0);
   std::vector<runtime::GroupMember> members;
   for (int32_t rank = 0; rank < 2; ++rank)
     members.push_back({.base = ranks_->heap(rank), .bytes = ranks_->heap_bytes()});

@@ -13,14 +13,13 @@ namespace {
 
 using compiler::DType;
 using compiler::Pass;
-using compiler::Phase;
 using reference::LayerInputs;
 
 // What the layer was given, in the plan's dtypes.
 runtime::TensorMap given_tensors(const TestLayer& test, const LayerInputs& inputs,
                                  const std::vector<uint16_t>& dy) {
-  const compiler::LayerPlan& plan = test.plan();
-  const compiler::Layer& layer = plan.layer;
+  const compiler::Plan& plan = test.plan();
+  const compiler::Layer& layer = *plan.layer;
   const int64_t tokens = inputs.tokens, experts = layer.local_experts, hidden = layer.hidden;
   const int64_t intermediate = layer.intermediate, columns = w1_sections(layer) * intermediate;
   runtime::TensorMap given = {
@@ -40,21 +39,22 @@ runtime::TensorMap given_tensors(const TestLayer& test, const LayerInputs& input
   return given;
 }
 
-std::vector<Phase> phases_of(const std::vector<Pass>& passes) {
-  std::vector<Phase> phases = {Phase::kWeights};
-  for (const Pass pass : passes)
-    phases.push_back(pass == Pass::kForward ? Phase::kForward : Phase::kBackward);
-  return phases;
+using Calls = std::vector<std::string_view>;
+
+Calls calls_of(const std::vector<Pass>& passes) {
+  Calls calls = {"update_weights"};
+  for (const Pass pass : passes) calls.push_back(pass == Pass::kForward ? "forward" : "backward");
+  return calls;
 }
 
-// Returns the tensors that kernels of these phases write, but for the status word.
-std::set<std::string> written_tensors(const compiler::Plan& plan,
-                                      const std::vector<Phase>& phases) {
+// Returns the tensors that kernels of these calls write, but for the status word.
+std::set<std::string> written_tensors(const compiler::Plan& plan, const Calls& calls) {
   std::set<std::string> names;
-  for (const compiler::KernelPlan& kernel : plan.kernels) {
-    if (std::ranges::count(phases, kernel.phase) == 0) continue;
-    for (const compiler::TensorPlan& tensor : plan.tensors)
-      if (writes(kernel, tensor.name)) names.insert(tensor.name);
+  for (const compiler::CallPlan& call : plan.calls) {
+    if (std::ranges::count(calls, call.name) == 0) continue;
+    for (const compiler::CallStep& step : call.steps)
+      for (const compiler::TensorPlan& tensor : plan.tensors)
+        if (writes(plan.kernels[step.index], tensor.name)) names.insert(tensor.name);
   }
   names.erase("status");
   return names;
@@ -64,10 +64,10 @@ std::set<std::string> written_tensors(const compiler::Plan& plan,
 
 std::size_t expect_reference(TestLayer& layer, const LayerInputs& inputs,
                              const std::vector<uint16_t>& dy, const std::vector<Pass>& passes) {
-  const std::vector<Phase> phases = phases_of(passes);
+  const Calls calls = calls_of(passes);
   const auto checks =
-      check::check_plan(layer.plan(), phases, given_tensors(layer, inputs, dy), layer.results());
-  std::set<std::string> unseen = written_tensors(layer.plan(), phases);
+      check::check_plan(layer.plan(), calls, given_tensors(layer, inputs, dy), layer.results());
+  std::set<std::string> unseen = written_tensors(layer.plan(), calls);
   for (const check::TensorCheck& check : checks) {
     EXPECT_TRUE(check.has_passed) << check.tensor << ": " << check.verdict << "; " << check.message;
     unseen.erase(check.tensor);
@@ -80,18 +80,18 @@ std::size_t expect_reference(TestLayer& layer, const LayerInputs& inputs,
 std::vector<std::string> unseen_damage(TestLayer& layer, const LayerInputs& inputs,
                                        const std::vector<uint16_t>& dy,
                                        const std::vector<Pass>& passes) {
-  const std::vector<Phase> phases = phases_of(passes);
+  const Calls calls = calls_of(passes);
   const runtime::TensorMap given = given_tensors(layer, inputs, dy);
   runtime::TensorMap results = layer.results();
   std::vector<std::string> unseen;
-  for (const std::string& name : written_tensors(layer.plan(), phases)) {
+  for (const std::string& name : written_tensors(layer.plan(), calls)) {
     runtime::HostTensor& tensor = results.at(name);
     // The highest byte of the first element, which belongs to the first row of an expert.
     std::byte& byte = tensor.bytes[static_cast<std::size_t>(size_bytes(tensor.dtype)) - 1];
     const std::byte kept = byte;
     byte ^= std::byte{0x41};
     // Each kernel is compared on what it read itself: those that read the tensor say nothing of it.
-    const auto checks = check::check_writers(layer.plan(), phases, name, given, results);
+    const auto checks = check::check_writers(layer.plan(), calls, name, given, results);
     const bool is_seen = std::ranges::any_of(checks, [&](const check::TensorCheck& check) {
       return check.tensor == name && !check.has_passed;
     });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/nccl_rank.h"
 
+#include "compiler/group_plan.h"
 #include "compiler/support/file.h"
 #include "runtime/nccl_transport.h"
 #include "runtime/trial/group_inputs.h"
@@ -100,15 +101,15 @@ NcclRank::~NcclRank() {
 Result<void> NcclRank::open_group(const NcclCase& of, const std::string& id_path,
                                   int64_t deadline_ms) {
   of_ = of;
-  MOEJIT_TRY_ASSIGN(const compiler::GroupPlan plan,
-                    compiler::plan_group_layer(of.layer, device_->target(), {.rank = rank_}));
+  MOEJIT_TRY_ASSIGN(const compiler::Plan plan,
+                    compiler::plan_layer(of.layer, device_->target(), {.rank = rank_}));
   MOEJIT_TRY_ASSIGN(const runtime::NcclId id, exchange_id(rank_, id_path, deadline_ms));
   MOEJIT_TRY_ASSIGN(
       auto transport,
       runtime::open_nccl_transport(
           *device_, {.id = id, .rank = rank_, .ranks = 2, .deadline_ms = deadline_ms}));
   MOEJIT_TRY_ASSIGN(group_, runtime::Group::open(plan, *device_, std::move(transport)));
-  MOEJIT_TRY_ASSIGN(layer_, runtime::PreparedLayer::prepare(plan, *group_, test_engine()));
+  MOEJIT_TRY_ASSIGN(layer_, runtime::PreparedPlan::prepare(plan, test_engine(), *group_));
   const runtime::TensorMap inputs = inputs_of(of_, rank_, 1);
   for (const TensorPlan& tensor : plan.tensors) {
     if (!compiler::is_callers(tensor.role) || tensor.is_optional) continue;
@@ -135,12 +136,12 @@ Result<void> NcclRank::set_inputs(uint64_t seed) {
     if (tensors_.has(name))
       MOEJIT_TRY(device_->copy_to_device(tensors_.ref(name).data, host.bytes.data(),
                                          static_cast<int64_t>(host.bytes.size())));
-  return layer_->update_weights(weights_, stream_);
+  return layer_->call("update_weights", weights_, {}, stream_);
 }
 
 Result<void> NcclRank::launch() {
-  MOEJIT_TRY(layer_->forward(refs_, memory_, stream_));
-  return layer_->backward(refs_, compiler::GradientMode::kOverwrite, memory_, stream_);
+  MOEJIT_TRY(layer_->call("forward", refs_, memory_, stream_));
+  return layer_->call("backward", refs_, memory_, stream_);
 }
 
 Result<std::string> NcclRank::wait() {
@@ -174,7 +175,7 @@ Result<std::string> NcclRank::save() const {
 Result<std::string> NcclRank::run_alone() {
   const auto began = Clock::now();
   if (graph_ == nullptr)
-    MOEJIT_TRY(layer_->forward(refs_, memory_, stream_));
+    MOEJIT_TRY(layer_->call("forward", refs_, memory_, stream_));
   else
     MOEJIT_TRY(driver(api_->graph_launch(graph_, stream_), "cuGraphLaunch", *api_));
   std::jthread ends([this] {
@@ -184,10 +185,10 @@ Result<std::string> NcclRank::run_alone() {
   MOEJIT_TRY(device_->synchronize(stream_));
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - began).count();
   ends.join();
-  const Result<void> again = layer_->forward(refs_, memory_, stream_);
+  const Result<void> again = layer_->call("forward", refs_, memory_, stream_);
   if (again || again.error().code != ErrorCode::kInvalidState)
     return fail(Stage::kLaunch, ErrorCode::kCheckFailed, "a call behind abort() is not refused");
-  MOEJIT_TRY(layer_->update_weights(weights_, stream_));
+  MOEJIT_TRY(layer_->call("update_weights", weights_, {}, stream_));
   MOEJIT_TRY(device_->synchronize(stream_));
   return fmt::format("aborted {:.1f}", ms);
 }

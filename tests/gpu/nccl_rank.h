@@ -3,7 +3,7 @@
 
 #include "compiler/layer.h"
 #include "runtime/driver/context.h"
-#include "runtime/prepared_layer.h"
+#include "runtime/prepared_plan.h"
 #include "runtime/trial/device_tensors.h"
 
 #include <cstdint>
@@ -65,7 +65,7 @@ class NcclRank {
   CUgraphExec graph_ = nullptr;
   NcclCase of_;
   std::unique_ptr<runtime::Group> group_;
-  std::unique_ptr<runtime::PreparedLayer> layer_;
+  std::unique_ptr<runtime::PreparedPlan> layer_;
   trial::DeviceTensors tensors_;
   runtime::DeviceMemory workspace_, saved_;
   runtime::CallMemory memory_;

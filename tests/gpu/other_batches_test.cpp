@@ -65,7 +65,7 @@ class OtherBatches : public ::testing::TestWithParam<Recipe> {
     Results results{.y = layer.read<uint16_t>("y"), .dx = {}, .dprobs = {}};
     if (find_tensor(layer.plan(), "dx") == nullptr) return results;
     EXPECT_TRUE(succeeded(layer.set_gradient(rows(dy_, first, count))));
-    EXPECT_TRUE(succeeded(layer.backward(compiler::GradientMode::kOverwrite)));
+    EXPECT_TRUE(succeeded(layer.backward(GradientMode::kOverwrite)));
     EXPECT_TRUE(succeeded(test_device().device->synchronize(nullptr)));
     results.dx = layer.read<uint16_t>("dx");
     results.dprobs = layer.read<uint32_t>("dprobs");

@@ -12,8 +12,6 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::GradientMode;
-using compiler::Phase;
 using compiler::TensorRole;
 using reference::LayerInputs;
 using reference::LayerShape;
@@ -197,11 +195,11 @@ TEST_P(OtherTokens, EndEveryKernelOfTheBackwardPassBeforeItWrites) {
   for (const int64_t tokens : {19, 60}) {
     set_tokens(tokens);
     for (size_t i = 0; i < kernels.size(); ++i) {
-      if (kernels[i].phase != Phase::kBackward) continue;
+      if (kernels[i].phase != "backward") continue;
       SCOPED_TRACE(kernels[i].operation + " with " + std::to_string(tokens) + " tokens");
       fill();
-      ASSERT_TRUE(succeeded(
-          layer_->layer().launch_kernel(i, layer_->tensors(), layer_->memory(), nullptr)));
+      ASSERT_TRUE(
+          succeeded(layer_->layer().launch(i, layer_->tensors(), layer_->memory(), nullptr)));
       synchronize();
       EXPECT_EQ(status(), kOtherTokens);
       expect_nothing_written();
@@ -241,8 +239,7 @@ TEST_P(OtherTokens, AreFoundOutWithoutAStatusToo) {
   set_tokens(60);
   std::vector<runtime::TensorRef> tensors = layer_->tensors();
   std::erase_if(tensors, [](const runtime::TensorRef& one) { return one.name == "status"; });
-  ASSERT_TRUE(succeeded(
-      layer_->layer().backward(tensors, GradientMode::kOverwrite, layer_->memory(), nullptr)));
+  ASSERT_TRUE(succeeded(layer_->layer().call("backward", tensors, layer_->memory(), nullptr)));
   synchronize();
   EXPECT_EQ(status(), 0u);
   expect_nothing_written();

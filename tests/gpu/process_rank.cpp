@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/process_rank.h"
 
+#include "compiler/group_plan.h"
 #include "compiler/support/file.h"
 #include "runtime/trial/group_inputs.h"
 #include "runtime/trial/layer_inputs.h"
@@ -61,20 +62,20 @@ Result<std::unique_ptr<ProcessRank>> ProcessRank::open_device(int32_t rank) {
 Result<void> ProcessRank::open_group(const ProcessLayer& of, const std::string& path,
                                      int64_t timeout_ms) {
   path_ = path;
-  MOEJIT_TRY_ASSIGN(const compiler::GroupPlan plan,
-                    compiler::plan_group_layer(of.layer, device_->target(),
-                                               {.rank = rank_, .timeout_ms = timeout_ms}));
+  MOEJIT_TRY_ASSIGN(
+      const compiler::Plan plan,
+      compiler::plan_layer(of.layer, device_->target(), {.rank = rank_, .timeout_ms = timeout_ms}));
   const auto began = Clock::now();
   MOEJIT_TRY_ASSIGN(group_, runtime::Group::open(plan, *device_, {.path = path}));
   open_ms_ = ms_since(began);
-  MOEJIT_TRY_ASSIGN(layer_, runtime::PreparedLayer::prepare(plan, *group_, test_engine()));
+  MOEJIT_TRY_ASSIGN(layer_, runtime::PreparedPlan::prepare(plan, test_engine(), *group_));
   MOEJIT_TRY(add_tensors(inputs_of(of, rank_)));
-  MOEJIT_TRY(layer_->update_weights(weights_, nullptr));
+  MOEJIT_TRY(layer_->call("update_weights", weights_, {}, nullptr));
   return device_->synchronize(nullptr);
 }
 
 Result<void> ProcessRank::add_tensors(const runtime::TensorMap& inputs) {
-  const compiler::LayerPlan& plan = layer_->plan();
+  const compiler::Plan& plan = layer_->plan();
   for (const TensorPlan& tensor : plan.tensors) {
     if (!compiler::is_callers(tensor.role) || tensor.is_optional) continue;
     std::vector<int64_t> shape;
@@ -96,9 +97,9 @@ Result<void> ProcessRank::add_tensors(const runtime::TensorMap& inputs) {
 }
 
 Result<void> ProcessRank::launch() {
-  MOEJIT_TRY(layer_->forward(refs_, memory_, nullptr));
-  if (!has_backward(layer_->plan().layer)) return {};
-  return layer_->backward(refs_, compiler::GradientMode::kOverwrite, memory_, nullptr);
+  MOEJIT_TRY(layer_->call("forward", refs_, memory_, nullptr));
+  if (!has_backward(*layer_->plan().layer)) return {};
+  return layer_->call("backward", refs_, memory_, nullptr);
 }
 
 Result<std::string> ProcessRank::run() {
@@ -131,7 +132,7 @@ Result<std::string> ProcessRank::check_context() {
   for (const std::byte byte : bytes)
     if (byte != std::byte{7})
       return fail(Stage::kLaunch, ErrorCode::kCheckFailed, "memory holds something else");
-  MOEJIT_TRY(layer_->update_weights(weights_, nullptr));
+  MOEJIT_TRY(layer_->call("update_weights", weights_, {}, nullptr));
   MOEJIT_TRY(device_->synchronize(nullptr));
   return "alive";
 }

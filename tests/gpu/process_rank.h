@@ -2,7 +2,7 @@
 #pragma once
 
 #include "compiler/layer.h"
-#include "runtime/prepared_layer.h"
+#include "runtime/prepared_plan.h"
 #include "runtime/trial/device_tensors.h"
 
 #include <cstdint>
@@ -54,7 +54,7 @@ class ProcessRank {
   std::unique_ptr<runtime::Device> device_;
   int32_t rank_;
   std::unique_ptr<runtime::Group> group_;
-  std::unique_ptr<runtime::PreparedLayer> layer_;
+  std::unique_ptr<runtime::PreparedPlan> layer_;
   trial::DeviceTensors tensors_;
   runtime::DeviceMemory workspace_, saved_;
   runtime::CallMemory memory_;

@@ -13,7 +13,6 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::GradientMode;
 using compiler::Pass;
 using compiler::Recipe;
 using reference::LayerInputs;

@@ -15,7 +15,6 @@
 namespace moejit::testing {
 namespace {
 
-using compiler::GradientMode;
 using compiler::Recipe;
 using compiler::TopkIdsDtype;
 using compiler::TopkProbsDtype;

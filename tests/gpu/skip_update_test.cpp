@@ -69,7 +69,7 @@ TEST_P(SkipUpdateTest, IsCheckedWhereItIsGiven) {
   const auto skip = std::ranges::find(tensors, "skip_update", &runtime::TensorRef::name);
   ASSERT_NE(skip, tensors.end());
   skip->dtype = compiler::DType::kF32;
-  const auto updated = layer_->layer().update_weights(tensors, nullptr);
+  const auto updated = layer_->layer().call("update_weights", tensors, {}, nullptr);
   ASSERT_FALSE(updated.has_value());
   EXPECT_EQ(updated.error().code, ErrorCode::kTensorMismatch);
   EXPECT_EQ(updated.error().message, "tensor skip_update: its dtype is F32, wanted U32");

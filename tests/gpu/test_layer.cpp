@@ -118,13 +118,13 @@ Result<bool> GuardedBuffer::is_guard_intact() const {
 Result<std::unique_ptr<TestLayer>> TestLayer::create(const LayerShape& shape,
                                                      const Options& options) {
   runtime::Device& device = options.device != nullptr ? *options.device : *test_device().device;
-  MOEJIT_TRY_ASSIGN(const compiler::LayerPlan plan,
+  MOEJIT_TRY_ASSIGN(const compiler::Plan plan,
                     plan_layer(layer_of(shape, options), device.target(),
                                {.keep_intermediates = options.keep_intermediates}));
   MOEJIT_TRY(note_kernels_of(plan));
   std::unique_ptr<TestLayer> test(new TestLayer);
   MOEJIT_TRY_ASSIGN(test->layer_,
-                    runtime::PreparedLayer::prepare(plan, *test_device().engine, device));
+                    runtime::PreparedPlan::prepare(plan, *test_device().engine, device));
   for (const TensorPlan& tensor : test->plan().tensors) {
     if (!is_callers(tensor.role)) continue;
     MOEJIT_TRY_ASSIGN(GuardedBuffer buffer, GuardedBuffer::allocate(device, tensor.bytes));
@@ -136,13 +136,13 @@ Result<std::unique_ptr<TestLayer>> TestLayer::create(const LayerShape& shape,
     test->tensors_.push_back(std::move(entry));
   }
   MOEJIT_TRY_ASSIGN(GuardedBuffer workspace,
-                    GuardedBuffer::allocate(device, test->layer_->workspace_bytes()));
+                    GuardedBuffer::allocate(device, test->layer_->plan().workspace_bytes));
   test->workspace_ = std::make_unique<GuardedBuffer>(std::move(workspace));
   MOEJIT_TRY_ASSIGN(GuardedBuffer saved,
-                    GuardedBuffer::allocate(device, test->layer_->saved_bytes()));
+                    GuardedBuffer::allocate(device, test->layer_->plan().saved_bytes));
   test->saved_ = std::make_unique<GuardedBuffer>(std::move(saved));
   MOEJIT_TRY_ASSIGN(GuardedBuffer deferred,
-                    GuardedBuffer::allocate(device, test->layer_->deferred_bytes()));
+                    GuardedBuffer::allocate(device, test->layer_->plan().deferred_bytes));
   test->deferred_ = std::make_unique<GuardedBuffer>(std::move(deferred));
   MOEJIT_TRY(test->set_states(trial::random_states(plan, 41)));
   return test;
@@ -166,7 +166,7 @@ Result<void> TestLayer::upload(std::string_view name, const void* data, std::siz
 Result<void> TestLayer::upload_weights(const LayerInputs& inputs) {
   MOEJIT_TRY(upload("w1", inputs.w1.data(), 2 * inputs.w1.size()));
   MOEJIT_TRY(upload("w2", inputs.w2.data(), 2 * inputs.w2.size()));
-  if (!plan().layer.biases) return {};
+  if (!plan().layer->biases) return {};
   MOEJIT_TRY(upload("b1", inputs.b1.data(), 2 * inputs.b1.size()));
   return upload("b2", inputs.b2.data(), 2 * inputs.b2.size());
 }
@@ -180,7 +180,9 @@ Result<void> TestLayer::set_states(const runtime::TensorMap& states) {
 }
 
 Result<void> TestLayer::update_scales(compiler::Pass pass) {
-  MOEJIT_TRY(layer_->update_scales(pass, tensors(), nullptr));
+  const bool is_backward = pass == compiler::Pass::kBackward;
+  MOEJIT_TRY(layer_->call(is_backward ? "update_backward_scales" : "update_forward_scales",
+                          tensors(), {}, nullptr));
   return test_device().device->synchronize(nullptr);
 }
 
@@ -192,7 +194,7 @@ Result<void> TestLayer::set_optional(std::string_view name, const void* data, st
 
 Result<void> TestLayer::set_weights(const LayerInputs& inputs) {
   MOEJIT_TRY(upload_weights(inputs));
-  MOEJIT_TRY(layer_->update_weights(tensors(), nullptr));
+  MOEJIT_TRY(layer_->call("update_weights", tensors(), {}, nullptr));
   return test_device().device->synchronize(nullptr);
 }
 
@@ -229,7 +231,7 @@ Result<void> TestLayer::set_weight_gradients(float value) {
 
 // Blocks end where such a call's end.
 Result<void> TestLayer::set_tokens(int64_t tokens) {
-  MOEJIT_TRY_ASSIGN(const compiler::MemorySizes sizes, layer_->sizes(tokens));
+  MOEJIT_TRY_ASSIGN(const compiler::MemorySizes sizes, layer_->layout().sizes(tokens));
   MOEJIT_TRY(workspace_->resize(sizes.workspace_bytes));
   MOEJIT_TRY(saved_->resize(sizes.saved_bytes));
   tokens_ = tokens;
@@ -252,19 +254,21 @@ Result<void> TestLayer::poison(runtime::Stream stream) {
 }
 
 Result<void> TestLayer::forward(runtime::Stream stream) {
-  return layer_->forward(tensors(), memory(), stream);
+  return layer_->call("forward", tensors(), memory(), stream);
 }
 
-Result<void> TestLayer::backward(compiler::GradientMode mode, runtime::Stream stream) {
-  return layer_->backward(tensors(), mode, memory(), stream);
+Result<void> TestLayer::backward(GradientMode mode, runtime::Stream stream) {
+  return layer_->call(mode == GradientMode::kAdd ? "backward+add" : "backward", tensors(), memory(),
+                      stream);
 }
 
 Result<void> TestLayer::backward_data(runtime::Stream stream) {
-  return layer_->backward_data(tensors(), memory(), stream);
+  return layer_->call("backward_data", tensors(), memory(), stream);
 }
 
-Result<void> TestLayer::backward_weights(compiler::GradientMode mode, runtime::Stream stream) {
-  return layer_->backward_weights(tensors(), mode, memory(), stream);
+Result<void> TestLayer::backward_weights(GradientMode mode, runtime::Stream stream) {
+  return layer_->call(mode == GradientMode::kAdd ? "backward_weights+add" : "backward_weights",
+                      tensors(), memory(), stream);
 }
 
 Result<void> TestLayer::run(const LayerInputs& inputs) {

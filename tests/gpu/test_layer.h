@@ -5,7 +5,7 @@
 #include "runtime/device.h"
 #include "runtime/engine.h"
 #include "runtime/host_tensor.h"
-#include "runtime/prepared_layer.h"
+#include "runtime/prepared_plan.h"
 #include "runtime/reference/layer_shape.h"
 
 #include <cstring>
@@ -53,6 +53,9 @@ class GuardedBuffer {
   std::byte* base_ = nullptr;
   int64_t bytes_ = 0;
 };
+
+// What a backward call does with the gradients of weights and biases.
+enum class GradientMode { kOverwrite, kAdd };
 
 // A layer on the test's device with all its tensors in guarded memory.
 class TestLayer {
@@ -106,9 +109,9 @@ class TestLayer {
   // On the simulator the memory stays as it is: it reports reads of what nothing wrote.
   Result<void> poison(runtime::Stream stream = nullptr);
   Result<void> forward(runtime::Stream stream = nullptr);
-  Result<void> backward(compiler::GradientMode mode, runtime::Stream stream = nullptr);
+  Result<void> backward(GradientMode mode, runtime::Stream stream = nullptr);
   Result<void> backward_data(runtime::Stream stream = nullptr);
-  Result<void> backward_weights(compiler::GradientMode mode, runtime::Stream stream = nullptr);
+  Result<void> backward_weights(GradientMode mode, runtime::Stream stream = nullptr);
   // All of it: inputs, poison, forward, wait.
   Result<void> run(const reference::LayerInputs& inputs);
 
@@ -130,8 +133,8 @@ class TestLayer {
   // and rows of y and dx from T on (not on the simulator, where they are uninitialised).
   std::vector<std::string> damage();
 
-  runtime::PreparedLayer& layer() { return *layer_; }
-  const compiler::LayerPlan& plan() const { return layer_->plan(); }
+  runtime::PreparedPlan& layer() { return *layer_; }
+  const compiler::Plan& plan() const { return layer_->plan(); }
   int64_t tokens() const { return tokens_; }
   std::vector<runtime::TensorRef> tensors() const;  // valid until the next set_inputs()
   void* workspace() const { return workspace_->data(); }
@@ -157,7 +160,7 @@ class TestLayer {
   Tensor* find(std::string_view name);
   std::vector<std::byte> read_bytes(std::string_view name, int64_t bytes);
 
-  std::unique_ptr<runtime::PreparedLayer> layer_;
+  std::unique_ptr<runtime::PreparedPlan> layer_;
   std::vector<Tensor> tensors_;
   std::unique_ptr<GuardedBuffer> workspace_, saved_, deferred_;
   runtime::TensorMap states_;

@@ -32,7 +32,8 @@ class DelayedScaling(PackageTest):
         self.assertEqual(states, {f"fc{i}{part}_{what}" for i in (1, 2) for part in ("", "_grad")
                                   for what in ("amax_history", "scale")})
         for name in states:
-            self.assertEqual(set(floats(tensors[name])), {1.0 if name.endswith("_scale") else 0.0}, name)
+            self.assertEqual(set(floats(tensors[name])), {self.layer.tensors[name].first_value}, name)
+            self.assertEqual(self.layer.tensors[name].first_value, 1.0 if name.endswith("_scale") else 0.0, name)
         self.assertEqual(self.layer.tensors["fc1_scale"].used_by,
                          {"update_weights", "forward", "update_weights+forward", "update_forward_scales"})
 

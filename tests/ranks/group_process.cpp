@@ -11,7 +11,7 @@
 //   fork        "forked CODE SENTENCE", what a child's use of the group is
 //   close       lets go of the group and of the device: "closed FILES", those that it still has
 //   open
-#include "compiler/group_plan.h"
+#include "compiler/compiler.h"
 #include "runtime/group.h"
 #include "runtime/group/group_state.h"
 #include "tests/support/child_process.h"
@@ -41,7 +41,7 @@ void tell(const Result<void>& result, const std::string& success) {
   tell(result ? success : "failed " + text_of(result.error()));
 }
 
-compiler::GroupPlan plan_of(int32_t rank, int32_t ranks, int64_t max_tokens) {
+compiler::Plan plan_of(int32_t rank, int32_t ranks, int64_t max_tokens) {
   compiler::Layer layer{.name = "opened",
                         .experts = 24,
                         .top_k = 2,
@@ -53,7 +53,7 @@ compiler::GroupPlan plan_of(int32_t rank, int32_t ranks, int64_t max_tokens) {
   layer.expert_parallel.ranks = ranks;
   layer.local_experts = layer.experts / ranks;
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
-  return *compiler::plan_group_layer(layer, {}, {.rank = rank});
+  return *compiler::plan_layer(layer, {}, {.rank = rank});
 }
 
 // Uses the group in a child, and returns what that is told.
@@ -122,8 +122,7 @@ class Rank {
   std::string path_;
 };
 
-void run(const std::string& path, const compiler::GroupPlan& plan, int64_t deadline_ms,
-         int32_t gpu) {
+void run(const std::string& path, const compiler::Plan& plan, int64_t deadline_ms, int32_t gpu) {
   using Clock = std::chrono::steady_clock;
   auto device = runtime::open_cuda_device(gpu);
   if (!device) return tell("failed " + text_of(device.error()));

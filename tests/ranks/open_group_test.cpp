@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups of processes with memory of their own, on GPUs of the fake libcuda, whose memory processes
 // really share: what they map, what is left of a rank that dies, and opening again.
-#include "compiler/group_plan.h"
+#include "compiler/compiler.h"
 #include "runtime/group.h"
 #include "tests/driver/driver_fixture.h"
 #include "tests/support/child_process.h"
@@ -232,7 +232,7 @@ TEST_F(OpenGroupTest, LeavesNothingWhereACallFails) {
                         .dispatch = compiler::Dispatch::kFp8};
   layer.expert_parallel.ranks = 1;
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
-  const auto plan = compiler::plan_group_layer(layer, {});
+  const auto plan = compiler::plan_layer(layer, {});
   ASSERT_TRUE(succeeded(plan));
   const auto device = open(0);
   const int files = open_files();

@@ -48,7 +48,7 @@ CollectivePlan make_collective(const Operation& operation, int32_t before) {
   assert(step != nullptr && step->movements.size() == operation.reads.size() &&
          operation.reads.size() == operation.writes.size());
   CollectivePlan plan{.operation = operation.name,
-                      .phase = operation.phase,
+                      .phase = to_string(operation.phase),
                       .before = before,
                       .reasons = step->reasons};
   for (std::size_t i = 0; i < operation.reads.size(); ++i) {

@@ -10,7 +10,6 @@
 namespace train {
 namespace {
 
-using moejit::compiler::GradientMode;
 using moejit::compiler::TensorRole;
 
 uint16_t bf16_of(float value) {
@@ -77,7 +76,7 @@ Result<std::unique_ptr<MoeBlock>> MoeBlock::create(const BlockSizes& sizes, std:
   MOEJIT_TRY_ASSIGN(const auto layer,
                     moejit::compiler::parse_layer(description(sizes, recipe), "train"));
   MOEJIT_TRY_ASSIGN(const auto plan, moejit::compiler::plan_layer(layer, device.target()));
-  MOEJIT_TRY_ASSIGN(block->layer_, moejit::runtime::PreparedLayer::prepare(plan, engine, device));
+  MOEJIT_TRY_ASSIGN(block->layer_, moejit::runtime::PreparedPlan::prepare(plan, engine, device));
   MOEJIT_TRY(block->allocate());
   MOEJIT_TRY(block->upload_weights());
   return block;
@@ -98,8 +97,8 @@ Result<void> MoeBlock::allocate() {
     MOEJIT_TRY_ASSIGN(void* const data, device_.allocate(tensor.bytes));
     tensors_.push_back({tensor.name, tensor.dtype, shape, data});
   }
-  memory_.workspace_bytes = layer_->workspace_bytes();
-  memory_.saved_bytes = layer_->saved_bytes();
+  memory_.workspace_bytes = layer_->plan().workspace_bytes;
+  memory_.saved_bytes = layer_->plan().saved_bytes;
   MOEJIT_TRY_ASSIGN(memory_.workspace, device_.allocate(memory_.workspace_bytes));
   MOEJIT_TRY_ASSIGN(memory_.saved, device_.allocate(memory_.saved_bytes));
   MOEJIT_TRY(start_state());
@@ -110,9 +109,8 @@ Result<void> MoeBlock::allocate() {
 Result<void> MoeBlock::start_state() {
   for (const moejit::compiler::TensorPlan& tensor : layer_->plan().tensors) {
     if (tensor.role != TensorRole::kState) continue;
-    const float value = tensor.name.ends_with("_scale") ? 1.0f : 0.0f;
-    MOEJIT_TRY(write(tensor.name,
-                     std::vector<float>(static_cast<size_t>(tensor.bytes) / sizeof(float), value)));
+    const auto size = static_cast<size_t>(tensor.bytes) / sizeof(float);
+    MOEJIT_TRY(write(tensor.name, std::vector<float>(size, tensor.first_value)));
   }
   return {};
 }
@@ -138,7 +136,7 @@ Result<std::vector<T>> MoeBlock::read(std::string_view tensor, int64_t count) {
 Result<void> MoeBlock::upload_weights() {
   MOEJIT_TRY(write("w1", bf16_of(w1_.values())));
   MOEJIT_TRY(write("w2", bf16_of(w2_.values())));
-  return layer_->update_weights(tensors_, nullptr);
+  return layer_->call("update_weights", tensors_, {}, nullptr);
 }
 
 void MoeBlock::route(const std::vector<float>& x) {
@@ -174,8 +172,8 @@ Result<std::vector<float>> MoeBlock::forward(const std::vector<float>& x) {
   MOEJIT_TRY(write("x", bf16_of(x)));
   MOEJIT_TRY(write("topk_ids", topk_ids_));
   MOEJIT_TRY(write("topk_probs", topk_probs_));
-  MOEJIT_TRY(layer_->forward(tensors_, memory_, nullptr));
-  MOEJIT_TRY(layer_->update_scales(moejit::compiler::Pass::kForward, tensors_, nullptr));
+  MOEJIT_TRY(layer_->call("forward", tensors_, memory_, nullptr));
+  MOEJIT_TRY(layer_->call("update_forward_scales", tensors_, {}, nullptr));
   MOEJIT_TRY_ASSIGN(const std::vector<uint16_t> y,
                     read<uint16_t>("y", sizes_.tokens * sizes_.hidden));
   return floats_of(y);
@@ -183,8 +181,8 @@ Result<std::vector<float>> MoeBlock::forward(const std::vector<float>& x) {
 
 Result<std::vector<float>> MoeBlock::backward(const std::vector<float>& dy) {
   MOEJIT_TRY(write("dy", bf16_of(dy)));
-  MOEJIT_TRY(layer_->backward(tensors_, GradientMode::kOverwrite, memory_, nullptr));
-  MOEJIT_TRY(layer_->update_scales(moejit::compiler::Pass::kBackward, tensors_, nullptr));
+  MOEJIT_TRY(layer_->call("backward", tensors_, memory_, nullptr));
+  MOEJIT_TRY(layer_->call("update_backward_scales", tensors_, {}, nullptr));
   MOEJIT_TRY_ASSIGN(const std::vector<uint16_t> bits,
                     read<uint16_t>("dx", sizes_.tokens * sizes_.hidden));
   MOEJIT_TRY_ASSIGN(const std::vector<float> dprobs,

@@ -4,7 +4,7 @@
 #include "compiler/compiler.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
-#include "runtime/prepared_layer.h"
+#include "runtime/prepared_plan.h"
 
 #include <cstdint>
 #include <deque>
@@ -68,7 +68,7 @@ class MoeBlock {
 
   BlockSizes sizes_;
   moejit::runtime::Device& device_;
-  std::unique_ptr<moejit::runtime::PreparedLayer> layer_;
+  std::unique_ptr<moejit::runtime::PreparedPlan> layer_;
   std::deque<std::vector<int64_t>> shapes_;
   std::vector<moejit::runtime::TensorRef> tensors_;
   moejit::runtime::CallMemory memory_;

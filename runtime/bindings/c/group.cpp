@@ -62,12 +62,10 @@ moejit_error_code with_transport(const moejit_plan* layer, moejit_device* device
     if (group == nullptr) return null_argument(Stage::kLoad, "group", function);
     *group = nullptr;
     if (layer == nullptr) return null_argument(Stage::kLoad, "layer", function);
-    MOEJIT_TRY(moejit::bindings::check_is_of_group(*layer));
     if (device == nullptr) return null_argument(Stage::kLoad, "device", function);
-    MOEJIT_TRY(moejit::runtime::check_transport(*layer->of_group, true));
+    MOEJIT_TRY(moejit::runtime::check_transport(*layer->plan, true));
     MOEJIT_TRY_ASSIGN(auto transport, open());
-    MOEJIT_TRY_ASSIGN(auto made,
-                      Group::open(*layer->of_group, *device->device, std::move(transport)));
+    MOEJIT_TRY_ASSIGN(auto made, Group::open(*layer->plan, *device->device, std::move(transport)));
     hand_out(*device, std::move(made), group);
     return {};
   });
@@ -92,14 +90,13 @@ moejit_error_code moejit_group_adopt(const moejit_plan* layer, moejit_device* de
     if (group == nullptr) return null_argument(Stage::kLoad, "group", kFunction);
     *group = nullptr;
     if (layer == nullptr) return null_argument(Stage::kLoad, "layer", kFunction);
-    MOEJIT_TRY(moejit::bindings::check_is_of_group(*layer));
     if (device == nullptr) return null_argument(Stage::kLoad, "device", kFunction);
     if (members == nullptr) return null_argument(Stage::kLoad, "members", kFunction);
     std::vector<GroupMember> given;
     for (const moejit_group_member& member : std::span(members, member_count))
       given.push_back(
           {.base = member.base, .bytes = member.bytes, .identity = fields_of(member.identity)});
-    MOEJIT_TRY_ASSIGN(auto made, Group::adopt(*layer->of_group, *device->device, given));
+    MOEJIT_TRY_ASSIGN(auto made, Group::adopt(*layer->plan, *device->device, given));
     hand_out(*device, std::move(made), group);
     return {};
   });
@@ -112,10 +109,9 @@ moejit_error_code moejit_group_open(const moejit_plan* layer, moejit_device* dev
     if (group == nullptr) return null_argument(Stage::kLoad, "group", kFunction);
     *group = nullptr;
     if (layer == nullptr) return null_argument(Stage::kLoad, "layer", kFunction);
-    MOEJIT_TRY(moejit::bindings::check_is_of_group(*layer));
     if (device == nullptr) return null_argument(Stage::kLoad, "device", kFunction);
     MOEJIT_TRY_ASSIGN(const RendezvousPlace at, place_of(place, kFunction));
-    MOEJIT_TRY_ASSIGN(auto made, Group::open(*layer->of_group, *device->device, at));
+    MOEJIT_TRY_ASSIGN(auto made, Group::open(*layer->plan, *device->device, at));
     hand_out(*device, std::move(made), group);
     return {};
   });
@@ -144,8 +140,8 @@ moejit_error_code moejit_group_open_nccl(const moejit_plan* layer, moejit_device
   constexpr const char* kFunction = "moejit_group_open_nccl";
   const auto open = [&]() -> Result<std::unique_ptr<Transport>> {
     if (id == nullptr) return null_argument(Stage::kLoad, "id", kFunction);
-    moejit::runtime::NcclPlace place{.rank = static_cast<int32_t>(layer->of_group->rank),
-                                     .ranks = layer->of_group->layer.expert_parallel.ranks};
+    moejit::runtime::NcclPlace place{.rank = static_cast<int32_t>(layer->plan->group->rank),
+                                     .ranks = layer->plan->layer->expert_parallel.ranks};
     std::memcpy(place.id.data(), id, place.id.size());
     if (deadline_ms != 0) place.deadline_ms = deadline_ms;
     if (device->ranks != nullptr) return device->ranks->open_transport(place.id, device->rank);

@@ -283,6 +283,7 @@ typedef struct moejit_tensor_info {
   uint32_t is_optional;              // 1: a call may leave it out
   uint32_t is_optional_in_backward;  // 1: backward calls may leave it out, the others may not
   uint32_t is_updated;  // 1: calls read what this output holds: bits are or-ed in, values added
+  float first_value;    // of role MOEJIT_ROLE_STATE: of all elements, before the first step
 } moejit_tensor_info;
 
 // Tell about a tensor of the plan, by its index, below tensor_count, or by its name.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
 #include "compiler/group_plan.h"
-#include "compiler/operation.h"
 #include "runtime/bindings/c/last_error.h"
 #include "runtime/bindings/c/plan_handle.h"
 #include "runtime/bindings/c/records.h"
@@ -22,25 +21,13 @@ using moejit::bindings::tell;
 using moejit::bindings::write_record;
 using moejit::compiler::CallPlan;
 using moejit::compiler::CallTensor;
-using moejit::compiler::GroupPlan;
-using moejit::compiler::LayerPlan;
-using moejit::compiler::OperationPlan;
 using moejit::compiler::Plan;
 using moejit::compiler::PlanOptions;
 using moejit::compiler::Target;
-using moejit::compiler::TensorRole;
 
-// Returns the offset of a tensor in its block or in the memory of the group; -1: the caller's.
-int64_t offset_of(const moejit_plan& handle, const moejit::compiler::TensorPlan& tensor) {
-  if (tensor.role != TensorRole::kGroup) return block_offset(tensor);
-  const moejit::compiler::GroupPlan& group = *handle.of_group;
-  const auto* place = find_in_group(group.memory, tensor.name, group.rank).place;
-  return place == nullptr ? 0 : place->offset;
-}
-
-CallerTensor caller_tensor(const moejit_plan& handle, std::size_t slot) {
-  const moejit::compiler::TensorPlan& tensor = handle.plan->tensors[slot];
-  CallerTensor result{.offset = offset_of(handle, tensor)};
+CallerTensor caller_tensor(const Plan& plan, std::size_t slot) {
+  const moejit::compiler::TensorPlan& tensor = plan.tensors[slot];
+  CallerTensor result{.offset = std::max(block_offset(tensor), tensor.group_offset)};
   for (const moejit::compiler::Dim& dim : tensor.shape) {
     result.shape.push_back(dim.value);
     result.symbols.push_back(dim.symbol.c_str());
@@ -64,25 +51,29 @@ std::vector<moejit_call_tensor> tensors_of(const CallPlan& call) {
   return tensors;
 }
 
-// Fills the fields that handles of all kinds have, from a plan whose kind has functions of its own.
-template <typename KindOfPlan>
-Result<std::unique_ptr<moejit_plan>> handle_of(KindOfPlan&& planned, moejit_kind kind,
-                                               std::string name, std::string description) {
+moejit_kind kind_of_handle(const Plan& plan) {
+  if (plan.operation) return MOEJIT_KIND_OPERATION;
+  return plan.group ? MOEJIT_KIND_GROUP_LAYER : MOEJIT_KIND_LAYER;
+}
+
+Result<std::unique_ptr<moejit_plan>> handle_of(Plan planned) {
   auto handle = std::make_unique<moejit_plan>();
-  const auto plan = std::make_shared<const KindOfPlan>(std::forward<KindOfPlan>(planned));
-  if constexpr (std::is_same_v<KindOfPlan, GroupPlan>) handle->of_group = plan;
+  const auto plan = std::make_shared<const Plan>(std::move(planned));
   handle->plan = plan;
-  handle->kind = kind;
-  handle->name = std::move(name);
+  handle->kind = kind_of_handle(*plan);
+  handle->name = name_of(*plan);
   handle->target = to_string(plan->target);
-  handle->description = std::move(description);
+  handle->description = description_of(*plan);
   handle->plan_digest = plan_digest(*plan);
+  handle->has_backward = plan->layer && has_backward(*plan->layer);
+  if (plan->group)
+    for (const std::string& field : group_identity(*plan)) handle->identity += field + "\n";
   handle->json.make = [plan] { return plan_to_json(*plan); };
   for (const bool explain : {false, true})
     handle->text[explain ? 1 : 0].make = [plan, explain] { return print_plan(*plan, explain); };
   MOEJIT_TRY_ASSIGN(handle->layout, moejit::compiler::MemoryLayout::make(*plan));
   for (std::size_t slot = 0; slot < plan->tensors.size(); ++slot)
-    handle->tensors.push_back(caller_tensor(*handle, slot));
+    handle->tensors.push_back(caller_tensor(*plan, slot));
   for (const CallPlan& call : plan->calls) handle->calls.push_back(tensors_of(call));
   return handle;
 }
@@ -94,9 +85,8 @@ Result<std::unique_ptr<moejit_plan>> plan_operation_of(std::string_view json,
   MOEJIT_TRY_ASSIGN(
       const auto operation,
       moejit::compiler::parse_operation(json, source_name == nullptr ? "operation" : source_name));
-  MOEJIT_TRY_ASSIGN(OperationPlan plan, plan_operation(operation, target, options));
-  return handle_of(std::move(plan), MOEJIT_KIND_OPERATION, std::string(operation_name(operation)),
-                   to_json(operation));
+  MOEJIT_TRY_ASSIGN(Plan plan, plan_operation(operation, target, options));
+  return handle_of(std::move(plan));
 }
 
 Result<std::unique_ptr<moejit_plan>> plan_layer_of(std::string_view json,
@@ -106,21 +96,10 @@ Result<std::unique_ptr<moejit_plan>> plan_layer_of(std::string_view json,
   MOEJIT_TRY_ASSIGN(const auto layer,
                     moejit::compiler::parse_layer(
                         json, given.source_name == nullptr ? "layer" : given.source_name));
-  if (given.kind != MOEJIT_KIND_GROUP_LAYER) {
-    MOEJIT_TRY(check_is_of_one_rank(layer));
-    MOEJIT_TRY_ASSIGN(LayerPlan plan, plan_layer(layer, target, options));
-    MOEJIT_TRY_ASSIGN(auto handle,
-                      handle_of(std::move(plan), MOEJIT_KIND_LAYER, layer.name, to_json(layer)));
-    handle->has_backward = has_backward(layer);
-    return handle;
-  }
-  MOEJIT_TRY_ASSIGN(GroupPlan plan, plan_group_layer(layer, target, options));
-  MOEJIT_TRY_ASSIGN(
-      auto handle, handle_of(std::move(plan), MOEJIT_KIND_GROUP_LAYER, layer.name, to_json(layer)));
-  handle->has_backward = has_backward(layer);
-  for (const std::string& field : group_identity(*handle->of_group))
-    handle->identity += field + "\n";
-  return handle;
+  MOEJIT_TRY(given.kind == MOEJIT_KIND_GROUP_LAYER ? check_is_of_group(layer)
+                                                   : check_is_of_one_rank(layer));
+  MOEJIT_TRY_ASSIGN(Plan plan, plan_layer(layer, target, options));
+  return handle_of(std::move(plan));
 }
 
 Result<std::unique_ptr<moejit_plan>> plan_of(std::string_view json, const char* target_name,
@@ -206,11 +185,11 @@ moejit_error_code moejit_plan_get_info(const moejit_plan* plan, moejit_plan_info
                             .deferred_bytes_per_token = deferred.per_token,
                             .kind = plan->kind,
                             .call_count = planned.calls.size()};
-    if (plan->of_group != nullptr) {
+    if (planned.group) {
       result.identity = plan->identity.c_str();
-      result.ranks = plan->of_group->layer.expert_parallel.ranks;
-      result.rank = plan->of_group->rank;
-      result.memory_bytes = plan->of_group->memory.bytes;
+      result.ranks = planned.layer->expert_parallel.ranks;
+      result.rank = planned.group->rank;
+      result.memory_bytes = planned.group->memory.bytes;
     }
     return write_record(Stage::kPlan, result, info, "moejit_plan_info");
   });

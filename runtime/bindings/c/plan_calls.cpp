@@ -61,9 +61,8 @@ moejit_error_code moejit_plan_prepare_in_group(moejit_plan* plan, moejit_engine*
     if (plan == nullptr) return null_argument(Stage::kLoad, "plan", kFunction);
     if (engine == nullptr) return null_argument(Stage::kLoad, "engine", kFunction);
     if (group == nullptr) return null_argument(Stage::kLoad, "group", kFunction);
-    MOEJIT_TRY(moejit::bindings::check_is_of_group(*plan));
     return prepare_once(*plan, group->device, group->place, "group", [&] {
-      return PreparedPlan::prepare(plan->of_group, *engine->engine, *group->group);
+      return PreparedPlan::prepare(plan->plan, *engine->engine, *group->group);
     });
   });
 }
@@ -78,7 +77,7 @@ moejit_error_code moejit_plan_call(moejit_plan* plan, const char* name, const mo
       return fail(Stage::kLaunch, ErrorCode::kInvalidValue,
                   fmt::format("{} is not prepared", plan->plan->subject),
                   fmt::format("call moejit_plan_prepare{}() once before",
-                              plan->of_group == nullptr ? "" : "_in_group"));
+                              plan->plan->group ? "_in_group" : ""));
     MOEJIT_TRY_ASSIGN(const std::size_t index, find_call(*plan->plan, name));
     moejit::bindings::GivenCall given;
     MOEJIT_TRY(moejit::bindings::read_call(*plan, plan->plan->calls[index], *call, given));

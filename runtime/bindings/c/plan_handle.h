@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/group_plan.h"
 #include "compiler/memory_layout.h"
-#include "compiler/operation.h"
 #include "compiler/support/fork.h"
 #include "runtime/bindings/c/moejit.h"
 #include "runtime/device.h"
@@ -47,7 +45,6 @@ struct LazyText {
 // must outlive what it has loaded.
 struct moejit_plan {
   std::shared_ptr<const moejit::compiler::Plan> plan;
-  std::shared_ptr<const moejit::compiler::GroupPlan> of_group;  // `plan`, if it is of a group
   moejit_kind kind = MOEJIT_KIND_LAYER;
   std::string name, target, description, plan_digest, identity;
   bool has_backward = false;

@@ -47,11 +47,10 @@ uint32_t access_of(BlockUse use) {
 // Returns whether a call reads what the caller put into an output.
 bool is_updated(const Plan& plan, const TensorPlan& tensor) {
   if (tensor.role != TensorRole::kOutput) return false;
-  const auto first = std::ranges::find_if(plan.kernels, [&](const auto& kernel) {
-    return touches(kernel, tensor.name) &&
-           kernel.gradient_mode != moejit::compiler::GradientMode::kAdd;
-  });
-  return first != plan.kernels.end() && reads(*first, tensor.name);
+  for (std::size_t i = 0; i < plan.kernels.size(); ++i)
+    if (touches(plan.kernels[i], tensor.name) && !plan.calls[call_of_kernel(plan, i)].adds)
+      return reads(plan.kernels[i], tensor.name);
+  return false;
 }
 
 Result<void> check_index(const Plan& plan, std::size_t index) {
@@ -77,7 +76,8 @@ Result<void> describe(const moejit_plan& handle, std::size_t index, moejit_tenso
                        .role = role_of(tensor.role),
                        .is_optional = tensor.is_optional ? 1u : 0u,
                        .is_optional_in_backward = tensor.is_optional_in_backward ? 1u : 0u,
-                       .is_updated = is_updated(*handle.plan, tensor) ? 1u : 0u},
+                       .is_updated = is_updated(*handle.plan, tensor) ? 1u : 0u,
+                       .first_value = tensor.first_value},
                       info, "moejit_tensor_info");
 }
 

@@ -10,8 +10,8 @@
 
 namespace moejit::torch {
 
-// One of the two blocks of quantized weights: "quantized" has the row-wise weights, which forward
-// reads, and the digest by which update_weights sees changes; "quantized_colwise" has the
+// One of the two blocks of quantized weights. "quantized" has the row-wise weights, which forward
+// reads, and the digest by which update_weights sees changes. "quantized_colwise" has the
 // column-wise weights, which only backward reads. They are two so that the first can be freed
 // before backward. Each tensor begins at a multiple of 256 bytes.
 struct QuantizedBlock {
@@ -27,7 +27,7 @@ struct CallArgument {
   Kind kind = Kind::kTensor;
   std::string name;
   const PlannedTensor* planned = nullptr;  // of kTensor
-  // Of kQuantized: the whole block, and the slices that the call uses, with their offsets.
+  // The whole block of kQuantized, and the slices that the call uses, with their offsets.
   const QuantizedBlock* block = nullptr;
   std::vector<std::pair<const PlannedTensor*, int64_t>> slices = {};
   // The slice whose old content a call reads that writes the block: the digest. NULL: none.

@@ -19,8 +19,8 @@ struct ReadyPlan {
   moejit_plan_info info{};
   PlanRows rows;
   int64_t number = 0;  // no other plan of the process has it
-  // Of a layer of a group: where threads of simulated ranks wait for each other, and how long; NULL
-  // on GPUs and for all other plans.
+  // The place where threads of simulated ranks wait for each other, and how long. NULL on GPUs, and
+  // for plans of no group.
   Meeting* meeting = nullptr;
   int64_t patience_ms = 0;
 
@@ -38,8 +38,8 @@ void read_plan(moejit_plan* plan, ReadyPlan& ready);
 // until the process ends, since graphs of torch may hold their kernels. Layers of groups stay until
 // the host removes them, when no module is left that calls them. Threads may call it at any time;
 // two that ask for different plans prepare them at the same time. Throws the errors of
-// moejit_plan_create and moejit_plan_prepare, and a sentence for a text of another version, plan or
-// target, or of a group that this process does not have.
+// moejit_plan_create and moejit_plan_prepare. Throws a sentence for a text of another version, plan
+// or target, or of a group that this process does not have.
 const ReadyPlan& ready_plan(std::string_view text, DLDevice device);
 
 }  // namespace moejit::torch

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call of the C interface takes nothing from the heap.
 #include "compiler/compiler.h"
-#include "runtime/prepared_layer.h"
+#include "runtime/prepared_plan.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 #include "tests/unit/c_api/counted_malloc.h"
@@ -60,7 +60,7 @@ class CppLayer {
     MOEJIT_TRY_ASSIGN(const auto layer, compiler::parse_layer(kTinyLayer, "tiny"));
     MOEJIT_TRY_ASSIGN(plan_, compiler::plan_layer(layer, device_->target()));
     MOEJIT_TRY_ASSIGN(const auto engine, make_test_engine());
-    MOEJIT_TRY_ASSIGN(prepared_, runtime::PreparedLayer::prepare(plan_, *engine, *device_));
+    MOEJIT_TRY_ASSIGN(prepared_, runtime::PreparedPlan::prepare(plan_, *engine, *device_));
     const moejit_call call = sim.call();
     for (const moejit_tensor& tensor : std::span(call.tensors, call.tensor_count))
       tensors_.push_back({.name = tensor.name,
@@ -73,12 +73,12 @@ class CppLayer {
                .saved_bytes = call.saved_bytes};
     return {};
   }
-  bool forward() { return prepared_->forward(tensors_, memory_, nullptr).has_value(); }
+  bool forward() { return prepared_->call("forward", tensors_, memory_, nullptr).has_value(); }
 
  private:
   std::unique_ptr<runtime::Device> device_;
-  compiler::LayerPlan plan_;
-  std::unique_ptr<runtime::PreparedLayer> prepared_;
+  compiler::Plan plan_;
+  std::unique_ptr<runtime::PreparedPlan> prepared_;
   std::vector<runtime::TensorRef> tensors_;
   runtime::CallMemory memory_;
 };

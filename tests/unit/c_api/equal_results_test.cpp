@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface gives the bits that the C++ API gives.
 #include "compiler/compiler.h"
-#include "runtime/prepared_layer.h"
+#include "runtime/prepared_plan.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 #include "tests/unit/c_api/sim_layer.h"
@@ -35,7 +35,7 @@ Result<void> run_in_cpp(Outputs& outputs) {
   MOEJIT_TRY_ASSIGN(const auto layer, compiler::parse_layer(kTinyLayer, "tiny"));
   MOEJIT_TRY_ASSIGN(const auto plan, compiler::plan_layer(layer, device->target()));
   MOEJIT_TRY_ASSIGN(const auto engine, make_test_engine());
-  MOEJIT_TRY_ASSIGN(const auto prepared, runtime::PreparedLayer::prepare(plan, *engine, *device));
+  MOEJIT_TRY_ASSIGN(const auto prepared, runtime::PreparedPlan::prepare(plan, *engine, *device));
   std::deque<std::vector<int64_t>> shapes;
   std::vector<runtime::TensorRef> tensors;
   for (const compiler::TensorPlan& tensor : plan.tensors) {
@@ -60,10 +60,10 @@ Result<void> run_in_cpp(Outputs& outputs) {
                              .saved_bytes = plan.saved_bytes};
   MOEJIT_TRY_ASSIGN(memory.workspace, device->allocate(plan.workspace_bytes));
   MOEJIT_TRY_ASSIGN(memory.saved, device->allocate(plan.saved_bytes));
-  MOEJIT_TRY(prepared->update_weights(tensors, nullptr));
-  MOEJIT_TRY(prepared->forward(tensors, memory, nullptr));
-  MOEJIT_TRY(prepared->backward(tensors, compiler::GradientMode::kOverwrite, memory, nullptr));
-  MOEJIT_TRY(prepared->backward(tensors, compiler::GradientMode::kAdd, memory, nullptr));
+  MOEJIT_TRY(prepared->call("update_weights", tensors, {}, nullptr));
+  MOEJIT_TRY(prepared->call("forward", tensors, memory, nullptr));
+  MOEJIT_TRY(prepared->call("backward", tensors, memory, nullptr));
+  MOEJIT_TRY(prepared->call("backward+add", tensors, memory, nullptr));
   for (const runtime::TensorRef& tensor : tensors) {
     Bytes& bytes = outputs[std::string(tensor.name)];
     MOEJIT_TRY(device->copy_to_host(bytes.data(), tensor.data, static_cast<int64_t>(bytes.size())));

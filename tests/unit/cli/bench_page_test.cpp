@@ -13,7 +13,7 @@
 namespace moejit::cli {
 namespace {
 
-using compiler::LayerPlan;
+using compiler::Plan;
 
 BenchReport page_report() {
   BenchReport report = two_kernel_report("moejit bench layer.json --report page.html");
@@ -56,7 +56,7 @@ struct Page {
 };
 
 TEST(BenchPage, HasTheNumbersOfTheJson) {
-  const LayerPlan made_up = two_kernel_plan();
+  const Plan made_up = two_kernel_plan();
   const Page page(bench_report_html(made_up, page_report()));
   const std::vector<BenchLine> lines = bench_lines(made_up, page_report());
   const std::vector<double> gemm = page.numbers("(//tr[@class='line'])[2]//data", "value");
@@ -123,8 +123,8 @@ TEST(BenchPage, TellsWhatIsUnknown) {
 TEST(BenchPage, EscapesNamesAndLoadsNothing) {
   BenchReport odd = page_report();
   odd.run.command_line = "moejit bench '</td><script>\xFF\x01'";
-  LayerPlan named = two_kernel_plan();
-  named.layer.name = "<script>alert(1)</script> & \xC3\x28";
+  Plan named = two_kernel_plan();
+  named.layer->name = "<script>alert(1)</script> & \xC3\x28";
   const Page page(bench_report_html(named, odd));
   EXPECT_EQ(page.texts("//h1").front(), "layer \"<script>alert(1)</script> & \xEF\xBF\xBD(\"");
   EXPECT_NE(page.source.find("&lt;/td&gt;&lt;script&gt;\xEF\xBF\xBD\xEF\xBF\xBD'"),

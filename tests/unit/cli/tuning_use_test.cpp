@@ -15,7 +15,7 @@ namespace moejit::cli {
 namespace {
 
 using compiler::GpuIdentity;
-using compiler::LayerPlan;
+using compiler::Plan;
 using compiler::Tuning;
 using compiler::TuningRecord;
 using testing::succeeded;
@@ -23,7 +23,7 @@ using testing::succeeded;
 constexpr std::string_view kOneEighth = R"({"name": "one", "experts": 64, "local_experts": 8,
     "top_k": 8, "hidden": 1024, "intermediate": 512, "recipe": "fp8_flow", "max_tokens": 4096})";
 
-LayerPlan plan_with(const compiler::PlanOptions& options) {
+Plan plan_with(const compiler::PlanOptions& options) {
   const auto layer = compiler::parse_layer(kOneEighth, "layer.json");
   EXPECT_TRUE(succeeded(layer));
   auto plan = compiler::plan_layer(*layer, {}, options);
@@ -94,7 +94,7 @@ TEST(TuningUseOfAPlan, CountsNoChoicesThatAreNotOffered) {
 }
 
 TEST(TuningUseOfAPlan, IsInTheReportsOfBenchAndRun) {
-  const LayerPlan plan = plan_with({});
+  const Plan plan = plan_with({});
   const TuningUse use = use_on(compiler::h100(), {record_of_both()});
   BenchReport bench;
   bench.times.cool.resize(plan.kernels.size());

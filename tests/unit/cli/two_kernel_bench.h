@@ -12,7 +12,7 @@ namespace moejit::cli {
 
 // Returns the plan of a layer with one expert that has two kernels: the one that quantizes w1, and
 // the first GEMM.
-inline compiler::LayerPlan two_kernel_plan(const std::string& name = "made up") {
+inline compiler::Plan two_kernel_plan(const std::string& name = "made up") {
   const compiler::Layer layer{.name = name,
                               .experts = 1,
                               .local_experts = 1,
@@ -24,7 +24,7 @@ inline compiler::LayerPlan two_kernel_plan(const std::string& name = "made up") 
                               .max_tokens = 1000,
                               .max_permuted_rows = 1024,
                               .fuse_activation = false};
-  compiler::LayerPlan plan = plan_layer(layer, {}, {.measure_gemms = true}).value();
+  compiler::Plan plan = plan_layer(layer, {}, {.measure_gemms = true}).value();
   std::erase_if(plan.kernels, [](const compiler::KernelPlan& kernel) {
     return kernel.operation != "quantize_w1" && kernel.operation != "gemm_fc1";
   });

@@ -25,10 +25,10 @@ inline OperationDescription operation_of(std::string_view json) {
   return operation.value_or(OperationDescription());
 }
 
-inline OperationPlan plan_of(const OperationDescription& operation, const Target& target = {}) {
-  Result<OperationPlan> plan = plan_operation(operation, target);
+inline Plan plan_of(const OperationDescription& operation, const Target& target = {}) {
+  Result<Plan> plan = plan_operation(operation, target);
   EXPECT_TRUE(plan) << to_string(plan.error());
-  return plan.value_or(OperationPlan());
+  return plan.value_or(Plan());
 }
 
 }  // namespace moejit::compiler

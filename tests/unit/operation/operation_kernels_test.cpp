@@ -8,7 +8,7 @@
 namespace moejit::compiler {
 namespace {
 
-LayerPlan layer_plan(std::string_view fields) {
+Plan layer_plan(std::string_view fields) {
   const auto layer = parse_layer(fmt::format(R"({{"name": "some", "experts": 8, "top_k": 2,
       "hidden": 512, "intermediate": 192, "splits_alignment": 64, "max_tokens": 256,
       "passes": ["forward", "backward"], "fuse_transpose": false,
@@ -21,9 +21,9 @@ LayerPlan layer_plan(std::string_view fields) {
 
 // The operation has the kernel that the layer has under the same name: equal launches, numbers,
 // and text, so that it is compiled once.
-void expect_kernel_of(const LayerPlan& layer, std::string_view json) {
+void expect_kernel_of(const Plan& layer, std::string_view json) {
   SCOPED_TRACE(json);
-  const OperationPlan plan = plan_of(operation_of(json));
+  const Plan plan = plan_of(operation_of(json));
   const KernelPlan& got = plan.kernels.front();
   const auto wanted = std::ranges::find(layer.kernels, got.operation, &KernelPlan::operation);
   ASSERT_NE(wanted, layer.kernels.end());
@@ -46,15 +46,15 @@ std::string rows(std::string_view operation, int64_t count, std::string_view mor
 }
 
 TEST(OperationKernels, AreThoseOfALayerInFp8) {
-  const LayerPlan layer = layer_plan("");
-  const int64_t p = layer.layer.max_permuted_rows;
+  const Plan layer = layer_plan("");
+  const int64_t p = layer.layer->max_permuted_rows;
   expect_kernel_of(layer, tokens("route", R"(, "colwise_offs": true)"));
   expect_kernel_of(layer, tokens("quantize_permute_pad", R"(, "columns": 512)"));
   expect_kernel_of(layer, tokens("unpermute", R"(, "columns": 512)"));
   expect_kernel_of(layer, tokens("quantize_permute_pad_grad", R"(, "columns": 512)"));
   expect_kernel_of(layer, tokens("unpermute_grad", R"(, "columns": 512, "dprobs_columns": 2)"));
   expect_kernel_of(layer, rows("activation_backward_quantize", p, R"(, "intermediate": 192)"));
-  const LayerPlan apart = layer_plan(R"(, "local_experts": 4, "fuse_activation": false)");
+  const Plan apart = layer_plan(R"(, "local_experts": 4, "fuse_activation": false)");
   const std::string few = R"({"operation": "permute_pad", "max_tokens": 256, "top_k": 2,
       "local_experts": 4, "splits_alignment": 64, "columns": 512, "experts": 8})";
   expect_kernel_of(apart, few);
@@ -62,8 +62,8 @@ TEST(OperationKernels, AreThoseOfALayerInFp8) {
 }
 
 TEST(OperationKernels, AreThoseOfALayerWhoseOperandsOfWgradAreCast) {
-  const LayerPlan layer = layer_plan(R"(, "recipe": "fp8_blockwise")");
-  const int64_t p = layer.layer.max_permuted_rows;
+  const Plan layer = layer_plan(R"(, "recipe": "fp8_blockwise")");
+  const int64_t p = layer.layer->max_permuted_rows;
   const std::string_view recipe = R"(, "recipe": "fp8_blockwise")";
   expect_kernel_of(layer,
                    tokens("quantize_permute_pad", fmt::format(R"(, "columns": 512{})", recipe)));
@@ -179,8 +179,8 @@ TEST(OperationKernels, RefuseWhatGroupsDoNotHave) {
 }
 
 TEST(OperationKernels, AreThoseOfALayerWhoseRowsHaveOneScale) {
-  const LayerPlan layer = layer_plan(R"(, "recipe": "fp8_rowwise")");
-  const int64_t p = layer.layer.max_permuted_rows;
+  const Plan layer = layer_plan(R"(, "recipe": "fp8_rowwise")");
+  const int64_t p = layer.layer->max_permuted_rows;
   const std::string_view recipe = R"(, "recipe": "fp8_rowwise")";
   expect_kernel_of(layer,
                    tokens("quantize_permute_pad", fmt::format(R"(, "columns": 512{})", recipe)));
@@ -201,8 +201,8 @@ TEST(OperationKernels, AreThoseOfALayerWhoseRowsHaveOneScale) {
 }
 
 TEST(OperationKernels, AreThoseOfALayerInBf16) {
-  const LayerPlan layer = layer_plan(R"(, "recipe": "bf16", "gate_up_layout": "interleaved")");
-  const int64_t p = layer.layer.max_permuted_rows;
+  const Plan layer = layer_plan(R"(, "recipe": "bf16", "gate_up_layout": "interleaved")");
+  const int64_t p = layer.layer->max_permuted_rows;
   const std::string_view interleaved = R"(, "intermediate": 192, "gate_up_layout": "interleaved")";
   expect_kernel_of(layer, tokens("permute_pad", R"(, "columns": 512, "format": "bf16")"));
   expect_kernel_of(layer, tokens("permute_pad_grad", R"(, "columns": 512, "format": "bf16")"));

@@ -12,7 +12,7 @@ namespace {
 TEST(PlanOperation, GivesTheOneKernelAllThatItsLaunchNeeds) {
   for (const std::string_view name : operation_names()) {
     SCOPED_TRACE(name);
-    const OperationPlan plan = plan_of(operation_of(example_text(name)));
+    const Plan plan = plan_of(operation_of(example_text(name)));
     ASSERT_EQ(plan.kernels.size(), 1U);
     const KernelPlan& kernel = plan.kernels.front();
     EXPECT_EQ(kernel.operation, name);
@@ -36,7 +36,7 @@ TEST(PlanOperation, GivesTheOneKernelAllThatItsLaunchNeeds) {
 
 TEST(PlanOperation, KnowsWhatIsWrittenAndWhatMayBeLeftOut) {
   const auto tensors = [](std::string_view name, auto is) {
-    const OperationPlan plan = plan_of(operation_of(example_text(name)));
+    const Plan plan = plan_of(operation_of(example_text(name)));
     std::set<std::string> names;
     for (const TensorPlan& tensor : plan.tensors)
       if (is(tensor)) names.insert(tensor.name);
@@ -58,7 +58,7 @@ TEST(PlanOperation, KnowsWhatIsWrittenAndWhatMayBeLeftOut) {
 }
 
 TEST(PlanOperation, IsPrintedAndDigestedWithItsDescription) {
-  const OperationPlan plan = plan_of(operation_of(example_text("route")));
+  const Plan plan = plan_of(operation_of(example_text("route")));
   const std::string text = print_plan(plan, true);
   EXPECT_NE(text.find("operation route for cuda:sm_90a\nplan digest " + plan_digest(plan)),
             std::string::npos)

@@ -11,7 +11,7 @@ namespace {
 
 using NameSet = std::set<std::string>;
 
-Names operations_of(const LayerPlan& plan, BackwardHalf half) {
+Names operations_of_half(const Plan& plan, std::string_view half) {
   Names names;
   for (const KernelPlan& kernel : plan.kernels)
     if (kernel.half == half) names.push_back(kernel.operation);
@@ -25,13 +25,13 @@ Layer layer_with_halves() {
 }
 
 TEST(BackwardHalvesPlan, PutsFirstWhatDxAndDprobsNeed) {
-  const LayerPlan plan = plan_of(layer_with_halves());
-  EXPECT_EQ(operations_of(plan, BackwardHalf::kData),
+  const Plan plan = plan_of(layer_with_halves());
+  EXPECT_EQ(operations_of_half(plan, "data"),
             (std::vector<std::string>{"quantize_permute_pad_grad", "gemm_fc2_dgrad",
                                       "activation_backward_quantize_transpose", "gemm_fc1_dgrad",
                                       "unpermute_grad"}));
   EXPECT_EQ(
-      operations_of(plan, BackwardHalf::kWeights),
+      operations_of_half(plan, "weights"),
       (std::vector<std::string>{"permute_transpose_grad", "gemm_fc2_wgrad", "gemm_fc2_wgrad_add",
                                 "permute_transpose_x", "gemm_fc1_wgrad", "gemm_fc1_wgrad_add"}));
   EXPECT_EQ(tensors_of_role(plan, TensorRole::kDeferred),
@@ -42,8 +42,8 @@ TEST(BackwardHalvesPlan, PutsFirstWhatDxAndDprobsNeed) {
 TEST(BackwardHalvesPlan, TransposesInTheWeightsHalfWhereThatIsApart) {
   Layer layer = layer_with_halves();
   layer.fuse_transpose = layer.fuse_activation_transpose = false;
-  const LayerPlan plan = plan_of(layer);
-  EXPECT_EQ(operations_of(plan, BackwardHalf::kData),
+  const Plan plan = plan_of(layer);
+  EXPECT_EQ(operations_of_half(plan, "data"),
             (std::vector<std::string>{"quantize_permute_pad_grad", "gemm_fc2_dgrad",
                                       "activation_backward_quantize", "gemm_fc1_dgrad",
                                       "unpermute_grad"}));
@@ -56,7 +56,7 @@ TEST(BackwardHalvesPlan, DefersTheActivationThatIsMadeAgain) {
   Layer layer = layer_with_halves();
   layer.recompute = Recompute::kMoeExpert;
   layer.recipe = Recipe::kBf16;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   EXPECT_EQ(tensors_of_role(plan, TensorRole::kDeferred),
             (NameSet{"recomputed_act", "grad_permuted", "dh1"}));
   const TensorPlan& of_forward = *find_tensor(plan, "act");
@@ -69,8 +69,8 @@ TEST(BackwardHalvesPlan, DefersTheActivationThatIsMadeAgain) {
 TEST(BackwardHalvesPlan, PermutesDyAgainForTheBiasOfFc2) {
   Layer layer = layer_with_halves();
   layer.biases = true;
-  const LayerPlan plan = plan_of(layer);
-  EXPECT_EQ(operations_of(plan, BackwardHalf::kWeights).front(), "permute_pad_grad");
+  const Plan plan = plan_of(layer);
+  EXPECT_EQ(operations_of_half(plan, "weights").front(), "permute_pad_grad");
   const NameSet deferred = tensors_of_role(plan, TensorRole::kDeferred);
   EXPECT_TRUE(deferred.contains("dy_q"));
   EXPECT_FALSE(deferred.contains("grad_permuted_q"));
@@ -84,7 +84,7 @@ TEST(BackwardHalvesPlan, LeavesNothingInTheWorkspaceForTheWeightsHalf) {
     layer.backward_halves = true;
     for (const std::vector<Gradient>& subset : subsets_of(all_gradients(layer))) {
       layer.gradients = subset;
-      const LayerPlan plan = plan_of(layer);
+      const Plan plan = plan_of(layer);
       SCOPED_TRACE(to_json(layer));
       for (const TensorPlan& tensor : plan.tensors) {
         const bool is_of_both = touches_in(plan, "backward_data", tensor) &&
@@ -102,12 +102,12 @@ TEST(BackwardHalvesPlan, LeavesNothingInTheWorkspaceForTheWeightsHalf) {
 
 TEST(BackwardHalvesPlan, ComputesWhatTheWholeComputesAndTakesDyOnce) {
   for (Layer layer : training_layers()) {
-    std::vector<std::string> whole = operations_of(plan_of(layer), Phase::kBackward);
+    std::vector<std::string> whole = operations_of(plan_of(layer), "backward");
     layer.backward_halves = true;
-    const LayerPlan plan = plan_of(layer);
-    std::vector<std::string> halves = operations_of(plan, Phase::kBackward);
+    const Plan plan = plan_of(layer);
+    std::vector<std::string> halves = operations_of(plan, "backward");
     // But for the rows that are permuted again.
-    if (operations_of(plan, BackwardHalf::kWeights).front() == "permute_pad_grad")
+    if (operations_of_half(plan, "weights").front() == "permute_pad_grad")
       halves.erase(std::ranges::find(halves, "permute_pad_grad"));
     if (layer.dispatch == Dispatch::kNone || halves.size() == whole.size()) {
       std::ranges::sort(whole);
@@ -116,13 +116,13 @@ TEST(BackwardHalvesPlan, ComputesWhatTheWholeComputesAndTakesDyOnce) {
     }
     EXPECT_FALSE(touches_in(plan, "backward_weights", *find_tensor(plan, "dy"))) << to_json(layer);
     EXPECT_TRUE(std::ranges::is_sorted(plan.kernels, {}, [](const KernelPlan& kernel) {
-      return kernel.phase != Phase::kBackward ? 0 : 1 + static_cast<int>(*kernel.half);
+      return kernel.half.empty() ? 0 : kernel.half == "data" ? 1 : 2;
     }));
   }
 }
 
 TEST(BackwardHalvesPlan, NoDeferredTensorsOverlap) {
-  const LayerPlan plan = plan_of(layer_with_halves());
+  const Plan plan = plan_of(layer_with_halves());
   int64_t end = 0;
   for (const TensorPlan& tensor : plan.tensors) {
     EXPECT_EQ(tensor.deferred_offset >= 0, tensor.role == TensorRole::kDeferred) << tensor.name;
@@ -137,7 +137,7 @@ TEST(BackwardHalvesPlan, NoDeferredTensorsOverlap) {
 }
 
 TEST(BackwardHalvesPlan, IsPrintedWithItsHalvesAndItsBlock) {
-  const LayerPlan plan = plan_of(layer_with_halves());
+  const Plan plan = plan_of(layer_with_halves());
   const std::string text = print_plan(plan, false);
   EXPECT_NE(text.find("backward data"), std::string::npos);
   EXPECT_NE(text.find("backward weights"), std::string::npos);

@@ -98,7 +98,7 @@ TEST(CallsPlan, SaysWhyACallIsAbsent) {
 }
 
 TEST(CallsPlan, OfHalvesShareTheKernelsOfBackward) {
-  const LayerPlan plan = plan_of(layer_with_all_calls());
+  const Plan plan = plan_of(layer_with_all_calls());
   Names both = steps_of(plan, "backward_data");
   for (std::string& name : steps_of(plan, "backward_weights")) both.push_back(std::move(name));
   EXPECT_EQ(both, steps_of(plan, "backward"));
@@ -109,7 +109,7 @@ TEST(CallsPlan, OfHalvesShareTheKernelsOfBackward) {
 }
 
 TEST(CallsPlan, OfDispatchShareTheKernelsOfAPass) {
-  const LayerPlan plan = plan_of(layer_with_all_calls());
+  const Plan plan = plan_of(layer_with_all_calls());
   for (const std::string_view end : {"", "_grad"}) {
     const std::string quantize = fmt::format("quantize{}", end);
     Names both = steps_of(plan, quantize);
@@ -122,7 +122,7 @@ TEST(CallsPlan, OfDispatchShareTheKernelsOfAPass) {
 }
 
 TEST(CallsPlan, AddsWithKernelsOfItsOwn) {
-  const LayerPlan plan = plan_of(training_layer());
+  const Plan plan = plan_of(training_layer());
   Names overwrites = steps_of(plan, "backward"), adds = steps_of(plan, "backward+add");
   ASSERT_EQ(overwrites.size(), adds.size());
   Names differ;
@@ -142,7 +142,7 @@ TEST(CallsPlan, AddsWithKernelsOfItsOwn) {
 TEST(CallsPlan, JoinsTheUpdateOfWeightsAndForward) {
   Layer layer = dsv3_like_layer();
   layer.weight_checks = true;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   const CallPlan& both = call_of(plan, "update_weights+forward");
   Names steps = steps_of(plan, "update_weights");
   for (std::string& name : steps_of(plan, "forward")) steps.push_back(std::move(name));
@@ -157,7 +157,7 @@ TEST(CallsPlan, JoinsTheUpdateOfWeightsAndForward) {
 
 // A kernel of fp8_delayed finds the scales of weights that the next one reads.
 TEST(CallsPlan, ReadsNothingThatTheCallItselfHasWritten) {
-  const LayerPlan plan = plan_of(layer_of(Recipe::kFp8Delayed));
+  const Plan plan = plan_of(layer_of(Recipe::kFp8Delayed));
   EXPECT_EQ(taken_by(plan, "update_weights"),
             "w1 w2 skip_update? w1_q= w1_scale= w1_scale_inv= w2_q= w2_scale= w2_scale_inv= "
             "fc1_amax_history+= fc1_scale fc2_amax_history+= fc2_scale w1_colwise_q= "
@@ -165,7 +165,7 @@ TEST(CallsPlan, ReadsNothingThatTheCallItselfHasWritten) {
 }
 
 TEST(CallsPlan, SaysWhatACallTakes) {
-  const LayerPlan plan = plan_of(training_layer());
+  const Plan plan = plan_of(training_layer());
   EXPECT_EQ(taken_by(plan, "update_weights"),
             "w1 w2 skip_update? w1_q= w1_scale_inv= w2_q= w2_scale_inv= w1_colwise_q= "
             "w1_colwise_scale_inv= w2_colwise_q= w2_colwise_scale_inv=");
@@ -178,7 +178,7 @@ TEST(CallsPlan, SaysWhatACallTakes) {
 }
 
 TEST(CallsPlan, OfAGroupAreMadeByAllRanksButThoseOfWeights) {
-  const GroupPlan plan =
+  const Plan plan =
       planned(parsed(with("\"passes\": [\"forward\", \"backward\"], ",
                           R"({"ranks": 2, "combine": "partial", "transport": "nccl"})")));
   for (const CallPlan& call : plan.calls)
@@ -198,7 +198,7 @@ TEST(CallsPlan, OfAGroupAreMadeByAllRanksButThoseOfWeights) {
 // nothing else.
 TEST(CallsPlan, TakesWhatItsKernelsTouch) {
   for (const Layer& layer : training_layers()) {
-    const LayerPlan plan = plan_of(layer);
+    const Plan plan = plan_of(layer);
     std::vector<bool> has_call(plan.kernels.size());
     for (const CallPlan& call : plan.calls)
       for (const CallStep& step : call.steps) has_call[step.index] = true;
@@ -213,8 +213,7 @@ TEST(CallsPlan, TakesWhatItsKernelsTouch) {
 }
 
 TEST(CallsPlan, OfAnOperationIsOne) {
-  const OperationPlan plan =
-      plan_operation(QuantizeOperation{.max_tokens = 64, .columns = 256}, {}).value();
+  const Plan plan = plan_operation(QuantizeOperation{.max_tokens = 64, .columns = 256}, {}).value();
   EXPECT_EQ(names_of_calls(plan), Names{"run"});
   EXPECT_EQ(steps_of(plan, "run"), Names{"quantize"});
   EXPECT_EQ(taken_by(plan, "run"), "input output= output_scale_inv=");

@@ -10,25 +10,25 @@ namespace moejit::compiler {
 namespace {
 
 TEST(DelayedScalingPlan, PlanScalesOfTheStepsBeforeInOnePass) {
-  const LayerPlan plan = plan_of(layer_of(Recipe::kFp8Delayed));
-  EXPECT_EQ(operations_of(plan, Phase::kWeights),
+  const Plan plan = plan_of(layer_of(Recipe::kFp8Delayed));
+  EXPECT_EQ(operations_of(plan, "weights"),
             (Names{"take_weight_scales", "quantize_w1", "quantize_w2"}));
-  EXPECT_EQ(operations_of(plan, Phase::kForward),
+  EXPECT_EQ(operations_of(plan, "forward"),
             (Names{"route", "take_scales", "quantize_permute_pad", "gemm_fc1",
                    "activation_quantize", "gemm_fc2", "unpermute"}));
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  EXPECT_EQ(operations_of(plan, "backward"),
             (Names{"take_grad_scales", "quantize_permute_transpose_grad", "gemm_fc2_dgrad",
                    "activation_backward_quantize_transpose", "gemm_fc2_wgrad", "gemm_fc2_wgrad_add",
                    "permute_transpose_x", "gemm_fc1_wgrad", "gemm_fc1_wgrad_add", "gemm_fc1_dgrad",
                    "unpermute_grad"}));
   // No gradient needs the scales of the next step, and one launch finds those of a pass.
-  EXPECT_EQ(operations_of(plan, Phase::kForwardScales), Names{"update_scales"});
-  EXPECT_EQ(operations_of(plan, Phase::kBackwardScales), Names{"update_grad_scales"});
+  EXPECT_EQ(operations_of(plan, "forward_scales"), Names{"update_scales"});
+  EXPECT_EQ(operations_of(plan, "backward_scales"), Names{"update_grad_scales"});
   EXPECT_EQ(tensors_of_role(plan, TensorRole::kState),
             (std::set<std::string>{"fc1_amax_history", "fc1_scale", "fc2_amax_history", "fc2_scale",
                                    "fc1_grad_amax_history", "fc1_grad_scale",
                                    "fc2_grad_amax_history", "fc2_grad_scale"}));
-  const int64_t experts = plan.layer.local_experts;
+  const int64_t experts = plan.layer->local_experts;
   EXPECT_EQ(find_tensor(plan, "fc1_amax_history")->bytes, 4 * 1024 * 3 * experts);
   EXPECT_EQ(find_tensor(plan, "fc2_grad_scale")->bytes, 4 * 2 * experts);
   // Backward has the scales that its forward pass had, whatever the state holds by then. It casts
@@ -46,7 +46,7 @@ TEST(DelayedScalingPlan, PlanScalesOfTheStepsBeforeInOnePass) {
 TEST(DelayedScalingPlan, TransposeByThemselvesWhatIsCastElsewhere) {
   Layer layer = layer_of(Recipe::kFp8Delayed);
   layer.fuse_activation_transpose = layer.fuse_transpose = false;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   EXPECT_NE(find_kernel(plan, "quantize_permute_pad_grad"), nullptr);
   EXPECT_NE(find_kernel(plan, "transpose_grad"), nullptr);
   EXPECT_EQ(find_tensor(plan, "row_tokens"), nullptr);
@@ -59,14 +59,14 @@ TEST(DelayedScalingPlan, TransposeByThemselvesWhatIsCastElsewhere) {
 TEST(DelayedScalingPlan, CastXAgainWhereTokensHaveManyRows) {
   Layer layer = layer_of(Recipe::kFp8Delayed);
   const auto transposes_x = [&](std::string_view rows) {
-    const LayerPlan plan = plan_of(layer);
+    const Plan plan = plan_of(layer);
     const KernelPlan* kernel = find_kernel(plan, "permute_transpose_x");
     if (kernel == nullptr) kernel = find_kernel(plan, "transpose_x");
     return touches(*kernel, rows);
   };
   EXPECT_TRUE(transposes_x("x"));
   // A row of x is zeros if its probability is 0; a row of a gradient is not.
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   const auto zeroes_rows = [&](std::string_view name) {
     return std::get<CastTransposeSpec>(find_kernel(plan, name)->spec).zeroes_rows;
   };
@@ -81,15 +81,24 @@ TEST(DelayedScalingPlan, CastXAgainWhereTokensHaveManyRows) {
 TEST(DelayedScalingPlan, RecordNoGradientThatIsNotCast) {
   Layer layer = layer_of(Recipe::kFp8Delayed);
   layer.gradients = {Gradient::kDw2, Gradient::kDprobs};
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   const KernelPlan& kernel = *find_kernel(plan, "activation_backward_quantize_transpose");
   EXPECT_EQ(std::get<GatedGradientSpec>(kernel.spec).amax, AmaxColumns{});
   EXPECT_FALSE(writes(kernel, "fc1_grad_amax_history"));
   EXPECT_FALSE(touches(kernel, "dh1_scale"));
 }
 
+TEST(DelayedScalingPlan, BeginWithHistoriesOfZerosAndScalesOfOnes) {
+  int states = 0;
+  for (const TensorPlan& tensor : plan_of(layer_of(Recipe::kFp8Delayed)).tensors) {
+    states += tensor.role == TensorRole::kState ? 1 : 0;
+    EXPECT_EQ(tensor.first_value, tensor.name.ends_with("_scale") ? 1.0f : 0.0f) << tensor.name;
+  }
+  EXPECT_EQ(states, 8);
+}
+
 TEST(DelayedScalingPlan, RecordEachOperandInItsColumnsOfTheState) {
-  const LayerPlan plan = plan_of(layer_of(Recipe::kFp8Delayed));
+  const Plan plan = plan_of(layer_of(Recipe::kFp8Delayed));
   struct Wanted {
     std::string_view kernel, state;
     AmaxColumns columns;
@@ -116,9 +125,9 @@ TEST(DelayedScalingPlan, RecordEachOperandInItsColumnsOfTheState) {
 TEST(DelayedScalingPlan, RecordNothingThatIsRecomputed) {
   Layer layer = layer_of(Recipe::kFp8Delayed);
   layer.recompute = Recompute::kMoeExpert;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   for (const KernelPlan& kernel : plan.kernels) {
-    if (kernel.phase != Phase::kBackward) continue;
+    if (kernel.phase != "backward") continue;
     EXPECT_FALSE(touches(kernel, "fc1_amax_history")) << kernel.operation;
     EXPECT_FALSE(touches(kernel, "fc2_amax_history")) << kernel.operation;
     EXPECT_FALSE(touches(kernel, "fc2_scale")) << kernel.operation;
@@ -129,7 +138,7 @@ TEST(DelayedScalingPlan, RecordNothingThatIsRecomputed) {
 TEST(DelayedScalingPlan, CastNothingForTheStateAlone) {
   Layer layer = layer_of(Recipe::kFp8Delayed);
   layer.gradients = {Gradient::kDw2};
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   EXPECT_EQ(find_kernel(plan, "activation_backward_quantize"), nullptr);
   EXPECT_EQ(find_tensor(plan, "dh1_q"), nullptr);
   layer.gradients = {Gradient::kDprobs};

@@ -8,7 +8,7 @@
 namespace moejit::compiler {
 namespace {
 
-std::string shape_of(const LayerPlan& plan, std::string_view tensor) {
+std::string shape_of(const Plan& plan, std::string_view tensor) {
   std::string text;
   for (const Dim& dim : find_tensor(plan, tensor)->shape)
     text += (text.empty() ? "" : " ") + std::to_string(dim.value);
@@ -21,7 +21,7 @@ TEST(ExpertVariantsPlan, HasRowsOfUpAloneWhereThereIsNoGate) {
     layer.recipe = recipe;
     layer.intermediate = 2880;
     layer.activation = make_activation("relu_squared").value();
-    const LayerPlan plan = plan_of(layer);
+    const Plan plan = plan_of(layer);
     EXPECT_EQ(shape_of(plan, "w1"), "8 2880 7168");
     EXPECT_EQ(shape_of(plan, "h1"), "32768 2880");
     EXPECT_EQ(shape_of(plan, "dw1"), "8 2880 7168");
@@ -38,9 +38,9 @@ TEST(ExpertVariantsPlan, HasRowsOfUpAloneWhereThereIsNoGate) {
 
 TEST(ExpertVariantsPlan, SortsAlternatingRowsInTheKernelThatQuantizesThem) {
   Layer layer = training_layer();
-  const LayerPlan concat = plan_of(layer);
+  const Plan concat = plan_of(layer);
   layer.gate_up_layout = GateUpLayout::kInterleaved;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   ASSERT_EQ(plan.kernels.size(), concat.kernels.size());
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
     const KernelPlan& kernel = plan.kernels[i];
@@ -59,9 +59,9 @@ TEST(ExpertVariantsPlan, SortsAlternatingRowsInTheKernelThatQuantizesThem) {
 TEST(ExpertVariantsPlan, LetsColumnsAlternateWhereNothingIsQuantized) {
   Layer layer = training_layer();
   layer.recipe = Recipe::kBf16;
-  const LayerPlan concat = plan_of(layer);
+  const Plan concat = plan_of(layer);
   layer.gate_up_layout = GateUpLayout::kInterleaved;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
     const bool knows = plan.kernels[i].operation.starts_with("activation");
     EXPECT_EQ(plan.kernels[i].spec != concat.kernels[i].spec, knows) << plan.kernels[i].operation;
@@ -73,17 +73,16 @@ TEST(ExpertVariantsPlan, AddsUpTheGradientsOfBiases) {
     Layer layer = training_layer();
     layer.recipe = recipe;
     layer.biases = true;
-    const LayerPlan plan = plan_of(layer);
+    const Plan plan = plan_of(layer);
     EXPECT_EQ(shape_of(plan, "b1"), "8 4096");
     EXPECT_EQ(shape_of(plan, "db2"), "8 7168");
-    const std::vector<std::string> operations = operations_of(plan, Phase::kBackward);
+    const std::vector<std::string> operations = operations_of(plan, "backward");
     for (const char* name : {"bias_dprobs", "fc2_bias_grad", "fc2_bias_grad_add", "fc1_bias_grad",
                              "fc1_bias_grad_add"})
       EXPECT_EQ(std::ranges::count(operations, name), 1) << name;
     for (const KernelPlan& kernel : plan.kernels)
       if (const auto* gemm = std::get_if<GroupedGemmSpec>(&kernel.spec)) {
-        EXPECT_EQ(gemm->bias != GemmBias::kNone, kernel.phase == Phase::kForward)
-            << kernel.operation;
+        EXPECT_EQ(gemm->bias != GemmBias::kNone, kernel.phase == "forward") << kernel.operation;
       }
     // The forward pass reads them, nothing is made of them beforehand.
     EXPECT_TRUE(call_takes(plan, "forward", "b1"));

@@ -16,7 +16,7 @@ TEST(GradientsPlan, HasNothingForGradientsThatItDoesNotCompute) {
     for (const std::vector<Gradient>& subset : subsets_of(all_gradients(all))) {
       Layer layer = all;
       layer.gradients = subset;
-      const LayerPlan plan = plan_of(layer);
+      const Plan plan = plan_of(layer);
       SCOPED_TRACE(to_json(layer));
       std::set<std::string> got, wanted;
       for (const Gradient gradient : all_gradients(all))
@@ -51,9 +51,9 @@ TEST(GradientsPlan, SavesNoMoreThanForAllOfThem) {
 // All of them are what is computed where nothing is said.
 TEST(GradientsPlan, IsTheSameForAllAndForNoList) {
   for (Layer layer : training_layers()) {
-    LayerPlan wanted = plan_of(layer);
+    Plan wanted = plan_of(layer);
     layer.gradients = all_gradients(layer);
-    const LayerPlan plan = plan_of(layer);
+    const Plan plan = plan_of(layer);
     EXPECT_EQ(plan.kernels, wanted.kernels);
     EXPECT_EQ(plan.tensors, wanted.tensors);
   }
@@ -62,8 +62,8 @@ TEST(GradientsPlan, IsTheSameForAllAndForNoList) {
 TEST(GradientsPlan, OfFrozenExpertsHasNoWeightGradients) {
   Layer layer = training_layer();
   layer.gradients = {kDx, kDprobs};
-  const LayerPlan plan = plan_of(layer);
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  const Plan plan = plan_of(layer);
+  EXPECT_EQ(operations_of(plan, "backward"),
             (std::vector<std::string>{"quantize_permute_pad_grad", "gemm_fc2_dgrad",
                                       "activation_backward_quantize", "gemm_fc1_dgrad",
                                       "unpermute_grad"}));
@@ -81,9 +81,9 @@ TEST(GradientsPlan, OfFrozenExpertsHasNoWeightGradients) {
 TEST(GradientsPlan, WithoutDxMultipliesNoGradientWithW1) {
   Layer layer = training_layer();
   layer.gradients = {kDw1, kDw2};
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   EXPECT_EQ(
-      operations_of(plan, Phase::kBackward),
+      operations_of(plan, "backward"),
       (std::vector<std::string>{"quantize_permute_pad_grad", "gemm_fc2_dgrad",
                                 "activation_backward_quantize_transpose", "permute_transpose_grad",
                                 "gemm_fc2_wgrad", "gemm_fc2_wgrad_add", "permute_transpose_x",
@@ -101,8 +101,8 @@ TEST(GradientsPlan, WithoutDxMultipliesNoGradientWithW1) {
 TEST(GradientsPlan, GathersProbabilitiesAloneWithoutDx) {
   Layer layer = training_layer();
   layer.gradients = {kDprobs};
-  const LayerPlan plan = plan_of(layer);
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  const Plan plan = plan_of(layer);
+  EXPECT_EQ(operations_of(plan, "backward"),
             (std::vector<std::string>{"quantize_permute_pad_grad", "gemm_fc2_dgrad",
                                       "activation_dprobs", "unpermute_dprobs"}));
   const KernelPlan* const gather = find_kernel(plan, "unpermute_dprobs");
@@ -113,7 +113,7 @@ TEST(GradientsPlan, WithoutDprobsAddsUpRowsAlone) {
   Layer layer = training_layer();
   layer.biases = true;
   layer.gradients = {kDx};
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   EXPECT_EQ(std::get<RowChainSpec>(find_kernel(plan, "unpermute_dx")->spec).store,
             StoreStage::kRows);
   EXPECT_FALSE(
@@ -125,15 +125,15 @@ TEST(GradientsPlan, WithoutDprobsAddsUpRowsAlone) {
 TEST(GradientsPlan, OfDw2AloneNeedsNoH1) {
   Layer layer = training_layer();
   layer.gradients = {kDw2};
-  const LayerPlan plan = plan_of(layer);
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  const Plan plan = plan_of(layer);
+  EXPECT_EQ(operations_of(plan, "backward"),
             (std::vector<std::string>{"quantize_dy", "permute_transpose_grad", "transpose_act",
                                       "gemm_fc2_wgrad", "gemm_fc2_wgrad_add"}));
   EXPECT_FALSE(tensors_of_role(plan, TensorRole::kSaved).contains("h1"));
   EXPECT_EQ(find_tensor(plan, "grad_permuted_q"), nullptr);
   // Where h1 is there anyway, the activation is made of it, and not saved.
   layer.gradients = {kDx, kDw2};
-  const LayerPlan with_dx = plan_of(layer);
+  const Plan with_dx = plan_of(layer);
   EXPECT_FALSE(tensors_of_role(with_dx, TensorRole::kSaved).contains("act_q"));
   const auto& gradient = std::get<GatedGradientSpec>(
       find_kernel(with_dx, "activation_backward_quantize_transpose")->spec);
@@ -145,7 +145,7 @@ TEST(GradientsPlan, StartsColumnsElsewhereOnlyForWeightGradients) {
   Layer layer = training_layer();
   layer.splits_alignment = 16;
   layer.gradients = {kDx, kDprobs};
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   EXPECT_EQ(find_tensor(plan, "colwise_offs"), nullptr);
   EXPECT_FALSE(std::get<RouteSpec>(find_kernel(plan, "route")->spec).has_colwise_offs);
 }
@@ -160,7 +160,7 @@ TEST(GradientsPlan, SaysWhatItComputes) {
 TEST(GradientsPlan, IsComparedWithOtherWaysToComputeTheSame) {
   Layer layer = training_layer();
   layer.gradients = {kDx, kDprobs};
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   const std::vector<SavedMemory> all = compare_saved_memory(plan);
   ASSERT_EQ(all.size(), 4U);
   EXPECT_EQ(all[0].bytes, plan.saved_bytes);

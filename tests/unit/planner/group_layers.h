@@ -25,10 +25,10 @@ inline Layer parsed(const std::string& text) {
   return layer.value_or(Layer{});
 }
 
-inline GroupPlan planned(const Layer& layer, int64_t rank = 0) {
-  auto plan = plan_group_layer(layer, {}, {.rank = rank});
+inline Plan planned(const Layer& layer, int64_t rank = 0) {
+  auto plan = plan_layer(layer, {}, {.rank = rank});
   EXPECT_TRUE(plan) << plan.error().message;
-  return plan ? std::move(*plan) : GroupPlan{};
+  return plan ? std::move(*plan) : Plan{};
 }
 
 }  // namespace moejit::compiler

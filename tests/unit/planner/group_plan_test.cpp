@@ -98,21 +98,23 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(GroupPlanner, RefusesWhatIsNoGroup) {
   Layer layer = parsed(with(""));
+  EXPECT_TRUE(check_is_of_group(layer));
   layer.expert_parallel = {};
-  const auto plan = plan_group_layer(layer, {});
-  ASSERT_FALSE(plan);
-  EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
-  EXPECT_NE(plan.error().hint.find("expert_parallel"), std::string::npos);
+  const auto refused = check_is_of_group(layer);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(refused.error().hint.find("expert_parallel"), std::string::npos);
+  EXPECT_FALSE(plan_layer(layer, {})->group);
 }
 
 TEST(GroupPlanner, RefusesSharedScalesOfDispatchedRows) {
-  const auto plan = plan_group_layer(parsed(with(R"("scale_sharing_k": 2, )")), {});
+  const auto plan = plan_layer(parsed(with(R"("scale_sharing_k": 2, )")), {});
   ASSERT_FALSE(plan);
   EXPECT_NE(plan.error().message.find("got scale_sharing_k 2"), std::string::npos);
 }
 
 TEST(GroupPlanner, RefusesOtherRanks) {
-  const auto plan = plan_group_layer(parsed(with("")), {}, {.rank = 2});
+  const auto plan = plan_layer(parsed(with("")), {}, {.rank = 2});
   ASSERT_FALSE(plan);
   EXPECT_NE(plan.error().message.find("got rank 2, wanted 0 to 1"), std::string::npos);
 }
@@ -125,21 +127,21 @@ TEST(GroupPlanner, TellsWhatNeedsAGroup) {
   EXPECT_TRUE(check_is_of_one_rank(layer_of_one_rank(parsed(with("")))));
 }
 
-std::vector<std::string> operations_of(const GroupPlan& plan, Phase phase) {
+std::vector<std::string> operations_of(const Plan& plan, std::string_view phase) {
   std::vector<std::string> names;
   for (const KernelPlan& kernel : plan.kernels)
-    if (kernel.phase == phase && !kernel.gradient_mode) names.push_back(kernel.operation);
+    if (kernel.phase == phase && kernel.gradient_mode.empty()) names.push_back(kernel.operation);
   return names;
 }
 
 TEST(GroupPlanner, JoinsDispatchWithPermuteAndCombineWithUnpermute) {
-  const GroupPlan plan = planned(parsed(with(R"("passes": ["forward", "backward"], )")));
-  const auto forward = operations_of(plan, Phase::kForward);
+  const Plan plan = planned(parsed(with(R"("passes": ["forward", "backward"], )")));
+  const auto forward = operations_of(plan, "forward");
   ASSERT_GE(forward.size(), 3U);
   EXPECT_EQ(forward.front(), "route_dispatch_permute");
   EXPECT_EQ(std::ranges::count(forward, "route"), 0);
   EXPECT_EQ(forward.back(), "combine_rows");
-  const auto backward = operations_of(plan, Phase::kBackward);
+  const auto backward = operations_of(plan, "backward");
   EXPECT_EQ(backward.front(), "dispatch_permute_grad");
   EXPECT_EQ(std::ranges::count(backward, "await_rows_grad"), 0);
   EXPECT_EQ(std::vector(backward.end() - 2, backward.end()),
@@ -162,8 +164,8 @@ TEST(GroupPlanner, RoutesManyExpertsApart) {
   Layer layer = parsed(with(""));
   layer.experts = 2048;
   layer.local_experts = 1024;
-  const GroupPlan plan = planned(layer);
-  const auto forward = operations_of(plan, Phase::kForward);
+  const Plan plan = planned(layer);
+  const auto forward = operations_of(plan, "forward");
   ASSERT_GE(forward.size(), 3U);
   EXPECT_EQ(std::vector(forward.begin(), forward.begin() + 3),
             (std::vector<std::string>{"exchange_choices", "route", "dispatch_permute"}));
@@ -171,7 +173,7 @@ TEST(GroupPlanner, RoutesManyExpertsApart) {
 
 // The experts' kernels see all slots, whatever T is.
 TEST(GroupPlanner, GivesExpertsAllSlots) {
-  const GroupPlan plan = planned(parsed(with("")));
+  const Plan plan = planned(parsed(with("")));
   const auto kernel_of = [&](std::string_view name) {
     return *std::ranges::find(plan.kernels, name, &KernelPlan::operation);
   };
@@ -180,15 +182,15 @@ TEST(GroupPlanner, GivesExpertsAllSlots) {
   EXPECT_EQ(fc1.bounds.max_tokens, 128);
   EXPECT_FALSE(dispatch.has_slots);
   EXPECT_EQ(dispatch.bounds.max_tokens, 64);
-  EXPECT_EQ(call_dims(plan.bounds, 1).rows, plan.layer.max_permuted_rows);
+  EXPECT_EQ(call_dims(plan.bounds, 1).rows, plan.layer->max_permuted_rows);
   EXPECT_EQ(find_tensor(plan, "y")->shape.front(), (Dim{"T", 64}));
 }
 
 TEST(GroupPlanner, LetsExpertsPermuteRowsThatTheyCast) {
   const Layer layer = parsed(
       with(R"("recipe": "fp8_rowwise", "dispatch": "none", "passes": ["forward", "backward"], )"));
-  const GroupPlan plan = planned(layer);
-  const auto forward = operations_of(plan, Phase::kForward);
+  const Plan plan = planned(layer);
+  const auto forward = operations_of(plan, "forward");
   EXPECT_NE(std::ranges::find(forward, "dispatch_rows"), forward.end());
   EXPECT_NE(std::ranges::find(forward, "keep_x"), forward.end());
   EXPECT_EQ(find_tensor(plan, "received_x")->role, TensorRole::kSaved);
@@ -196,18 +198,18 @@ TEST(GroupPlanner, LetsExpertsPermuteRowsThatTheyCast) {
 
 // A group of one rank has nobody to exchange with.
 TEST(GroupPlanner, ExchangesNothingWithOneRank) {
-  const GroupPlan plan = planned(parsed(with("", R"({"ranks": 1})")));
+  const Plan plan = planned(parsed(with("", R"({"ranks": 1})")));
   for (const KernelPlan& kernel : plan.kernels)
     EXPECT_EQ(kernel.operation.find("dispatch"), std::string::npos);
-  ASSERT_EQ(plan.memory.tensors.size(), 1U);
-  EXPECT_EQ(plan.memory.tensors.front().name, "group_status");
+  ASSERT_EQ(plan.group->memory.tensors.size(), 1U);
+  EXPECT_EQ(plan.group->memory.tensors.front().name, "group_status");
 }
 
 // By hand: 64 tokens of a rank are chunks of one token, S = 128 slots.
 TEST(GroupPlanner, GivesAllRanksTheSameMemoryAndIdentity) {
   const Layer layer = parsed(with(R"("passes": ["forward", "backward"], )"));
-  const GroupPlan first = planned(layer), second = planned(layer, 1);
-  EXPECT_EQ(first.memory, second.memory);
+  const Plan first = planned(layer), second = planned(layer, 1);
+  EXPECT_EQ(first.group->memory, second.group->memory);
   EXPECT_EQ(group_identity(first), group_identity(second));
   EXPECT_EQ(first.tensors.size(), second.tensors.size());
 }
@@ -227,10 +229,11 @@ TEST(GroupPlanner, CountsBytesOnTheWire) {
 // With "rows" each of the K rows goes home, half of them from the other rank, and has a place
 // there.
 TEST(GroupPlanner, CountsRowsOnTheirWayHome) {
-  const GroupPlan plan = planned(parsed(with("", R"({"ranks": 2, "combine": "rows"})")));
-  EXPECT_DOUBLE_EQ(group_traffic(plan.layer).combine_bytes, 512.0);
-  const auto results = std::ranges::find(plan.memory.tensors, "results", &PlacedTensor::name);
-  ASSERT_NE(results, plan.memory.tensors.end());
+  const Plan plan = planned(parsed(with("", R"({"ranks": 2, "combine": "rows"})")));
+  EXPECT_DOUBLE_EQ(group_traffic(*plan.layer).combine_bytes, 512.0);
+  const auto results =
+      std::ranges::find(plan.group->memory.tensors, "results", &PlacedTensor::name);
+  ASSERT_NE(results, plan.group->memory.tensors.end());
   EXPECT_EQ(results->bytes, 64 * 2 * 256 * 2);
 }
 
@@ -240,7 +243,7 @@ Layer over_nccl(std::string_view more = R"("passes": ["forward", "backward"], )"
       more, R"({"ranks": 2, "transport": "nccl", "combine": ")" + std::string(combine) + "\"}"));
 }
 
-const BlockMove* move_to(const GroupPlan& plan, std::string_view destination, Phase phase) {
+const BlockMove* move_to(const Plan& plan, std::string_view destination, std::string_view phase) {
   for (const CollectivePlan& step : plan.collectives)
     for (const BlockMove& move : step.moves)
       if (step.phase == phase && move.destination == destination) return &move;
@@ -249,33 +252,33 @@ const BlockMove* move_to(const GroupPlan& plan, std::string_view destination, Ph
 
 // By hand: blocks are those of 64 tokens with 2 choices and 256 columns, whatever T is.
 TEST(GroupPlanner, LetsNcclMoveTheSameBytesInEveryCall) {
-  const GroupPlan plan = planned(over_nccl());
+  const Plan plan = planned(over_nccl());
   std::vector<std::string> steps;
   for (const CollectivePlan& step : plan.collectives) steps.push_back(step.operation);
   EXPECT_EQ(steps, (std::vector<std::string>{"gather_tokens", "exchange_results",
                                              "gather_tokens_grad", "exchange_results_grad"}));
-  const auto expect_move = [&](std::string_view destination, Phase phase, Movement movement,
-                               std::string_view source, int64_t bytes) {
+  const auto expect_move = [&](std::string_view destination, std::string_view phase,
+                               Movement movement, std::string_view source, int64_t bytes) {
     const BlockMove* const move = move_to(plan, destination, phase);
     ASSERT_NE(move, nullptr) << destination;
     EXPECT_EQ(move->movement, movement) << destination;
     EXPECT_EQ(move->source, source);
     EXPECT_EQ(move->bytes, bytes) << destination;
   };
-  expect_move("choice_ids", Phase::kForward, Movement::kGather, "packed_ids", 64 * 2 * 4);
-  expect_move("choice_probs", Phase::kForward, Movement::kGather, "packed_probs", 64 * 2 * 4);
-  expect_move("x_q", Phase::kForward, Movement::kGather, "sent_x", 64 * 256);
-  expect_move("x_scale_inv", Phase::kForward, Movement::kGather, "sent_x_scale_inv", 64 * 2 * 4);
-  expect_move("results", Phase::kForward, Movement::kExchange, "sent_results", 64 * 256 * 2);
-  expect_move("status_of_ranks", Phase::kForward, Movement::kGather, "group_status_0", 4);
-  expect_move("results", Phase::kBackward, Movement::kExchange, "sent_results", 64 * 256 * 2);
-  expect_move("dprobs_of_ranks", Phase::kBackward, Movement::kExchange, "slot_dprobs", 64 * 2 * 4);
-  EXPECT_EQ(move_to(plan, "choice_ids", Phase::kBackward), nullptr);
+  expect_move("choice_ids", "forward", Movement::kGather, "packed_ids", 64 * 2 * 4);
+  expect_move("choice_probs", "forward", Movement::kGather, "packed_probs", 64 * 2 * 4);
+  expect_move("x_q", "forward", Movement::kGather, "sent_x", 64 * 256);
+  expect_move("x_scale_inv", "forward", Movement::kGather, "sent_x_scale_inv", 64 * 2 * 4);
+  expect_move("results", "forward", Movement::kExchange, "sent_results", 64 * 256 * 2);
+  expect_move("status_of_ranks", "forward", Movement::kGather, "group_status_0", 4);
+  expect_move("results", "backward", Movement::kExchange, "sent_results", 64 * 256 * 2);
+  expect_move("dprobs_of_ranks", "backward", Movement::kExchange, "slot_dprobs", 64 * 2 * 4);
+  EXPECT_EQ(move_to(plan, "choice_ids", "backward"), nullptr);
   // Rows that backward reads arrive where they are kept.
   EXPECT_EQ(find_tensor(plan, "x_q")->role, TensorRole::kSaved);
   // No kernel reaches a peer: the status word is all that a group has.
-  ASSERT_EQ(plan.memory.tensors.size(), 1U);
-  EXPECT_EQ(plan.memory.tensors.front().name, "group_status");
+  ASSERT_EQ(plan.group->memory.tensors.size(), 1U);
+  EXPECT_EQ(plan.group->memory.tensors.front().name, "group_status");
   for (const KernelPlan& kernel : plan.kernels)
     for (const KernelArgument& argument : kernel.arguments)
       EXPECT_EQ(argument.tensor.find("_1"), std::string::npos) << argument.tensor;
@@ -284,7 +287,7 @@ TEST(GroupPlanner, LetsNcclMoveTheSameBytesInEveryCall) {
 // A step's tensors are alive on both sides of it: none shares memory with what its neighbors use.
 TEST(GroupPlanner, KeepsWhatNcclMoves) {
   for (const std::string_view combine : {"partial", "rows"}) {
-    const GroupPlan plan = planned(over_nccl(R"("passes": ["forward", "backward"], )", combine));
+    const Plan plan = planned(over_nccl(R"("passes": ["forward", "backward"], )", combine));
     for (const CollectivePlan& step : plan.collectives) {
       const KernelPlan &before = plan.kernels[static_cast<std::size_t>(step.before) - 1],
                        &after = plan.kernels[static_cast<std::size_t>(step.before)];
@@ -307,28 +310,28 @@ TEST(GroupPlanner, KeepsWhatNcclMoves) {
 }
 
 TEST(GroupPlanner, SendsEveryRowOverNcclIfRowsGoHome) {
-  const GroupPlan plan = planned(over_nccl("", "rows"));
-  EXPECT_EQ(move_to(plan, "results", Phase::kForward)->bytes, 64 * 2 * 256 * 2);
-  const auto forward = operations_of(plan, Phase::kForward);
+  const Plan plan = planned(over_nccl("", "rows"));
+  EXPECT_EQ(move_to(plan, "results", "forward")->bytes, 64 * 2 * 256 * 2);
+  const auto forward = operations_of(plan, "forward");
   EXPECT_EQ(std::vector(forward.end() - 2, forward.end()),
             (std::vector<std::string>{"spread_rows", "combine_arrived"}));
-  EXPECT_EQ(group_traffic(plan.layer).combine_bytes, 2 * 512.0);
+  EXPECT_EQ(group_traffic(*plan.layer).combine_bytes, 2 * 512.0);
 }
 
 TEST(GroupPlanner, PlansNoStepsForPeersOrOneRank) {
   EXPECT_TRUE(planned(parsed(with(""))).collectives.empty());
-  const GroupPlan one = planned(parsed(with("", R"({"ranks": 1, "transport": "nccl"})")));
+  const Plan one = planned(parsed(with("", R"({"ranks": 1, "transport": "nccl"})")));
   EXPECT_TRUE(one.collectives.empty());
 }
 
 TEST(GroupPlanner, TellsRanksApartByTheirTransport) {
-  const GroupPlan peers = planned(parsed(with(""))), nccl = planned(over_nccl(""));
+  const Plan peers = planned(parsed(with(""))), nccl = planned(over_nccl(""));
   EXPECT_NE(group_identity(peers), group_identity(nccl));
   EXPECT_EQ(group_identity(nccl), group_identity(planned(over_nccl(""), 1)));
 }
 
 TEST(GroupPlanner, PrintsStepsBetweenKernels) {
-  const GroupPlan plan = planned(over_nccl(""));
+  const Plan plan = planned(over_nccl(""));
   const std::string text = print_plan(plan, true);
   // 2 * 64 * 2 * 4 of choices, 64 * 256 + 64 * 2 * 4 of rows, 64 * 256 * 2 + 4 of results.
   EXPECT_NE(text.find("50692 to each other rank in a forward call"), std::string::npos) << text;
@@ -343,12 +346,13 @@ TEST(GroupPlanner, PrintsStepsBetweenKernels) {
 }
 
 TEST(GroupPlanner, PrintsTheGroup) {
-  const GroupPlan plan = planned(parsed(with("")));
+  const Plan plan = planned(parsed(with("")));
   const std::string text = print_plan(plan, false);
   EXPECT_NE(text.find("on a group of 2 ranks"), std::string::npos);
-  EXPECT_NE(text.find(std::to_string(plan.memory.bytes)), std::string::npos);
-  EXPECT_NE(plan_to_json(plan).find("\"memory_bytes\": " + std::to_string(plan.memory.bytes)),
-            std::string::npos);
+  EXPECT_NE(text.find(std::to_string(plan.group->memory.bytes)), std::string::npos);
+  EXPECT_NE(
+      plan_to_json(plan).find("\"memory_bytes\": " + std::to_string(plan.group->memory.bytes)),
+      std::string::npos);
 }
 
 }  // namespace

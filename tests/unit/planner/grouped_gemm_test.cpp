@@ -262,7 +262,7 @@ TEST(GroupedGemmTensorMaps, TakeHalfAsManyElementsOfTwiceTheBytes) {
 TEST(PlanGroupedGemm, GivesTheKernelThatALayerHas) {
   Layer layer = dsv3_like_layer();
   layer.scale_sharing_k = 2;
-  const LayerPlan plan = plan_layer(layer, {}).value();
+  const Plan plan = plan_layer(layer, {}).value();
   const KernelPlan& fc1 = *find_kernel(plan, "gemm_fc1");
   const KernelPlan alone = plan_grouped_gemm({.local_experts = layer.local_experts,
                                               .sections = 2,

@@ -12,7 +12,7 @@ namespace moejit::compiler {
 namespace {
 
 struct Planned {
-  LayerPlan plan;
+  Plan plan;
   MemoryLayout layout;
 };
 
@@ -22,7 +22,7 @@ std::vector<Planned> random_plans(bool keeps_intermediates) {
     const Result<Layer> layer =
         parse_layer(testing::random_layer(seed, testing::LayerSize::kMedium), "layer");
     if (!layer) continue;
-    const Result<LayerPlan> plan =
+    const Result<Plan> plan =
         plan_layer(*layer, Target{}, {.keep_intermediates = keeps_intermediates});
     if (plan) all.push_back({*plan, MemoryLayout::make(*plan).value()});
   }
@@ -57,7 +57,7 @@ int64_t worst_rows(int64_t choices, int64_t experts, int64_t alignment) {
   return most.back();
 }
 
-void expect_in_order(const LayerPlan& plan, const CallLayout& call) {
+void expect_in_order(const Plan& plan, const CallLayout& call) {
   const auto end = [&](size_t slot) { return call.offset[slot] + call.bytes[slot]; };
   for (size_t a = 0; a < plan.tensors.size(); ++a) {
     const TensorPlan& tensor = plan.tensors[a];
@@ -96,8 +96,8 @@ TEST(CallDims, AreThoseOfTheWorstRouting) {
 TEST(MemoryLayout, HasThePlansOffsetsAndSizesAtMaxTokens) {
   for (const bool keeps_intermediates : {false, true})
     for (const auto& [plan, layout] : random_plans(keeps_intermediates)) {
-      SCOPED_TRACE(to_json(plan.layer));
-      const CallLayout call = layout.at(plan.layer.max_tokens);
+      SCOPED_TRACE(to_json(*plan.layer));
+      const CallLayout call = layout.at(plan.layer->max_tokens);
       EXPECT_EQ(call.sizes,
                 (MemorySizes{plan.workspace_bytes, plan.saved_bytes, plan.deferred_bytes}));
       for (size_t slot = 0; slot < plan.tensors.size(); ++slot) {
@@ -110,9 +110,9 @@ TEST(MemoryLayout, HasThePlansOffsetsAndSizesAtMaxTokens) {
 
 TEST(MemoryLayout, NeverNeedsLessForMoreTokens) {
   for (const auto& [plan, layout] : random_plans(false)) {
-    SCOPED_TRACE(to_json(plan.layer));
+    SCOPED_TRACE(to_json(*plan.layer));
     MemorySizes before;
-    const int64_t last = std::min<int64_t>(plan.layer.max_tokens, 5000);
+    const int64_t last = std::min<int64_t>(plan.layer->max_tokens, 5000);
     for (int64_t tokens = 0; tokens <= last; ++tokens) {
       const MemorySizes now = layout.sizes(tokens).value();
       ASSERT_GE(now.workspace_bytes, before.workspace_bytes) << tokens;
@@ -129,8 +129,8 @@ TEST(MemoryLayout, NeverNeedsLessForMoreTokens) {
 TEST(MemoryLayout, KeepsTensorsInTheirBlockAndApartWhereThePlanDoes) {
   for (const bool keeps_intermediates : {false, true})
     for (const auto& [plan, layout] : random_plans(keeps_intermediates)) {
-      SCOPED_TRACE(to_json(plan.layer));
-      for (const int64_t tokens : some_tokens(plan.layer))
+      SCOPED_TRACE(to_json(*plan.layer));
+      for (const int64_t tokens : some_tokens(*plan.layer))
         ASSERT_NO_FATAL_FAILURE(expect_in_order(plan, layout.at(tokens))) << "T " << tokens;
     }
 }
@@ -140,7 +140,7 @@ TEST(MemoryLayout, TakesLittleMoreThanItsShareForFewTokens) {
     Layer layer = dsv3_like_layer();
     layer.recipe = recipe;
     layer.passes = {Pass::kForward, Pass::kBackward};
-    const LayerPlan plan = plan_of(layer);
+    const Plan plan = plan_of(layer);
     const MemoryLayout layout = MemoryLayout::make(plan).value();
     for (const int64_t tokens : {1, 16, 512, 4000}) {
       const int64_t rows = call_dims(call_bounds(layer), tokens).rows;

@@ -9,7 +9,7 @@
 namespace moejit::compiler {
 namespace {
 
-LayerPlan training_plan(Recipe recipe) {
+Plan training_plan(Recipe recipe) {
   Layer layer = dsv3_like_layer();
   layer.recipe = recipe;
   layer.passes = {Pass::kForward, Pass::kBackward};
@@ -21,7 +21,7 @@ LayerPlan training_plan(Recipe recipe) {
 // A kernel reads what the caller gives, or what a kernel before it has written.
 TEST(Access, IsThatOfADataflow) {
   for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
-    const LayerPlan plan = training_plan(recipe);
+    const Plan plan = training_plan(recipe);
     std::set<std::string> there;
     for (const TensorPlan& tensor : plan.tensors)
       if (tensor.role == TensorRole::kInput || tensor.role == TensorRole::kWeight ||
@@ -43,13 +43,13 @@ TEST(Access, IsThatOfADataflow) {
 }
 
 TEST(Access, OfAddedGradientsIsBoth) {
-  const LayerPlan plan = training_plan(Recipe::kFp8Flow);
+  const Plan plan = training_plan(Recipe::kFp8Flow);
   int added = 0;
   for (const KernelPlan& kernel : plan.kernels) {
-    if (!kernel.gradient_mode) continue;
+    if (kernel.gradient_mode.empty()) continue;
     const auto found = std::ranges::find(kernel.tensor_maps, "d_map", &TensorMapPlan::role);
     ASSERT_NE(found, kernel.tensor_maps.end());
-    const bool adds = kernel.gradient_mode == GradientMode::kAdd;
+    const bool adds = kernel.gradient_mode == "add";
     EXPECT_EQ(found->access, adds ? Access::kReadWrite : Access::kWrite) << kernel.operation;
     added += adds ? 1 : 0;
   }

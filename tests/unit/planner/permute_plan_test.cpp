@@ -6,7 +6,7 @@ namespace moejit::compiler {
 namespace {
 
 int32_t rows_per_burst(const Layer& layer, std::string_view operation) {
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   const KernelPlan* kernel = find_kernel(plan, operation);
   if (kernel == nullptr) return -1;
   const int32_t rows = std::get<RowChainSpec>(kernel->spec).rows_per_burst;

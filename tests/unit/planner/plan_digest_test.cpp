@@ -18,7 +18,7 @@ std::string digest_of(const Layer& layer, const PlanOptions& options = {}) {
 }
 
 TEST(PlanDigest, IsThirtyTwoHexadecimalDigitsInBothFormsOfThePlan) {
-  const LayerPlan plan = plan_of(worst_case_layer());
+  const Plan plan = plan_of(worst_case_layer());
   const std::string digest = plan_digest(plan);
   EXPECT_EQ(digest.size(), 32u);
   EXPECT_EQ(digest.find_first_not_of("0123456789abcdef"), std::string::npos) << digest;
@@ -90,7 +90,7 @@ const std::vector<Field>& fields() {
 
 // Returns the digest of the plan if its description were this one. The kernels are as they were, so
 // that a difference comes from the description.
-std::string digest_with(LayerPlan plan, const Layer& layer) {
+std::string digest_with(Plan plan, const Layer& layer) {
   plan.layer = layer;
   return plan_digest(plan);
 }
@@ -100,7 +100,7 @@ std::string digest_with(LayerPlan plan, const Layer& layer) {
 // plan_digest() clears it.
 TEST(PlanDigest, HasEveryFieldOfADescriptionButTheName) {
   const std::set<std::string_view> left_out = {"name"};
-  const LayerPlan plan = plan_of(worst_case_layer());
+  const Plan plan = plan_of(worst_case_layer());
   for (const Field& field : fields()) {
     const Layer layer = worst_case_layer(field.recipe);
     Layer changed = layer;
@@ -132,21 +132,21 @@ TEST(PlanDigest, DiffersWithTheOptionsAndTheTarget) {
 
 // What a description does not tell, and another version of the planner might choose otherwise.
 TEST(PlanDigest, DiffersWhereATensorLiesElsewhereOrAKernelIsAnother) {
-  const LayerPlan plan = plan_of(worst_case_layer());
-  const std::vector<std::function<void(LayerPlan&)>> changes = {
-      [](LayerPlan&) {},
-      [](LayerPlan& other) { other.tensors.back().workspace_offset += 256; },
-      [](LayerPlan& other) { other.tensors.front().dtype = DType::kF32; },
-      [](LayerPlan& other) { other.saved_bytes += 256; },
-      [](LayerPlan& other) {
+  const Plan plan = plan_of(worst_case_layer());
+  const std::vector<std::function<void(Plan&)>> changes = {
+      [](Plan&) {},
+      [](Plan& other) { other.tensors.back().workspace_offset += 256; },
+      [](Plan& other) { other.tensors.front().dtype = DType::kF32; },
+      [](Plan& other) { other.saved_bytes += 256; },
+      [](Plan& other) {
         for (KernelPlan& kernel : other.kernels)
           if (auto* route = std::get_if<RouteSpec>(&kernel.spec)) route->warps = 1;
       },
-      [](LayerPlan& other) { other.kernels.pop_back(); },
+      [](Plan& other) { other.kernels.pop_back(); },
   };
   std::set<std::string> digests;
   for (const auto& change : changes) {
-    LayerPlan other = plan;
+    Plan other = plan;
     change(other);
     digests.insert(plan_digest(other));
   }

@@ -12,7 +12,7 @@ struct Span {
   int64_t begin, end;
 };
 
-std::vector<Span> workspace_spans(const LayerPlan& plan) {
+std::vector<Span> workspace_spans(const Plan& plan) {
   std::vector<Span> spans;
   for (const TensorPlan& tensor : plan.tensors)
     if (tensor.role == TensorRole::kWorkspace)
@@ -23,13 +23,14 @@ std::vector<Span> workspace_spans(const LayerPlan& plan) {
 bool memory_overlaps(const Span& a, const Span& b) { return a.begin < b.end && b.begin < a.end; }
 
 // Kernels of a call from the first to the last that touch the tensor.
-std::vector<size_t> life_of(const LayerPlan& plan, const TensorPlan& tensor) {
+std::vector<size_t> life_of(const Plan& plan, const TensorPlan& tensor) {
   const auto call_of = [](const KernelPlan& kernel) {
-    return std::pair(kernel.phase, kernel.half == BackwardHalf::kWeights);
+    return std::pair(kernel.phase, kernel.half == "weights");
   };
   std::vector<size_t> life;
-  for (const auto& call : {std::pair(Phase::kWeights, false), std::pair(Phase::kForward, false),
-                           std::pair(Phase::kBackward, false), std::pair(Phase::kBackward, true)}) {
+  using Call = std::pair<std::string_view, bool>;
+  for (const Call& call : {Call("weights", false), Call("forward", false), Call("backward", false),
+                           Call("backward", true)}) {
     std::vector<size_t> uses;
     for (size_t i = 0; i < plan.kernels.size(); ++i)
       if (call_of(plan.kernels[i]) == call && touches(plan.kernels[i], tensor.name))
@@ -40,13 +41,13 @@ std::vector<size_t> life_of(const LayerPlan& plan, const TensorPlan& tensor) {
   return life;
 }
 
-bool lives_overlap(const LayerPlan& plan, const Span& a, const Span& b) {
+bool lives_overlap(const Plan& plan, const Span& a, const Span& b) {
   const std::vector<size_t> one = life_of(plan, *a.tensor), other = life_of(plan, *b.tensor);
   return std::ranges::find_first_of(one, other) != one.end();
 }
 
 // The most bytes that live at a time: no placement takes fewer.
-int64_t most_live_bytes(const LayerPlan& plan) {
+int64_t most_live_bytes(const Plan& plan) {
   std::vector<int64_t> live(plan.kernels.size(), 0);
   for (const Span& span : workspace_spans(plan))
     for (const size_t kernel : life_of(plan, *span.tensor))
@@ -80,7 +81,7 @@ std::vector<Layer> layers() {
 TEST(PlanWorkspace, NeverOverlapsTensorsThatLiveTogether) {
   for (const Layer& layer : layers()) {
     SCOPED_TRACE(to_json(layer));
-    const Result<LayerPlan> plan = plan_layer(layer, Target{});
+    const Result<Plan> plan = plan_layer(layer, Target{});
     ASSERT_TRUE(plan);
     const std::vector<Span> spans = workspace_spans(*plan);
     for (const Span& a : spans) {
@@ -98,7 +99,7 @@ TEST(PlanWorkspace, NeverOverlapsTensorsThatLiveTogether) {
 TEST(PlanWorkspace, TakesHardlyMoreThanIsInUseAtATime) {
   for (const Layer& layer : layers()) {
     SCOPED_TRACE(to_json(layer));
-    const Result<LayerPlan> plan = plan_layer(layer, Target{});
+    const Result<Plan> plan = plan_layer(layer, Target{});
     ASSERT_TRUE(plan);
     EXPECT_LE(plan->workspace_bytes, most_live_bytes(*plan) * 104 / 100);
   }
@@ -106,7 +107,7 @@ TEST(PlanWorkspace, TakesHardlyMoreThanIsInUseAtATime) {
 
 // A and D of a GEMM are known to it by their tensor maps.
 TEST(PlanWorkspace, KeepsATensorAsLongAsATensorMapNamesIt) {
-  const Result<LayerPlan> plan = plan_layer(dsv3_like_layer(), Target{});
+  const Result<Plan> plan = plan_layer(dsv3_like_layer(), Target{});
   ASSERT_TRUE(plan);
   for (const auto& [tensor, last] :
        {std::pair("permuted_q", "gemm_fc1_activation_quantize"), {"act_q", "gemm_fc2"}}) {
@@ -117,16 +118,14 @@ TEST(PlanWorkspace, KeepsATensorAsLongAsATensorMapNamesIt) {
 }
 
 TEST(PlanWorkspace, SharesMemoryBetweenTensorsThatDoNotLiveTogether) {
-  const Result<LayerPlan> shared = plan_layer(dsv3_like_layer(), Target{});
-  const Result<LayerPlan> kept =
-      plan_layer(dsv3_like_layer(), Target{}, {.keep_intermediates = true});
+  const Result<Plan> shared = plan_layer(dsv3_like_layer(), Target{});
+  const Result<Plan> kept = plan_layer(dsv3_like_layer(), Target{}, {.keep_intermediates = true});
   ASSERT_TRUE(shared && kept);
   EXPECT_LT(shared->workspace_bytes, kept->workspace_bytes);
 }
 
 TEST(PlanWorkspace, KeepsEveryIntermediateApartWhenAsked) {
-  const Result<LayerPlan> plan =
-      plan_layer(dsv3_like_layer(), Target{}, {.keep_intermediates = true});
+  const Result<Plan> plan = plan_layer(dsv3_like_layer(), Target{}, {.keep_intermediates = true});
   ASSERT_TRUE(plan);
   const std::vector<Span> spans = workspace_spans(*plan);
   for (const Span& a : spans)

@@ -21,13 +21,13 @@ inline Layer dsv3_like_layer() {
   return layer;
 }
 
-inline LayerPlan plan_of(const Layer& layer, const PlanOptions& options = {}) {
-  Result<LayerPlan> plan = plan_layer(layer, Target{}, options);
+inline Plan plan_of(const Layer& layer, const PlanOptions& options = {}) {
+  Result<Plan> plan = plan_layer(layer, Target{}, options);
   EXPECT_TRUE(plan) << to_string(plan.error());
   return std::move(*plan);
 }
 
-inline const KernelPlan* find_kernel(const LayerPlan& plan, std::string_view operation) {
+inline const KernelPlan* find_kernel(const Plan& plan, std::string_view operation) {
   for (const KernelPlan& kernel : plan.kernels)
     if (kernel.operation == operation) return &kernel;
   return nullptr;

@@ -9,7 +9,7 @@
 namespace moejit::compiler {
 namespace {
 
-std::vector<std::string> operation_names(const LayerPlan& plan) {
+std::vector<std::string> operation_names(const Plan& plan) {
   std::vector<std::string> names;
   for (const KernelPlan& kernel : plan.kernels) names.push_back(kernel.operation);
   return names;
@@ -18,7 +18,7 @@ std::vector<std::string> operation_names(const LayerPlan& plan) {
 TEST(Planner, JoinsQuantizeAndPermutePadWhereNothingIsDispatched) {
   Layer layer = dsv3_like_layer();
   layer.fuse_activation = false;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   const std::vector<std::string> wanted = {
       "quantize_w1", "quantize_w2",         "route",    "quantize_permute_pad",
       "gemm_fc1",    "activation_quantize", "gemm_fc2", "unpermute"};
@@ -30,7 +30,7 @@ TEST(Planner, KeepsQuantizeApartWhereRowsAreDispatched) {
   Layer layer = dsv3_like_layer();
   layer.dispatch = Dispatch::kFp8;
   layer.fuse_activation = false;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   const std::vector<std::string> wanted = {
       "quantize_w1", "quantize_w2",         "quantize", "route",    "permute_pad",
       "gemm_fc1",    "activation_quantize", "gemm_fc2", "unpermute"};
@@ -39,7 +39,7 @@ TEST(Planner, KeepsQuantizeApartWhereRowsAreDispatched) {
 }
 
 TEST(Planner, JoinsTheFirstGemmAndTheActivation) {
-  const LayerPlan plan = plan_of(dsv3_like_layer());
+  const Plan plan = plan_of(dsv3_like_layer());
   const std::vector<std::string> wanted = {
       "quantize_w1", "quantize_w2", "route", "quantize_permute_pad", "gemm_fc1_activation_quantize",
       "gemm_fc2",    "unpermute"};
@@ -53,7 +53,7 @@ TEST(Planner, JoinsTheFirstGemmAndTheActivation) {
 TEST(Planner, KeepsTheActivationApartWhereBlocksOfItShareTheirScales) {
   Layer layer = dsv3_like_layer();
   layer.scale_sharing_k = 2;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   EXPECT_NE(find_kernel(plan, "activation_quantize"), nullptr);
   EXPECT_NE(find_tensor(plan, "h1"), nullptr);
   EXPECT_NE(print_plan(plan, true).find("stay apart: 2 neighboring blocks of act share a scale"),
@@ -65,7 +65,7 @@ TEST(Planner, KeepsTheActivationApartWhereItCallsManyFunctions) {
   layer.activation = parse_activation("tanh(gate) * erf(up)").value();
   EXPECT_NE(find_kernel(plan_of(layer), "gemm_fc1_activation_quantize"), nullptr);
   layer.activation = parse_activation("tanh(gate) * erf(up) + tanh(up)").value();
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   EXPECT_NE(find_kernel(plan, "activation_quantize"), nullptr);
   EXPECT_NE(print_plan(plan, true).find("the activation calls 3 functions"), std::string::npos);
 }
@@ -74,7 +74,7 @@ TEST(Planner, KeepsTheActivationApartWhereTilesAreSwapped) {
   Layer layer = dsv3_like_layer();
   layer.max_tokens = 2048;
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   EXPECT_NE(find_kernel(plan, "activation_quantize"), nullptr);
   EXPECT_NE(print_plan(plan, true).find("stay apart: an expert has 64 rows in the mean"),
             std::string::npos);
@@ -83,7 +83,7 @@ TEST(Planner, KeepsTheActivationApartWhereTilesAreSwapped) {
 }
 
 TEST(Planner, KeptIntermediatesIncludeGateAndUpOfTheFusedKernel) {
-  const LayerPlan plan = plan_of(dsv3_like_layer(), {.keep_intermediates = true});
+  const Plan plan = plan_of(dsv3_like_layer(), {.keep_intermediates = true});
   EXPECT_NE(find_tensor(plan, "h1"), nullptr);
   const KernelPlan* fused = find_kernel(plan, "gemm_fc1_activation_quantize");
   ASSERT_NE(fused, nullptr);
@@ -92,7 +92,7 @@ TEST(Planner, KeptIntermediatesIncludeGateAndUpOfTheFusedKernel) {
 }
 
 TEST(Planner, KeptIntermediatesIncludeTheQuantizedRowsOfTheFusedKernel) {
-  const LayerPlan plan = plan_of(dsv3_like_layer(), {.keep_intermediates = true});
+  const Plan plan = plan_of(dsv3_like_layer(), {.keep_intermediates = true});
   EXPECT_NE(find_tensor(plan, "x_q"), nullptr);
   const KernelPlan* fused = find_kernel(plan, "quantize_permute_pad");
   ASSERT_NE(fused, nullptr);
@@ -105,7 +105,7 @@ TEST(Planner, BindsEveryArgumentToATensorAndEveryTensorToAKernel) {
       Layer layer = dsv3_like_layer();
       layer.dispatch = dispatch;
       layer.fuse_activation = keep == (dispatch == Dispatch::kFp8);
-      const LayerPlan plan = plan_of(layer, {.keep_intermediates = keep});
+      const Plan plan = plan_of(layer, {.keep_intermediates = keep});
       std::set<std::string> used;
       for (const KernelPlan& kernel : plan.kernels) {
         std::set<std::string> roles;
@@ -132,7 +132,7 @@ TEST(Planner, CountsTheLeastBytesOfMemoryBoundKernels) {
   Layer layer = dsv3_like_layer();
   layer.dispatch = Dispatch::kFp8;
   layer.fuse_activation = false;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   const int64_t t = 4096, h = 7168, p = layer.max_permuted_rows, scales = 224;
   EXPECT_EQ(find_kernel(plan, "quantize")->min_bytes, t * (2 * h + h + scales));
   EXPECT_EQ(find_kernel(plan, "permute_pad")->min_bytes,
@@ -184,7 +184,7 @@ TEST(Planner, ChoosesTilesForTheRowsThatARankOfSeveralHasInTheMean) {
   for (const int64_t local_experts : {256, 32}) {
     layer.local_experts = local_experts;
     layer.max_permuted_rows = worst_case_permuted_rows(layer);
-    const LayerPlan plan = plan_of(layer);
+    const Plan plan = plan_of(layer);
     const std::string& gemm = find_kernel(plan, "gemm_fc1_dgrad")->problem;
     const std::string& wgrad = find_kernel(plan, "gemm_fc2_wgrad")->problem;
     EXPECT_TRUE(gemm.ends_with(" rows=256")) << gemm;
@@ -204,7 +204,7 @@ TEST(Planner, CountsWhatTheFusedGemmNeitherWritesNorReads) {
   const KernelPlan kept =
       *find_kernel(plan_of(layer, {.keep_intermediates = true}), "gemm_fc1_activation_quantize");
   layer.fuse_activation = false;
-  const LayerPlan apart = plan_of(layer);
+  const Plan apart = plan_of(layer);
   const KernelPlan* gemm = find_kernel(apart, "gemm_fc1");
   const KernelPlan* activation = find_kernel(apart, "activation_quantize");
   const int64_t read = 4096 * 8 * 2 * 4096, written = layer.max_permuted_rows * 2 * 4096;
@@ -219,7 +219,7 @@ TEST(Planner, GivesRouteAsManyWarpsAsSharedMemoryHolds) {
   Layer many = dsv3_like_layer();
   many.experts = many.local_experts = 4096;
   many.max_permuted_rows = worst_case_permuted_rows(many);
-  const LayerPlan plan = plan_of(many);
+  const Plan plan = plan_of(many);
   const KernelPlan* route = find_kernel(plan, "route");
   EXPECT_LE(route->launch.shared_bytes, Target{}.shared_memory_bytes);
   EXPECT_GE(std::get<RouteSpec>(route->spec).warps, 1);
@@ -229,7 +229,7 @@ TEST(Planner, LaunchesEnoughCtasForThePadRowsOfFewTokens) {
   Layer layer = dsv3_like_layer();
   layer.max_tokens = 16;
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   // 128 choices reach 128 experts with 127 pad rows each, 8 to a row's share; 56 segments of 128
   // columns a row, 16 a CTA.
   EXPECT_EQ(find_kernel(plan, "quantize_permute_pad")->launch.max_ctas, 128 * 127 / 8 * 56 / 16);
@@ -246,7 +246,7 @@ TEST(Planner, GivesCheckedWeightsFewCtas) {
       layer.weight_checks = true;
       int32_t casts = 0;
       for (const KernelPlan& kernel : plan_of(layer).kernels) {
-        if (kernel.phase != Phase::kWeights) continue;
+        if (kernel.phase != "weights") continue;
         const LaunchShape& launch = kernel.launch;
         const int64_t limit =
             launch.ctas_per_sm > 0 ? int64_t{launch.ctas_per_sm} * 132 : launch.max_ctas;
@@ -269,7 +269,7 @@ TEST(Planner, LetsEveryKernelKnowThatScaleBlocksShareTheirScales) {
   Layer layer = dsv3_like_layer();
   layer.dispatch = Dispatch::kFp8;
   layer.scale_sharing_k = 2;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   for (const char* name : {"quantize", "activation_quantize"}) {
     EXPECT_EQ(std::get<RowChainSpec>(find_kernel(plan, name)->spec).quantize,
               QuantizeStage::k1x128Pairs)
@@ -281,14 +281,14 @@ TEST(Planner, LetsEveryKernelKnowThatScaleBlocksShareTheirScales) {
     EXPECT_EQ(std::get<GroupedGemmSpec>(find_kernel(plan, name)->spec).blocks_per_promotion, 2)
         << name;
   layer.dispatch = Dispatch::kNone;
-  const LayerPlan fused = plan_of(layer);
+  const Plan fused = plan_of(layer);
   EXPECT_EQ(std::get<RowChainSpec>(find_kernel(fused, "quantize_permute_pad")->spec).quantize,
             QuantizeStage::k1x128Pairs);
 }
 
 TEST(Planner, GivesEveryGemmAnOutputForItsClockWhereAsked) {
-  const LayerPlan plain = plan_layer(dsv3_like_layer(), {}).value();
-  const LayerPlan measured = plan_layer(dsv3_like_layer(), {}, {.measure_gemms = true}).value();
+  const Plan plain = plan_layer(dsv3_like_layer(), {}).value();
+  const Plan measured = plan_layer(dsv3_like_layer(), {}, {.measure_gemms = true}).value();
   EXPECT_EQ(find_tensor(plain, "gemm_fc1_activation_quantize_elapsed"), nullptr);
   for (const std::string operation : {"gemm_fc1_activation_quantize", "gemm_fc2"}) {
     const TensorPlan* tensor = find_tensor(measured, operation + "_elapsed");
@@ -305,14 +305,14 @@ TEST(Planner, GivesEveryGemmAnOutputForItsClockWhereAsked) {
 }
 
 TEST(Planner, LetsCallersSkipUpdatesOfWeights) {
-  const LayerPlan plan = plan_of(dsv3_like_layer());
+  const Plan plan = plan_of(dsv3_like_layer());
   const TensorPlan* skip = find_tensor(plan, "skip_update");
   ASSERT_NE(skip, nullptr);
   EXPECT_TRUE(skip->is_optional);
   EXPECT_EQ(skip->dtype, DType::kU32);
   EXPECT_EQ(skip->bytes, 4);
   for (const KernelPlan& kernel : plan.kernels)
-    EXPECT_EQ(touches(kernel, "skip_update"), kernel.phase == Phase::kWeights) << kernel.operation;
+    EXPECT_EQ(touches(kernel, "skip_update"), kernel.phase == "weights") << kernel.operation;
   EXPECT_EQ(std::ranges::count(plan.tensors, true, &TensorPlan::is_optional), 1);
 }
 
@@ -323,7 +323,7 @@ TEST(Planner, IsAPureFunction) {
 TEST(Planner, RefusesARecipeAndListsWhatTheTargetRuns) {
   Layer layer = dsv3_like_layer();
   layer.recipe = {.name = "fp3", .has_kernels = false};
-  const Result<LayerPlan> plan = plan_layer(layer, Target{});
+  const Result<Plan> plan = plan_layer(layer, Target{});
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
   EXPECT_EQ(plan.error().message,
@@ -336,12 +336,12 @@ TEST(Planner, RefusesARecipeAndListsWhatTheTargetRuns) {
 TEST(Planner, SaysThatASmallBoundDropsRows) {
   Layer layer = dsv3_like_layer();
   layer.max_permuted_rows = 8192;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   EXPECT_NE(plan.reasons.front().find("P = 8192 rows, fewer than"), std::string::npos);
 }
 
 TEST(PrintPlan, ShowsReasonsOnlyWhenAsked) {
-  const LayerPlan plan = plan_of(dsv3_like_layer());
+  const Plan plan = plan_of(dsv3_like_layer());
   EXPECT_EQ(print_plan(plan, false).find("saves"), std::string::npos);
   EXPECT_NE(print_plan(plan, true).find("14336 bytes a token less"), std::string::npos);
 }

@@ -17,10 +17,10 @@ Recipe fp8_with_bf16_wgrad() {
 }
 
 TEST(RecipeRows, PlanBf16WgradBesideFp8Gemms) {
-  const LayerPlan plan = plan_of(layer_of(fp8_with_bf16_wgrad()));
-  EXPECT_EQ(operations_of(plan, Phase::kForward),
-            operations_of(plan_of(layer_of(Recipe::kFp8Flow)), Phase::kForward));
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  const Plan plan = plan_of(layer_of(fp8_with_bf16_wgrad()));
+  EXPECT_EQ(operations_of(plan, "forward"),
+            operations_of(plan_of(layer_of(Recipe::kFp8Flow)), "forward"));
+  EXPECT_EQ(operations_of(plan, "backward"),
             (Names{"quantize_permute_pad_grad", "gemm_fc2_dgrad", "permute_pad_grad", "activation",
                    "gemm_fc2_wgrad", "gemm_fc2_wgrad_add", "activation_backward_quantize",
                    "activation_backward", "permute_pad", "gemm_fc1_wgrad", "gemm_fc1_wgrad_add",
@@ -34,8 +34,8 @@ TEST(RecipeRows, PlanBf16WgradBesideFp8Gemms) {
 TEST(RecipeRows, PlanFp8ForwardAndBf16Backward) {
   Recipe recipe = fp8_with_bf16_wgrad();
   recipe.gradients = recipe.weights_colwise = {};
-  const LayerPlan plan = plan_of(layer_of(recipe));
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  const Plan plan = plan_of(layer_of(recipe));
+  EXPECT_EQ(operations_of(plan, "backward"),
             (Names{"permute_pad_grad", "gemm_fc2_dgrad", "activation", "gemm_fc2_wgrad",
                    "gemm_fc2_wgrad_add", "activation_backward", "permute_pad", "gemm_fc1_wgrad",
                    "gemm_fc1_wgrad_add", "gemm_fc1_dgrad", "unpermute_grad"}));
@@ -44,11 +44,11 @@ TEST(RecipeRows, PlanFp8ForwardAndBf16Backward) {
 }
 
 TEST(RecipeRows, PlanOperandsOfWgradThatAreCastFromValues) {
-  const LayerPlan plan = plan_of(layer_of(Recipe::kFp8Blockwise));
-  EXPECT_EQ(operations_of(plan, Phase::kForward),
+  const Plan plan = plan_of(layer_of(Recipe::kFp8Blockwise));
+  EXPECT_EQ(operations_of(plan, "forward"),
             (Names{"route", "quantize_permute_pad", "gemm_fc1", "activation_quantize", "gemm_fc2",
                    "unpermute"}));
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  EXPECT_EQ(operations_of(plan, "backward"),
             (Names{"quantize_permute_pad_grad", "gemm_fc2_dgrad",
                    "activation_backward_quantize_both", "permute_quantize_columns_grad",
                    "gemm_fc2_wgrad", "gemm_fc2_wgrad_add", "permute_quantize_columns_x",
@@ -67,7 +67,7 @@ TEST(RecipeRows, PlanOperandsOfWgradThatAreCastFromValues) {
 }
 
 TEST(RecipeRows, RoundWhatTheyCastOfComputedValuesAlone) {
-  const LayerPlan plan = plan_of(layer_of(Recipe::kFp8Blockwise));
+  const Plan plan = plan_of(layer_of(Recipe::kFp8Blockwise));
   const auto chain = [&](std::string_view operation) {
     return std::get<RowChainSpec>(find_kernel(plan, operation)->spec);
   };
@@ -80,8 +80,8 @@ TEST(RecipeRows, RoundWhatTheyCastOfComputedValuesAlone) {
 TEST(RecipeRows, CastValuesInKernelsOfTheirOwnWhereTheyAreKeptApart) {
   Layer layer = layer_of(Recipe::kFp8Blockwise);
   layer.fuse_transpose = layer.fuse_activation_transpose = false;
-  const LayerPlan plan = plan_of(layer);
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  const Plan plan = plan_of(layer);
+  EXPECT_EQ(operations_of(plan, "backward"),
             (Names{"quantize_permute_pad_grad", "gemm_fc2_dgrad", "permute_pad_grad",
                    "quantize_columns_grad", "activation", "quantize_columns_act", "gemm_fc2_wgrad",
                    "gemm_fc2_wgrad_add", "activation_backward_quantize", "activation_backward",
@@ -102,7 +102,7 @@ TEST(RecipeRows, KeepCastsApartWhoseRulesDiffer) {
 TEST(RecipeRows, SaveRowsOfTokensForRecomputation) {
   Layer layer = layer_of(Recipe::kFp8Blockwise);
   layer.recompute = Recompute::kMoeExpert;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   EXPECT_EQ(find_tensor(plan, "x_q")->role, TensorRole::kSaved);
   EXPECT_EQ(find_tensor(plan, "h1")->role, TensorRole::kWorkspace);
 }
@@ -110,7 +110,7 @@ TEST(RecipeRows, SaveRowsOfTokensForRecomputation) {
 TEST(RecipeRows, RefuseTheBackwardPassOfDispatchedRowsWhoseValuesAreElsewhere) {
   Layer layer = layer_of(Recipe::kFp8Blockwise);
   layer.dispatch = Dispatch::kFp8;
-  const Result<LayerPlan> plan = plan_layer(layer, Target{});
+  const Result<Plan> plan = plan_layer(layer, Target{});
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
   layer.passes = {Pass::kForward};
@@ -118,14 +118,14 @@ TEST(RecipeRows, RefuseTheBackwardPassOfDispatchedRowsWhoseValuesAreElsewhere) {
 }
 
 TEST(RecipeRows, PlanScalesOfExpertsInTwoPasses) {
-  const LayerPlan plan = plan_of(layer_of(Recipe::kFp8Current));
-  EXPECT_EQ(operations_of(plan, Phase::kWeights),
+  const Plan plan = plan_of(layer_of(Recipe::kFp8Current));
+  EXPECT_EQ(operations_of(plan, "weights"),
             (Names{"amax_w1", "scale_w1", "quantize_w1", "amax_w2", "scale_w2", "quantize_w2"}));
-  EXPECT_EQ(operations_of(plan, Phase::kForward),
+  EXPECT_EQ(operations_of(plan, "forward"),
             (Names{"route", "amax_x", "scale_permuted", "quantize_permute_pad", "gemm_fc1",
                    "amax_act", "scale_act", "activation_quantize", "gemm_fc2", "unpermute"}));
   EXPECT_EQ(
-      operations_of(plan, Phase::kBackward),
+      operations_of(plan, "backward"),
       (Names{"amax_dy", "scale_grad_permuted", "quantize_permute_transpose_grad", "gemm_fc2_dgrad",
              "amax_dh1", "scale_dh1", "activation_backward_quantize_transpose", "gemm_fc2_wgrad",
              "gemm_fc2_wgrad_add", "transpose_x", "gemm_fc1_wgrad", "gemm_fc1_wgrad_add",
@@ -157,7 +157,7 @@ TEST(RecipeRows, KeepWhatHasScalesOfExpertsApartWhereItIsAskedFor) {
   Layer layer = layer_of(Recipe::kFp8Current);
   layer.fuse_transpose = layer.fuse_activation_transpose = false;
   EXPECT_EQ(
-      operations_of(plan_of(layer), Phase::kBackward),
+      operations_of(plan_of(layer), "backward"),
       (Names{"amax_dy", "scale_grad_permuted", "quantize_permute_pad_grad", "gemm_fc2_dgrad",
              "transpose_grad", "transpose_act", "gemm_fc2_wgrad", "gemm_fc2_wgrad_add", "amax_dh1",
              "scale_dh1", "activation_backward_quantize", "transpose_dh1", "transpose_x",
@@ -168,7 +168,7 @@ TEST(RecipeRows, KeepWhatHasScalesOfExpertsApartWhereItIsAskedFor) {
 TEST(RecipeRows, FindNoScalesOfGradientsThatAreNotCast) {
   Layer layer = layer_of(Recipe::kFp8Current);
   layer.gradients = {Gradient::kDw2, Gradient::kDprobs};
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   const KernelPlan& kernel = *find_kernel(plan, "activation_backward_quantize_transpose");
   EXPECT_FALSE(touches(kernel, "dh1_scale"));
   EXPECT_EQ(find_kernel(plan, "amax_dh1"), nullptr);
@@ -179,8 +179,8 @@ TEST(RecipeRows, FindNoScalesOfGradientsThatAreNotCast) {
 TEST(RecipeRows, FindScalesAgainWhereBackwardRecomputes) {
   Layer layer = layer_of(Recipe::kFp8Current);
   layer.recompute = Recompute::kMoeExpert;
-  const LayerPlan plan = plan_of(layer);
-  const Names backward = operations_of(plan, Phase::kBackward);
+  const Plan plan = plan_of(layer);
+  const Names backward = operations_of(plan, "backward");
   EXPECT_EQ(std::ranges::count(backward, "scale_act"), 1);
   EXPECT_EQ(std::ranges::count(backward, "activation_quantize"), 0);
   EXPECT_EQ(find_tensor(plan, "act_scale")->role, TensorRole::kWorkspace);
@@ -199,12 +199,12 @@ TEST(RecipeRows, RefuseWhatScalesOfExpertsCannotHave) {
 
 // Layers of groups of 32 whose codes and scales no GEMM takes.
 TEST(RecipeRows, MultiplyRecoveredValuesInBf16) {
-  const LayerPlan plan = plan_of(layer_of(Recipe::kMxfp8));
-  EXPECT_EQ(operations_of(plan, Phase::kWeights), (Names{"quantize_w1", "quantize_w2"}));
-  EXPECT_EQ(operations_of(plan, Phase::kForward),
+  const Plan plan = plan_of(layer_of(Recipe::kMxfp8));
+  EXPECT_EQ(operations_of(plan, "weights"), (Names{"quantize_w1", "quantize_w2"}));
+  EXPECT_EQ(operations_of(plan, "forward"),
             (Names{"route", "quantize_permute_pad", "gemm_fc1", "activation_quantize", "gemm_fc2",
                    "unpermute"}));
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  EXPECT_EQ(operations_of(plan, "backward"),
             (Names{"quantize_permute_pad_grad", "gemm_fc2_dgrad", "permute_quantize_columns_grad",
                    "activation", "quantize_columns_act", "gemm_fc2_wgrad", "gemm_fc2_wgrad_add",
                    "activation_backward", "quantize_columns_dh1", "permute_quantize_columns_x",
@@ -222,7 +222,7 @@ TEST(RecipeRows, MultiplyRecoveredValuesInBf16) {
 }
 
 TEST(RecipeRows, MakeBothCastsOfDh1OfOneRead) {
-  const LayerPlan plan = plan_of(layer_of(Recipe::kMxfp8));
+  const Plan plan = plan_of(layer_of(Recipe::kMxfp8));
   const auto& cast = std::get<BlockCastSpec>(find_kernel(plan, "quantize_columns_dh1")->spec);
   EXPECT_TRUE(cast.casts_rows && cast.casts_columns);
   EXPECT_EQ(cast.result, CastResult::kValues);
@@ -239,7 +239,7 @@ TEST(RecipeRows, CastGradientsWhereTheyAreMadeIfNobodyWantsTheirColumns) {
   const auto has_cast = [](const Layer& of) {
     return find_kernel(plan_of(of), "quantize_columns_dh1") != nullptr;
   };
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   EXPECT_FALSE(has_cast(layer));
   const KernelPlan& kernel = *find_kernel(plan, "activation_backward_quantize");
   EXPECT_EQ(std::get<RowChainSpec>(kernel.spec).quantize, QuantizeStage::k1x32Values);
@@ -253,7 +253,7 @@ TEST(RecipeRows, CastGradientsWhereTheyAreMadeIfNobodyWantsTheirColumns) {
 TEST(RecipeRows, RefuseRowsThatGroupsDoNotFill) {
   Layer layer = layer_of(Recipe::kMxfp8);
   layer.intermediate += 16;
-  const Result<LayerPlan> plan = plan_layer(layer, Target{});
+  const Result<Plan> plan = plan_layer(layer, Target{});
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
   EXPECT_NE(plan.error().message.find("recipe mxfp8 with intermediate"), std::string::npos)
@@ -264,7 +264,7 @@ TEST(RecipeRows, RefuseOperandsThatNoGemmTakesTogether) {
   Recipe recipe = Recipe::kFp8Flow;
   recipe.name = "fp8_tokens_with_bf16_weights";
   recipe.weights = {};
-  const Result<LayerPlan> plan = plan_layer(layer_of(recipe), Target{});
+  const Result<Plan> plan = plan_layer(layer_of(recipe), Target{});
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
 }

@@ -8,14 +8,14 @@ namespace moejit::compiler {
 namespace {
 
 TEST(RowScalesPlan, PlanScalesOfWholeRowsAndColumns) {
-  const LayerPlan plan = plan_of(layer_of(Recipe::kFp8Rowwise));
-  EXPECT_EQ(operations_of(plan, Phase::kWeights),
+  const Plan plan = plan_of(layer_of(Recipe::kFp8Rowwise));
+  EXPECT_EQ(operations_of(plan, "weights"),
             (Names{"quantize_w1", "scale_columns_w1", "quantize_columns_w1", "quantize_w2",
                    "scale_columns_w2", "quantize_columns_w2"}));
-  EXPECT_EQ(operations_of(plan, Phase::kForward),
+  EXPECT_EQ(operations_of(plan, "forward"),
             (Names{"route", "quantize_permute_pad", "gemm_fc1", "activation_quantize", "gemm_fc2",
                    "unpermute"}));
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  EXPECT_EQ(operations_of(plan, "backward"),
             (Names{"quantize_permute_pad_grad", "gemm_fc2_dgrad", "activation_backward_amax",
                    "scale_columns_dh1", "scale_columns_act", "activation_backward_quantize_both",
                    "permute_scale_columns_grad", "permute_quantize_columns_grad", "gemm_fc2_wgrad",
@@ -97,7 +97,7 @@ TEST(RowScalesPlan, FillUpWhatWgradSortsAlone) {
   Layer layer = layer_of(Recipe::kFp8Rowwise);
   layer.gate_up_layout = GateUpLayout::kInterleaved;
   layer.intermediate = 144;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   const auto columns = [&](std::string_view tensor, size_t dim) {
     return find_tensor(plan, tensor)->shape[dim].value;
   };
@@ -112,8 +112,8 @@ TEST(RowScalesPlan, FillUpWhatWgradSortsAlone) {
 TEST(RowScalesPlan, QuantizeRowsAgainWhereBackwardRecomputes) {
   Layer layer = layer_of(Recipe::kFp8Rowwise);
   layer.recompute = Recompute::kMoeExpert;
-  const LayerPlan plan = plan_of(layer);
-  EXPECT_EQ(operations_of(plan, Phase::kBackward).front(), "quantize_permute_pad");
+  const Plan plan = plan_of(layer);
+  EXPECT_EQ(operations_of(plan, "backward").front(), "quantize_permute_pad");
   EXPECT_EQ(find_tensor(plan, "x_q"), nullptr);
   EXPECT_EQ(find_tensor(plan, "permuted_q")->role, TensorRole::kWorkspace);
 }

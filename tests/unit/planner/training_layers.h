@@ -97,14 +97,14 @@ inline bool touches_in(const Plan& plan, std::string_view call, const TensorPlan
 }
 
 // Returns the names of a phase's operations, in order.
-inline Names operations_of(const LayerPlan& plan, Phase phase) {
+inline Names operations_of(const Plan& plan, std::string_view phase) {
   Names names;
   for (const KernelPlan& kernel : plan.kernels)
     if (kernel.phase == phase) names.push_back(kernel.operation);
   return names;
 }
 
-inline std::set<std::string> tensors_of_role(const LayerPlan& plan, TensorRole role) {
+inline std::set<std::string> tensors_of_role(const Plan& plan, TensorRole role) {
   std::set<std::string> names;
   for (const TensorPlan& tensor : plan.tensors)
     if (tensor.role == role) names.insert(tensor.name);

@@ -7,14 +7,14 @@ namespace {
 
 // Scales of blocks lie below one of an expert's rows, which is known after a look at all of them.
 TEST(TwoLevels, FindScalesOfExpertsBeforeTheyCastInBlocks) {
-  const LayerPlan plan = plan_of(layer_of(Recipe::kNvfp4));
-  EXPECT_EQ(operations_of(plan, Phase::kWeights),
+  const Plan plan = plan_of(layer_of(Recipe::kNvfp4));
+  EXPECT_EQ(operations_of(plan, "weights"),
             (Names{"amax_w1", "scale_w1", "quantize_w1", "amax_w2", "scale_w2", "quantize_w2"}));
-  EXPECT_EQ(operations_of(plan, Phase::kForward),
+  EXPECT_EQ(operations_of(plan, "forward"),
             (Names{"route", "permute_pad", "amax_permuted", "scale_permuted", "quantize_permuted",
                    "gemm_fc1", "activation", "amax_act", "scale_act", "quantize_act", "gemm_fc2",
                    "unpermute"}));
-  EXPECT_EQ(operations_of(plan, Phase::kBackward),
+  EXPECT_EQ(operations_of(plan, "backward"),
             (Names{"permute_pad_grad", "amax_grad_permuted", "scale_grad_permuted",
                    "permute_quantize_columns_grad", "gemm_fc2_dgrad", "quantize_columns_act",
                    "gemm_fc2_wgrad", "gemm_fc2_wgrad_add", "activation_backward", "amax_dh1",
@@ -28,7 +28,7 @@ TEST(TwoLevels, FindScalesOfExpertsBeforeTheyCastInBlocks) {
 }
 
 TEST(TwoLevels, MultiplyCompleteSumsWithTheScalesOfExperts) {
-  const LayerPlan plan = plan_of(layer_of(Recipe::kNvfp4));
+  const Plan plan = plan_of(layer_of(Recipe::kNvfp4));
   for (const std::string_view gemm : {"gemm_fc1", "gemm_fc2", "gemm_fc1_dgrad", "gemm_fc2_dgrad"}) {
     const KernelPlan& kernel = *find_kernel(plan, gemm);
     const auto& spec = std::get<GroupedGemmSpec>(kernel.spec);
@@ -46,7 +46,7 @@ TEST(TwoLevels, MultiplyCompleteSumsWithTheScalesOfExperts) {
 }
 
 TEST(TwoLevels, HaveOneCopyOfWeightsInSquareBlocks) {
-  const LayerPlan plan = plan_of(layer_of(Recipe::kNvfp4));
+  const Plan plan = plan_of(layer_of(Recipe::kNvfp4));
   EXPECT_EQ(find_tensor(plan, "w1_colwise_q"), nullptr);
   const auto& cast = std::get<TwoLevelCastSpec>(find_kernel(plan, "quantize_w1")->spec);
   EXPECT_TRUE(cast.has_tiles && cast.casts_rows && !cast.casts_columns);
@@ -58,7 +58,7 @@ TEST(TwoLevels, HaveOneCopyOfWeightsInSquareBlocks) {
 }
 
 TEST(TwoLevels, CastRowsAndColumnsOfGradientsOfOneReadBelowOneScale) {
-  const LayerPlan plan = plan_of(layer_of(Recipe::kNvfp4));
+  const Plan plan = plan_of(layer_of(Recipe::kNvfp4));
   for (const std::string_view name : {"quantize_columns_dh1", "permute_quantize_columns_grad"}) {
     const auto& cast = std::get<TwoLevelCastSpec>(find_kernel(plan, name)->spec);
     EXPECT_TRUE(cast.casts_rows && cast.casts_columns) << name;
@@ -75,7 +75,7 @@ TEST(TwoLevels, CastRowsAndColumnsOfGradientsOfOneReadBelowOneScale) {
 TEST(TwoLevels, CastGradientsInKernelsOfTheirOwnBelowAScale) {
   Layer layer = layer_of(Recipe::kNvfp4);
   layer.gradients = {Gradient::kDx};
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   const auto& cast = std::get<TwoLevelCastSpec>(find_kernel(plan, "quantize_columns_dh1")->spec);
   EXPECT_TRUE(cast.casts_rows && !cast.casts_columns);
 }
@@ -83,7 +83,7 @@ TEST(TwoLevels, CastGradientsInKernelsOfTheirOwnBelowAScale) {
 TEST(TwoLevels, SaveRowsInBlocksAsTheyWereCastForRecomputation) {
   Layer layer = layer_of(Recipe::kNvfp4);
   layer.recompute = Recompute::kMoeExpert;
-  const LayerPlan plan = plan_of(layer);
+  const Plan plan = plan_of(layer);
   EXPECT_EQ(find_tensor(plan, "permuted_q")->role, TensorRole::kSaved);
   for (const std::string_view computed : {"h1", "act"})
     EXPECT_EQ(find_tensor(plan, computed)->role, TensorRole::kWorkspace) << computed;
@@ -93,7 +93,7 @@ TEST(TwoLevels, RefuseWhatScalesOnTwoLevelsCannotHave) {
   const auto error_of = [](const auto& change) {
     Layer layer = layer_of(Recipe::kNvfp4);
     change(layer);
-    const Result<LayerPlan> plan = plan_layer(layer, Target{});
+    const Result<Plan> plan = plan_layer(layer, Target{});
     return plan ? std::string("planned") : plan.error().message + "; " + plan.error().hint;
   };
   const auto has = [](const std::string& text, std::string_view part) {

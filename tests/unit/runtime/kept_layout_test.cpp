@@ -20,7 +20,7 @@ void expect_equal(const CallLayout& got, const CallLayout& wanted) {
 }
 
 TEST(KeptLayout, IsThatOfTheCall) {
-  const compiler::LayerPlan plan = plan_layer(small_layer(), {}).value();
+  const compiler::Plan plan = plan_layer(small_layer(), {}).value();
   const MemoryLayout layout = MemoryLayout::make(plan).value();
   KeptLayout kept;
   for (const int64_t tokens : {0, 7, 7, 64, 0, 64}) {

@@ -112,7 +112,7 @@ class KernelCallTest : public ::testing::Test {
     });
   }
 
-  compiler::LayerPlan plan_;
+  compiler::Plan plan_;
   const compiler::KernelPlan* kernel_ = nullptr;
   std::unique_ptr<KernelCall> call_;
   NotingDevice device_;

@@ -205,7 +205,7 @@ TEST_F(ConfirmStepOfAGroup, MakesARecordThatAllRanksPlanWith) {
   const compiler::TuningRecord made = record();
   ASSERT_EQ(made.entries.size(), 2U);
   ASSERT_EQ(made.steps.size(), 1U);
-  const auto usual = plan_group_layer(layer(), device_.target);
+  const auto usual = plan_layer(layer(), device_.target);
   ASSERT_TRUE(succeeded(usual));
   EXPECT_NE(made.steps[0].step.find("layer=ranks tokens=20 ranks=2 passes=forward"),
             std::string::npos);
@@ -213,7 +213,7 @@ TEST_F(ConfirmStepOfAGroup, MakesARecordThatAllRanksPlanWith) {
   const auto tuning = compiler::Tuning::make({made});
   ASSERT_TRUE(succeeded(tuning));
   for (const int64_t rank : {0, 1}) {
-    const auto plan = plan_group_layer(layer(), device_.target, {.tuning = &*tuning, .rank = rank});
+    const auto plan = plan_layer(layer(), device_.target, {.tuning = &*tuning, .rank = rank});
     ASSERT_TRUE(succeeded(plan));
     for (const compiler::TuningEntry& entry : made.entries) {
       const auto kernel =

@@ -132,7 +132,7 @@ TEST_P(TuneProblemsOfGroups, AreThoseThatAGroupsPlanAsksFor) {
       const TunedLayer tuned{group_layer(GetParam(), way, ranks), 1024, 0};
       const compiler::Target target;
       const auto problems = collect_problems({.layers = {tuned}, .gemms = {}}, target);
-      const auto plan = plan_group_layer(tuned.layer, target);
+      const auto plan = plan_layer(tuned.layer, target);
       const auto unmeasured = unmeasured_kernels(tuned, target);
       ASSERT_TRUE(succeeded(problems));
       ASSERT_TRUE(succeeded(plan));

@@ -36,7 +36,7 @@ Tuning tuning_with(const TuningEntry& entry) {
 const Choices& others(const KernelPlan& kernel) { return kernel.candidates.back(); }
 
 TEST(TunedPlan, WithoutRecordsIsWhatItWasAndNamesProblemsAndChoices) {
-  const LayerPlan plan = plan_of(training_layer());
+  const Plan plan = plan_of(training_layer());
   EXPECT_FALSE(plan.tuned_for);
   std::map<std::string, int> tuned;
   for (const KernelPlan& kernel : plan.kernels) {
@@ -56,7 +56,7 @@ TEST(TunedPlan, WithoutRecordsIsWhatItWasAndNamesProblemsAndChoices) {
 }
 
 TEST(TunedPlan, ListsCandidatesTheUsualOnesFirst) {
-  const LayerPlan plan = plan_of(training_layer(), {.list_candidates = true});
+  const Plan plan = plan_of(training_layer(), {.list_candidates = true});
   for (const KernelPlan& kernel : plan.kernels) {
     EXPECT_EQ(kernel.problem.empty(), kernel.candidates.empty()) << kernel.operation;
     if (kernel.problem.empty()) continue;
@@ -65,12 +65,12 @@ TEST(TunedPlan, ListsCandidatesTheUsualOnesFirst) {
 }
 
 TEST(TunedPlan, TakesTheChoicesOfARecordAndSaysSo) {
-  const LayerPlan listed = plan_of(training_layer(), {.list_candidates = true});
+  const Plan listed = plan_of(training_layer(), {.list_candidates = true});
   for (const KernelPlan& usual : listed.kernels) {
     if (usual.problem.empty()) continue;
     SCOPED_TRACE(usual.operation);
     const Tuning tuning = tuning_with(entry(usual.problem, others(usual)));
-    const LayerPlan plan = plan_of(training_layer(), {.tuning = &tuning});
+    const Plan plan = plan_of(training_layer(), {.tuning = &tuning});
     const KernelPlan& tuned = kernel_of(plan, usual.operation);
     EXPECT_EQ(tuned.choices, others(usual));
     EXPECT_NE(tuned.spec, usual.spec);
@@ -84,14 +84,14 @@ TEST(TunedPlan, TakesTheChoicesOfARecordAndSaysSo) {
 }
 
 TEST(TunedPlan, SaysNothingOfHintsIfTextAndGpuAreThoseOfTheRecord) {
-  const LayerPlan listed = plan_of(training_layer(), {.list_candidates = true});
+  const Plan listed = plan_of(training_layer(), {.list_candidates = true});
   const KernelPlan& usual = kernel_of(listed, "gemm_fc2");
   TuningEntry measured = entry(usual.problem, others(usual));
   const Tuning first = tuning_with(measured);
-  const LayerPlan plan = plan_of(training_layer(), {.tuning = &first});
+  const Plan plan = plan_of(training_layer(), {.tuning = &first});
   measured.text_digest = measured_text_digest(kernel_of(plan, "gemm_fc2"), Target{}).value();
   const Tuning second = tuning_with(measured);
-  const LayerPlan again = plan_of(training_layer(), {.tuning = &second});
+  const Plan again = plan_of(training_layer(), {.tuning = &second});
   EXPECT_THAT(kernel_of(again, "gemm_fc2").reasons.back(), Not(HasSubstr("hint")));
   EXPECT_EQ(plan_digest(again), plan_digest(plan));
 }
@@ -100,18 +100,18 @@ TEST(TunedPlan, SaysNothingOfHintsIfTextAndGpuAreThoseOfTheRecord) {
 TEST(TunedPlan, SaysNothingOfHintsToAnotherKernelOfTheProblem) {
   Layer layer = training_layer();
   layer.dispatch = Dispatch::kFp8;
-  const LayerPlan listed = plan_of(layer, {.list_candidates = true});
+  const Plan listed = plan_of(layer, {.list_candidates = true});
   const KernelPlan& usual = kernel_of(listed, "quantize");
   ASSERT_EQ(kernel_of(listed, "quantize_dy").problem, usual.problem);
   TuningEntry measured = entry(usual.problem, others(usual));
   const Tuning first = tuning_with(measured);
-  const LayerPlan plan = plan_of(layer, {.tuning = &first});
+  const Plan plan = plan_of(layer, {.tuning = &first});
   EXPECT_NE(emit_kernel(kernel_of(plan, "quantize"), Target{})->text,
             emit_kernel(kernel_of(plan, "quantize_dy"), Target{})->text);
   for (const char* const name : {"quantize", "quantize_dy"}) {
     measured.text_digest = measured_text_digest(kernel_of(plan, name), Target{}).value();
     const Tuning second = tuning_with(measured);
-    const LayerPlan again = plan_of(layer, {.tuning = &second});
+    const Plan again = plan_of(layer, {.tuning = &second});
     for (const char* const other : {"quantize", "quantize_dy"})
       EXPECT_THAT(kernel_of(again, other).reasons.back(), Not(HasSubstr("hint"))) << other;
   }
@@ -119,7 +119,7 @@ TEST(TunedPlan, SaysNothingOfHintsToAnotherKernelOfTheProblem) {
 
 // Entries of earlier versions have the digest of the text with the kernel's name.
 TEST(TunedPlan, KnowsTheTextOfAnEntryThatWasMeasuredUnderTheKernelsName) {
-  const LayerPlan listed = plan_of(training_layer(), {.list_candidates = true});
+  const Plan listed = plan_of(training_layer(), {.list_candidates = true});
   const KernelPlan& usual = kernel_of(listed, "gemm_fc2");
   TuningEntry measured = entry(usual.problem, usual.choices);
   measured.text_digest = text_digest(emit_kernel(usual, Target{})->text).value();
@@ -131,10 +131,10 @@ TEST(TunedPlan, KnowsTheTextOfAnEntryThatWasMeasuredUnderTheKernelsName) {
 }
 
 TEST(TunedPlan, KeepsTheUsualChoicesAndSaysWhy) {
-  const LayerPlan listed = plan_of(training_layer(), {.list_candidates = true});
+  const Plan listed = plan_of(training_layer(), {.list_candidates = true});
   const KernelPlan& usual = kernel_of(listed, "gemm_fc2");
   const Tuning strange = tuning_with(entry(usual.problem, {{"stages", 99}}));
-  const LayerPlan plan = plan_of(training_layer(), {.tuning = &strange});
+  const Plan plan = plan_of(training_layer(), {.tuning = &strange});
   EXPECT_EQ(kernel_of(plan, "gemm_fc2").spec, usual.spec);
   EXPECT_THAT(kernel_of(plan, "gemm_fc2").reasons.back(),
               StartsWith("usual choices: those of the record, stages=99, are not offered here"));
@@ -144,12 +144,12 @@ TEST(TunedPlan, KeepsTheUsualChoicesAndSaysWhy) {
 }
 
 TEST(TunedPlan, MarksWhatAnotherGpuMeasuredAsAHint) {
-  const LayerPlan listed = plan_of(training_layer(), {.list_candidates = true});
+  const Plan listed = plan_of(training_layer(), {.list_candidates = true});
   const KernelPlan& usual = kernel_of(listed, "gemm_fc2");
   const Tuning tuning =
       Tuning::make({{.gpu = h100(), .entries = {entry(usual.problem, others(usual))}}}, h200())
           .value();
-  const LayerPlan plan = plan_of(training_layer(), {.tuning = &tuning});
+  const Plan plan = plan_of(training_layer(), {.tuning = &tuning});
   EXPECT_THAT(kernel_of(plan, "gemm_fc2").reasons.back(),
               HasSubstr("a hint, since that is another GPU"));
 }
@@ -159,14 +159,14 @@ TEST(TunedPlan, GivesTheReasonsOfTheTunedSpec) {
   Layer layer = training_layer();
   layer.recipe = Recipe::kBf16;
   layer.experts = layer.local_experts;
-  const LayerPlan listed = plan_of(layer, {.list_candidates = true});
+  const Plan listed = plan_of(layer, {.list_candidates = true});
   const KernelPlan& usual = kernel_of(listed, "permute_pad");
   ASSERT_GT(usual.choices.at("rows_per_burst"), 0);
   EXPECT_THAT(usual.reasons.back(), StartsWith("L2 is asked for "));
   Choices without = usual.choices;
   without["rows_per_burst"] = 0;
   const Tuning tuning = tuning_with(entry(usual.problem, without));
-  const LayerPlan plan = plan_of(layer, {.tuning = &tuning});
+  const Plan plan = plan_of(layer, {.tuning = &tuning});
   for (const std::string& reason : kernel_of(plan, "permute_pad").reasons)
     EXPECT_THAT(reason, Not(HasSubstr("L2 is asked for ")));
 }
@@ -174,7 +174,7 @@ TEST(TunedPlan, GivesTheReasonsOfTheTunedSpec) {
 // A record of a layer serves the operation alone: experts of other ranks leave it an eighth of the
 // rows.
 TEST(TunedPlan, OfAChainTakesTheRecordOfALayerToo) {
-  const LayerPlan listed = plan_of(training_layer(), {.list_candidates = true});
+  const Plan listed = plan_of(training_layer(), {.list_candidates = true});
   const KernelPlan& usual = kernel_of(listed, "unpermute");
   const UnpermuteOperation operation{
       .tokens = {.max_tokens = 4096, .top_k = 8, .local_experts = 8, .max_permuted_rows = 1024},
@@ -191,7 +191,7 @@ TEST(TunedPlan, OfAChainTakesTheRecordOfALayerToo) {
 TEST(TunedPlan, OfAnOperationTakesTheRecordOfALayer) {
   Layer layer = training_layer();
   layer.experts = layer.local_experts;
-  const LayerPlan listed = plan_of(layer, {.list_candidates = true});
+  const Plan listed = plan_of(layer, {.list_candidates = true});
   const KernelPlan& usual = kernel_of(listed, "gemm_fc2");
   const GroupedGemmOperation operation{
       .local_experts = 8, .max_permuted_rows = 4096 * 8, .n = 7168, .k = 2048};

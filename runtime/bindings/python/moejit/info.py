@@ -48,16 +48,12 @@ class TensorInfo:
     used_by: frozenset[str]  # names of calls: "update_weights", "forward", ...; "run" for an Operation
     is_optional: bool  # whether calls may leave it out
     is_updated: bool  # whether calls read the old content of this output: they set more bits, or add to values
+    first_value: float  # of role "state": of all elements, before the first step
 
     @property
     def is_callers(self) -> bool:
         """Whether the caller brings the memory, as a tensor of the call."""
         return self.role not in ("saved", "workspace", "deferred", "group")
-
-    @property
-    def is_first_one(self) -> bool:
-        """Whether the caller's memory starts with ones, as scales of a state do, rather than with zeros."""
-        return self.role == "state" and self.name.endswith("_scale")
 
     def shape_of(self, tokens: int | None, rows: int | None = None, columns: int | None = None) -> tuple[int, ...]:
         """Returns the shape in a call with T tokens, P rows and C columns. None: the dimension is at its bound."""
@@ -104,4 +100,4 @@ def tensor_info_of(record: records.TensorInfo, calls: Iterable[CallInfo]) -> Ten
         symbols=tuple(symbol.decode() for symbol in record.symbols[:record.ndim]), bytes=record.bytes,
         offset=record.offset, role=records.ROLES[record.role],
         used_by=frozenset(call.name for call in calls if name in call.tensors),
-        is_optional=bool(record.is_optional), is_updated=bool(record.is_updated))
+        is_optional=bool(record.is_optional), is_updated=bool(record.is_updated), first_value=record.first_value)

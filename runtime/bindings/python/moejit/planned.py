@@ -122,7 +122,7 @@ class Planned(Owner):
     def allocate(self, tokens: int) -> dict[str, Tensor]:
         """Returns memory for all of the caller's tensors, on the plan's device.
 
-        It is filled with zeros, but for scales of role "state", which start as ones.
+        It is filled with zeros, but tensors of role "state" with their first value.
 
         Args:
             tokens: T of the calls that will use the memory.
@@ -135,8 +135,8 @@ class Planned(Owner):
         tensors = {tensor.name: Tensor(device.allocate(tensor.bytes), tensor.dtype, tensor.shape_of(tokens))
                    for tensor in self.tensors.values() if tensor.is_callers}
         for info in self.tensors.values():
-            if info.is_first_one:
-                tensors[info.name].memory.write(array.array("f", [1.0]) * (info.bytes // 4))
+            if info.first_value != 0:
+                tensors[info.name].memory.write(array.array("f", [info.first_value]) * (info.bytes // 4))
         return tensors
 
     @property

@@ -6,7 +6,8 @@ When a field is added at the end of a C record, add a line here; a test compares
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import (POINTER, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64,
+                    c_void_p)
 
 ABI_VERSION = 1
 ANY_AMOUNT = 2**63 - 1  # for cache_max_bytes and cache_max_files
@@ -220,6 +221,7 @@ class TensorInfo(Record):
         ("is_optional", c_uint32),
         ("is_optional_in_backward", c_uint32),
         ("is_updated", c_uint32),
+        ("first_value", c_float),
     ]
 
 

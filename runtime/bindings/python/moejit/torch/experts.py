@@ -140,6 +140,7 @@ class Experts(torch.nn.Module):
             self.register_parameter("gate_up_proj_bias", None)
             self.register_parameter("down_proj_bias", None)
         self._state_names = STATE if planned.has_state else ()
+        self._first_values = [planned.tensors[name].first_value for name in self._state_names]
         with torch.inference_mode(False):  # steps write these outside of inference mode, too
             for name in self._state_names:
                 self.register_buffer(name, torch.empty(planned.tensors[name].shape, dtype=torch.float32, device=device))
@@ -170,8 +171,8 @@ class Experts(torch.nn.Module):
         for bias in (self.gate_up_proj_bias, self.down_proj_bias):
             if bias is not None:
                 torch.nn.init.zeros_(bias)
-        for name, tensor in zip(self._state_names, self._scaling_state()):
-            torch.nn.init.constant_(tensor, 1.0 if name.endswith("_scale") else 0.0)
+        for tensor, value in zip(self._scaling_state(), self._first_values):
+            torch.nn.init.constant_(tensor, value)
 
     def forward(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor, *,
                 is_first_microbatch: bool | None = None, skip_update: torch.Tensor | None = None) -> torch.Tensor:
