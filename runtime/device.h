@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace moejit::runtime {
 
@@ -167,5 +168,34 @@ struct SimulatorOptions {
   int32_t workers = 0;  // host threads that run CTAs; 0: one per core
 };
 Result<std::unique_ptr<Device>> open_simulator(const SimulatorOptions& options = {});
+
+// Makes a device current for a scope. Launches in it then need not make it current one by one, and
+// libraries that take the GPU of the thread's context find it.
+class EnteredDevice {
+ public:
+  explicit EnteredDevice(Device& device) : device_(device), is_entered_(device.enter()) {}
+  ~EnteredDevice() {
+    if (is_entered_ && *is_entered_) device_.leave();
+  }
+  EnteredDevice(const EnteredDevice&) = delete;
+  EnteredDevice& operator=(const EnteredDevice&) = delete;
+
+  Result<void> check() const {
+    if (!is_entered_) return tl::make_unexpected(is_entered_.error());
+    return {};
+  }
+
+ private:
+  Device& device_;
+  Result<bool> is_entered_;
+};
+
+// Tells for each GPU of this process, by ordinal, whether its kernels can reach the memory of each
+// GPU: links[a][b]. A GPU reaches itself. Opens no context. Errors: kDriverMissing, kNoDevice.
+Result<std::vector<std::vector<bool>>> gpu_links();
+
+// Returns the links in words, such as "all 8 GPUs reach each other" or "1 GPU, no peers". Otherwise
+// it lists the peers of each GPU: "0: 1; 1: 0; 2: none".
+std::string links_text(const std::vector<std::vector<bool>>& links);
 
 }  // namespace moejit::runtime

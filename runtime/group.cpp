@@ -4,7 +4,7 @@
 #include "compiler/memory_layout.h"
 #include "moejit_device/params/status_bits.h"
 #include "runtime/group/group_state.h"
-#include "runtime/group/identity.h"
+#include "runtime/group/rendezvous_messages.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -2,14 +2,14 @@
 #include "runtime/prepared_plan.h"
 
 #include "compiler/compiler.h"
-#include "runtime/entered_device.h"
+#include "runtime/device.h"
 #include "runtime/group.h"
 #include "runtime/group/group_state.h"
 #include "runtime/launch/bound_tensors.h"
 #include "runtime/launch/collective_call.h"
-#include "runtime/launch/kept_layout.h"
+#include "runtime/launch/host_readable.h"
+#include "runtime/launch/kept_values.h"
 #include "runtime/launch/kernel_call.h"
-#include "runtime/launch/saved_tokens.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/bench_line.h"
 
-#include "runtime/measure/utilization.h"
+#include "runtime/measure/sm_clock.h"
 
 #include <cstddef>
 #include <fmt/core.h>

@@ -4,7 +4,7 @@
 #include "cli/commands/bench_line.h"
 #include "cli/terminal/output.h"
 #include "compiler/support/table.h"
-#include "runtime/measure/utilization.h"
+#include "runtime/measure/sm_clock.h"
 #include "runtime/trial/open_target.h"
 
 #include <fmt/core.h>

@@ -11,7 +11,6 @@
 #include "compiler/support/file.h"
 #include "runtime/compile_budget.h"
 #include "runtime/device.h"
-#include "runtime/gpu_links.h"
 
 #include <CLI/Version.hpp>
 #include <algorithm>

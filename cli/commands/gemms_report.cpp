@@ -3,7 +3,7 @@
 
 #include "cli/terminal/output.h"
 #include "compiler/support/table.h"
-#include "runtime/measure/utilization.h"
+#include "runtime/measure/sm_clock.h"
 #include "runtime/trial/open_target.h"
 
 #include <fmt/core.h>

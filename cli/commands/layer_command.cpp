@@ -3,7 +3,7 @@
 #include "cli/commands/layer_file.h"
 #include "cli/commands/torch_layers.h"
 #include "compiler/support/file.h"
-#include "runtime/checkpoint/write_safetensors.h"
+#include "runtime/checkpoint/safetensors_file.h"
 
 #include <array>
 #include <fmt/ranges.h>

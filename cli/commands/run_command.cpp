@@ -9,7 +9,7 @@
 #include "cli/terminal/words.h"
 #include "compiler/group_plan.h"
 #include "runtime/check/check_plan.h"
-#include "runtime/checkpoint/write_safetensors.h"
+#include "runtime/checkpoint/safetensors_file.h"
 #include "runtime/measure/kernel_timer.h"
 #include "runtime/trial/open_target.h"
 #include "runtime/trial/routing_tensors.h"

@@ -9,7 +9,7 @@
 #include "compiler/support/table.h"
 #include "runtime/check/check_group.h"
 #include "runtime/check/check_plan.h"
-#include "runtime/checkpoint/write_safetensors.h"
+#include "runtime/checkpoint/safetensors_file.h"
 #include "runtime/trial/group_inputs.h"
 #include "runtime/trial/open_target.h"
 #include "runtime/trial/random_layer_inputs.h"

@@ -3,7 +3,7 @@
 
 #include "cli/report/report_text.h"
 #include "cli/report/svg_plot.h"
-#include "runtime/measure/utilization.h"
+#include "runtime/measure/sm_clock.h"
 
 #include <algorithm>
 #include <cmath>

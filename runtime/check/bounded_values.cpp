@@ -2,8 +2,8 @@
 
 #include "runtime/check/bounded_values.h"
 
-#include "runtime/reference/block_scale.h"
 #include "runtime/reference/number_formats.h"
+#include "runtime/reference/scales.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/check/bounded_values.h"
-#include "runtime/check/check_quantized.h"
+#include "runtime/check/check_activation.h"
 #include "runtime/check/expert_amax.h"
 #include "runtime/check/kernel_checks.h"
 #include "runtime/check/operand_rows.h"
-#include "runtime/check/reference_activation.h"
+#include "runtime/check/tensor_check.h"
 #include "runtime/reference/activation.h"
-#include "runtime/reference/activation_gradient.h"
-#include "runtime/reference/sum_error.h"
+#include "runtime/reference/compare.h"
 
 #include <algorithm>
 #include <cfloat>

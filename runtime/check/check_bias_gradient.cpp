@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/check/kernel_checks.h"
+#include "runtime/reference/compare.h"
 #include "runtime/reference/number_formats.h"
-#include "runtime/reference/sum_error.h"
 
 #include <cmath>
 

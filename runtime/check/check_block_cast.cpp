@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-
 #include "runtime/check/kernel_checks.h"
 #include "runtime/check/operand_rows.h"
 #include "runtime/reference/microscaling.h"
 #include "runtime/reference/two_level.h"
+#include "runtime/reference/weight_digest.h"
 
 #include <fmt/core.h>
 
 namespace moejit::check {
-
 namespace {
 
 using runtime::copy_elements;
@@ -100,6 +99,22 @@ void check_kernel(const compiler::ColumnCastSpec& spec, const KernelTensors& ten
   got.compare(reference::quantize_columns(rows, spec.columns, got.groups(), got.output_columns(),
                                           spec.epsilon, 0),
               "exact", list);
+}
+
+using runtime::copy_elements;
+
+// Checks the digest alone: a cast is checked by what it writes.
+void check_kernel(const compiler::WeightCheckSpec& spec, const KernelTensors& tensors,
+                  CheckList& list) {
+  if (!tensors.has("w1") || !tensors.has("w2") || !tensors.has("digest")) return;
+  const std::vector<uint32_t> digest = reference::weight_digest(
+      tensors.view<uint16_t>("w1"), tensors.view<uint16_t>("w2"), spec.window_probes);
+  // The words before the digest tell about the last launch.
+  std::vector<int32_t> wanted = copy_elements<int32_t>(tensors.at("digest"));
+  const size_t header = wanted.size() - std::min(digest.size(), wanted.size());
+  for (size_t i = header; i < wanted.size(); ++i)
+    wanted[i] = static_cast<int32_t>(digest[i - header]);
+  list.integers(tensors, "digest", wanted);
 }
 
 }  // namespace moejit::check

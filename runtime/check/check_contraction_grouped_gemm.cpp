@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/check/kernel_checks.h"
 #include "runtime/check/sampled_gemm.h"
-#include "runtime/reference/bf16_gemm.h"
 #include "runtime/reference/end_scaled_gemm.h"
+#include "runtime/reference/gemm.h"
 #include "runtime/reference/number_formats.h"
-#include "runtime/reference/weight_gradient.h"
 #include "runtime/trial/file_tensors.h"
 #include "runtime/trial/fp8_format.h"
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include "runtime/check/check_activation.h"
 #include "runtime/check/expert_amax.h"
 #include "runtime/check/kernel_checks.h"
 #include "runtime/check/operand_rows.h"
-#include "runtime/check/reference_activation.h"
 #include "runtime/reference/activation.h"
-#include "runtime/reference/activation_gradient.h"
 #include "runtime/reference/two_level.h"
 #include "runtime/trial/fp8_format.h"
 #include "runtime/trial/routing_tensors.h"

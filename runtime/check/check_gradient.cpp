@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/check/sampled_gemm.h"
 #include "runtime/reference/end_scaled_gemm.h"
+#include "runtime/reference/gemm.h"
 #include "runtime/reference/number_formats.h"
-#include "runtime/reference/weight_gradient.h"
 
 #include <algorithm>
 #include <cmath>

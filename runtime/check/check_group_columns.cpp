@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/check/kernel_checks.h"
 #include "runtime/check/operand_rows.h"
-#include "runtime/reference/gate_up_layout.h"
-#include "runtime/reference/row_scale.h"
+#include "runtime/reference/casts.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/trial/file_tensors.h"
 
 #include <algorithm>

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/check/check_quantized.h"
+#include "runtime/check/check_activation.h"
 #include "runtime/check/kernel_checks.h"
-#include "runtime/check/reference_activation.h"
 #include "runtime/check/sampled_gemm.h"
+#include "runtime/check/tensor_check.h"
 #include "runtime/reference/activation.h"
-#include "runtime/reference/bf16_gemm.h"
 #include "runtime/reference/end_scaled_gemm.h"
-#include "runtime/reference/gate_up_layout.h"
 #include "runtime/reference/gemm.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/trial/fp8_format.h"
 

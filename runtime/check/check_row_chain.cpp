@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/check/expert_amax.h"
 #include "runtime/check/kernel_checks.h"
-#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/casts.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/microscaling.h"
 #include "runtime/reference/number_formats.h"
-#include "runtime/reference/row_scale.h"
 #include "runtime/trial/routing_tensors.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/check/expert_amax.h"
 #include "runtime/check/kernel_checks.h"
-#include "runtime/reference/expert_scale.h"
-#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/layouts.h"
+#include "runtime/reference/scales.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #include "compiler/kernel_spec.h"
 #include "runtime/check/kernel_tensors.h"
-#include "runtime/reference/expert_scale.h"
+#include "runtime/reference/scales.h"
 
 #include <functional>
 #include <vector>

@@ -3,8 +3,8 @@
 
 #include "compiler/kernel_spec.h"
 #include "runtime/check/kernel_tensors.h"
-#include "runtime/reference/column_cast.h"
-#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/casts.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
 
 #include <cstdint>

@@ -2,14 +2,83 @@
 #include "runtime/checkpoint/expert_weights.h"
 
 #include "compiler/support/json_document.h"
-#include "runtime/checkpoint/dequantize.h"
 #include "runtime/checkpoint/expert_group.h"
-#include "runtime/checkpoint/loaded_experts.h"
-#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/layouts.h"
+#include "runtime/reference/number_formats.h"
 
+#include <array>
+#include <cmath>
 #include <fmt/core.h>
 
 namespace moejit::checkpoint {
+namespace {
+
+using runtime::elements;
+using runtime::HostTensor;
+using runtime::make_tensor;
+using runtime::TensorMap;
+
+constexpr int64_t kScaleBlock = 128;
+
+int64_t blocks_of(int64_t elements) { return (elements + kScaleBlock - 1) / kScaleBlock; }
+
+// Dequantizes consecutive matrices [rows, columns] of codes, each with scales [blocks of rows,
+// blocks of columns].
+HostTensor dequantized(const HostTensor& codes, const HostTensor& scales,
+                       std::vector<int64_t> shape, int64_t rows, int64_t columns) {
+  const auto from = elements<uint8_t>(codes);
+  const auto factors = elements<float>(scales);
+  const int64_t across = blocks_of(columns), down = blocks_of(rows);
+  std::vector<uint16_t> values(from.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int64_t row = static_cast<int64_t>(i) / columns,
+                  column = static_cast<int64_t>(i) % columns;
+    const int64_t block_row = row / rows * down + row % rows / kScaleBlock;
+    values[i] = reference::bf16_from_float(
+        reference::decode_e4m3(from[i]) *
+        factors[static_cast<size_t>(block_row * across + column / kScaleBlock)]);
+  }
+  return make_tensor(compiler::DType::kBF16, std::move(shape), values);
+}
+
+}  // namespace
+
+void dequantize_weights(const compiler::Layer& layer, TensorMap& tensors) {
+  const int64_t e = layer.local_experts, h = layer.hidden, i = layer.intermediate;
+  tensors["w1"] = dequantized(tensors["w1_q"], tensors["w1_scale_inv"],
+                              {e, compiler::w1_sections(layer) * i, h}, i, h);
+  tensors["w2"] = dequantized(tensors["w2_q"], tensors["w2_scale_inv"], {e, h, i}, h, i);
+  for (const char* name : {"w1_q", "w1_scale_inv", "w2_q", "w2_scale_inv"}) tensors.erase(name);
+}
+
+namespace {
+
+constexpr uint8_t kNanScale = 255;
+constexpr int kScaleBias = 127;
+constexpr std::array<float, 16> kValues = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
+                                           -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
+
+}  // namespace
+
+std::optional<std::size_t> decode_mxfp4(std::span<const std::uint8_t> codes,
+                                        std::span<const std::uint8_t> scales,
+                                        std::span<std::uint16_t> values) {
+  for (std::size_t block = 0; block < scales.size(); ++block) {
+    if (scales[block] == kNanScale) return block;
+    std::array<uint16_t, kValues.size()> decoded;
+    for (std::size_t code = 0; code < kValues.size(); ++code)
+      decoded[code] = reference::bf16_from_float(
+          std::ldexp(kValues[code], static_cast<int>(scales[block]) - kScaleBias));
+    for (std::size_t i = 0; i < kMxfp4Block; ++i) {
+      const uint8_t byte = codes[block * kMxfp4BlockBytes + i / 2];
+      const uint16_t value = decoded[i % 2 == 0 ? byte & 0xF : byte >> 4];
+      if (!std::isfinite(reference::float_from_bf16(value))) return block;
+      values[block * kMxfp4Block + i] = value;
+    }
+  }
+  return std::nullopt;
+}
+
 namespace {
 
 using runtime::elements;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/support/json_document.h"
+#include "runtime/checkpoint/expert_group.h"
 #include "runtime/checkpoint/fused_tensor.h"
-#include "runtime/checkpoint/gate_up_order.h"
-#include "runtime/checkpoint/loaded_experts.h"
 
 #include <array>
 #include <fmt/core.h>

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/layer.h"
 #include "runtime/checkpoint/shard_set.h"
 #include "runtime/host_tensor.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace moejit::checkpoint {
+
+// Returns how the model's family arranges gate and up in fused tensors. The family is `model_type`
+// in the config.json of `folder`, either at its top or in its `text_config`. Returns none for an
+// unknown family or without such a file. The file may have any content, since it only advises.
+std::optional<compiler::GateUpLayout> family_gate_up_layout(const std::string& folder);
 
 // Which experts of tensors are wanted, and the prefix of the tensors' names.
 struct FusedTensorSource {

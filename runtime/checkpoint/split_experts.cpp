@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/support/json_document.h"
-#include "runtime/checkpoint/loaded_experts.h"
+#include "runtime/checkpoint/expert_group.h"
 #include "runtime/reference/microscaling.h"
 #include "runtime/reference/number_formats.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/support/env.h"
 #include "runtime/device.h"
-#include "runtime/driver/check_pointer.h"
 #include "runtime/driver/context.h"
 #include "runtime/driver/cuda_heap.h"
 #include "runtime/driver/driver_api.h"

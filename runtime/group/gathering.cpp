@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/group/gathering.h"
 
-#include "runtime/group/identity.h"
+#include "runtime/group/rendezvous_messages.h"
 
 #include <algorithm>
 #include <array>

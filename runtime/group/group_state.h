@@ -2,10 +2,10 @@
 #pragma once
 
 #include "compiler/plan.h"
+#include "compiler/support/error.h"
 #include "runtime/call.h"
 #include "runtime/device.h"
 #include "runtime/device_memory.h"
-#include "runtime/group/claimed_memory.h"
 #include "runtime/heap.h"
 #include "runtime/transport.h"
 
@@ -16,12 +16,32 @@
 #include <string>
 #include <string_view>
 #include <sys/types.h>
+#include <utility>
 #include <vector>
 
 namespace moejit::runtime {
 
 // Returns the error kUnsupported for the plan of an operation, or of a layer of one rank.
 Result<void> check_is_of_group(const compiler::Plan& plan);
+
+// Memory that a living group of this process has for its rank. No other group may take it too:
+// their epochs and flags would be the same words.
+class ClaimedMemory {
+ public:
+  // Claims memory of a rank. Error kInvalidValue if part of it is claimed.
+  static Result<ClaimedMemory> claim(int32_t rank, const void* base, int64_t bytes);
+  ClaimedMemory() = default;
+  ClaimedMemory(ClaimedMemory&& other) noexcept : base_(std::exchange(other.base_, nullptr)) {}
+  ClaimedMemory& operator=(ClaimedMemory&& other) noexcept {
+    std::swap(base_, other.base_);
+    return *this;
+  }
+  ~ClaimedMemory();
+
+ private:
+  explicit ClaimedMemory(const void* base) : base_(base) {}
+  const void* base_ = nullptr;
+};
 
 // What a group and its layers share.
 struct GroupState {

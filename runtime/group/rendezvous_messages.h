@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/support/error.h"
 #include "runtime/group/packet_socket.h"
 #include "runtime/group/rendezvous.h"
 
@@ -12,6 +13,16 @@
 #include <vector>
 
 namespace moejit::runtime {
+
+// What a rank said of its plan: compiler::group_identity(), fields "name=value".
+struct RankIdentity {
+  int32_t rank = 0;
+  std::span<const std::string> fields;
+};
+
+// Compares two identities field by field, whatever their order. Error kTensorMismatch names the
+// first field that differs, the ranks, and their values.
+Result<void> compare(const RankIdentity& first, const RankIdentity& second);
 
 // What the processes of a rendezvous say to each other, as JSON of one packet.
 struct RendezvousMessage {

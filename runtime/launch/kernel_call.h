@@ -4,7 +4,7 @@
 #include "compiler/plan.h"
 #include "runtime/device.h"
 #include "runtime/launch/bound_tensors.h"
-#include "runtime/launch/kept_maps.h"
+#include "runtime/launch/kept_values.h"
 
 #include <array>
 #include <cstddef>
@@ -15,6 +15,10 @@
 #include <vector>
 
 namespace moejit::runtime {
+
+// Returns how many CTAs a kernel gets for T tokens on a device with `sm_count` SMs. It gets as many
+// as have work; a persistent kernel gets no more than the device holds at once.
+int64_t cta_count(const compiler::KernelPlan& kernel, int64_t tokens, int32_t sm_count);
 
 inline constexpr std::size_t kMostArguments = 96;  // includes tensor maps
 inline constexpr std::size_t kMostParamBytes = 1024;

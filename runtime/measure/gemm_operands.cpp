@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/measure/gemm_operands.h"
 
+#include "runtime/measure/device_values.h"
 #include "runtime/measure/operation_run.h"
-#include "runtime/measure/random_values.h"
 #include "runtime/reference/random_inputs.h"
 
 namespace moejit::measure {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/measure/gemm_session.h"
 
-#include "runtime/measure/gradient_operands.h"
+#include "runtime/measure/gemm_operands.h"
 
 namespace moejit::measure {
 namespace {

@@ -2,10 +2,9 @@
 #pragma once
 
 #include "compiler/compiler.h"
-#include "runtime/measure/cool_run.h"
 #include "runtime/measure/gemm_operands.h"
-#include "runtime/measure/hot_run.h"
 #include "runtime/measure/operation_run.h"
+#include "runtime/measure/timed_launches.h"
 
 #include <cstdint>
 #include <memory>

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/measure/gradient_operands.h"
-
+#include "runtime/measure/device_values.h"
+#include "runtime/measure/gemm_operands.h"
 #include "runtime/measure/operation_run.h"
-#include "runtime/measure/random_values.h"
-#include "runtime/measure/run_once.h"
 #include "templates/moejit_device/params/measure_params.h"
 
 #include <array>

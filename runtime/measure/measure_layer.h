@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/measure/cool_run.h"
-#include "runtime/measure/hot_run.h"
+#include "runtime/measure/timed_launches.h"
 #include "runtime/prepared_plan.h"
 
 #include <cstddef>

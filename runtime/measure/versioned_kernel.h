@@ -3,7 +3,7 @@
 
 #include "compiler/choices.h"
 #include "runtime/device.h"
-#include "runtime/measure/difference_counter.h"
+#include "runtime/measure/device_values.h"
 
 #include <cstdint>
 #include <functional>

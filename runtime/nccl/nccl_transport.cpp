@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/nccl_transport.h"
 
+#include "runtime/device.h"
 #include "runtime/device_memory.h"
 #include "runtime/driver/driver_api.h"
-#include "runtime/entered_device.h"
 #include "runtime/group/rendezvous_messages.h"
-#include "runtime/nccl/abort_at.h"
 #include "runtime/nccl/communicator.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <fmt/core.h>
+#include <mutex>
+#include <thread>
 
 namespace moejit::runtime {
 namespace {
@@ -19,6 +23,29 @@ using compiler::Movement;
 
 // Bytes of an identity on its way; long values are digests there.
 constexpr int64_t kIdentityBytes = 32 * 1024;
+
+// Aborts a transport if the scope lasts longer than its deadline: calls that block, and waits for
+// the GPU, then return.
+class AbortAt {
+ public:
+  AbortAt(Transport& transport, int64_t deadline_ms)
+      : thread_([this, &transport, deadline_ms](const std::stop_token& stop) {
+          std::unique_lock lock(mutex_);
+          const auto wait = std::chrono::milliseconds(deadline_ms);
+          if (ended_.wait_for(lock, stop, wait, [&] { return false; }) || stop.stop_requested())
+            return;
+          has_aborted_ = true;
+          transport.abort();
+        }) {}
+
+  bool has_aborted() const { return has_aborted_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any ended_;
+  std::atomic<bool> has_aborted_ = false;
+  std::jthread thread_;
+};
 
 class NcclTransport final : public Transport {
  public:

@@ -195,3 +195,17 @@ double cosine_similarity(std::span<const double> a, std::span<const double> b) {
 }
 
 }  // namespace moejit::testing
+
+namespace moejit::reference {
+
+// Bounds additions in fp32, in any order, with rounding or truncation. Each of `length` partial
+// sums is below the sum of |products| and loses less than 2^-23 of itself.
+double fp32_sum_error(double magnitude, std::int64_t length) {
+  return 0x1p-23 * magnitude * static_cast<double>(length);
+}
+
+double with_bf16_rounding(double bound, double value) {
+  return bound + 0x1p-8 * (std::fabs(value) + bound) + 0x1p-134;
+}
+
+}  // namespace moejit::reference

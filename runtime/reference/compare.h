@@ -7,6 +7,7 @@
 #include <string_view>
 
 // Comparisons of a computed tensor with the wanted one. Each returns a report; none prints.
+
 namespace moejit::testing {
 
 struct Comparison {
@@ -56,3 +57,17 @@ Comparison compare_f32_within(TensorView view, std::span<const float> got,
 double cosine_similarity(std::span<const double> a, std::span<const double> b);
 
 }  // namespace moejit::testing
+
+namespace moejit::reference {
+
+// Bounds of the errors of sums whose order is the kernel's own.
+
+// Returns the bound of `length` additions in fp32, in any order; `magnitude` is the sum of
+// |products|.
+double fp32_sum_error(double magnitude, std::int64_t length);
+
+// Returns the bound of a result that is rounded to bf16 once more: this adds 2^-8 of the result, or
+// 2^-134 among the subnormals.
+double with_bf16_rounding(double bound, double value);
+
+}  // namespace moejit::reference

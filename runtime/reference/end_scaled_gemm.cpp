@@ -29,26 +29,6 @@ float scaled(float sum, float a_scale, float b_scale, ScaleOrder order) {
 
 }  // namespace
 
-std::vector<double> end_scaled_gemm_in_fp64(const EndScaledOperands& operands, const Route& route) {
-  const std::int64_t columns = operands.columns;
-  const std::int64_t depth = operands.depth;
-  std::vector<double> result(static_cast<std::size_t>(operands.rows * columns));
-  for (std::int64_t group = 0; group < std::ssize(route.counts); ++group) {
-    const std::int64_t first = route.offs[group];
-    parallel_for(columns, [&](std::int64_t n) {
-      const std::int64_t column = group * columns + n;
-      for (std::int64_t row = first; row < first + route.counts[group]; ++row) {
-        double sum = 0.0;
-        for (std::int64_t k = 0; k < depth; ++k)
-          sum += static_cast<double>(operands.a[row * depth + k]) * operands.b[column * depth + k];
-        result[row * columns + n] =
-            sum * (static_cast<double>(operands.a_scale[row]) * operands.b_scale[column]);
-      }
-    });
-  }
-  return result;
-}
-
 std::vector<float> end_scaled_gemm_sums(const EndScaledOperands& operands, const Route& route,
                                         std::int64_t chain) {
   const std::int64_t columns = operands.columns;

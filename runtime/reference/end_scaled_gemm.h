@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "runtime/reference/gemm.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/route.h"
-#include "runtime/reference/scaled_dot.h"
 
 #include <cstdint>
 #include <vector>
@@ -28,13 +28,10 @@ struct EndScaledOperands {
 };
 
 // Computes for every real row r of expert e: out[r, n] = (sum over k of a[r, k] * b[e, n, k]) *
-// a_scale[r] * b_scale[e, n]. The result is fp64 [rows, columns] with negligible rounding, pad rows
-// 0.
-std::vector<double> end_scaled_gemm_in_fp64(const EndScaledOperands& operands, const Route& route);
-
-// Computes the same product in fp32, to the bit as the kernels do. Chains of `chain` products (the
-// last one is shorter), as the tensor cores add them (tensor_core_chain), are added in ascending
-// order, from 0. The sum is multiplied with both scales in their order.
+// a_scale[r] * b_scale[e, n]. The result is fp32 [rows, columns], to the bit as the kernels compute
+// it, pad rows 0. Chains of `chain` products (the last one is shorter), as the tensor cores add
+// them (tensor_core_chain), are added in ascending order, from 0. The sum is multiplied with both
+// scales in their order.
 std::vector<float> end_scaled_gemm_sums(const EndScaledOperands& operands, const Route& route,
                                         std::int64_t chain);
 

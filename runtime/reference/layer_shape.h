@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/reference/quantize.h"
-
 #include <algorithm>
 #include <cstdint>
-#include <optional>
-#include <vector>
 
 namespace moejit::reference {
 
@@ -29,21 +25,6 @@ struct LayerShape {
 
 // Returns the number of parts of I rows that w1 has.
 inline std::int64_t w1_sections(const LayerShape& shape) { return shape.has_gate ? 2 : 1; }
-
-// A layer's inputs, row-major. Experts' weights are bf16 or, if the optionals are set, already
-// quantized.
-struct LayerInputs {
-  std::int64_t tokens = 0;             // T
-  std::vector<std::uint16_t> x;        // bf16 [T, H]
-  std::vector<std::int32_t> topk_ids;  // [T, K], -1: not routed here
-  std::vector<float> topk_probs;       // [T, K]
-  std::vector<std::uint16_t> w1;       // bf16 [E, 2I, H], gate rows first, then up; [E, I, H]
-  std::vector<std::uint16_t> w2;       // bf16 [E, H, I]
-  std::vector<std::uint16_t> b1;       // bf16 [E, 2I] or [E, I], as the rows of w1; may be empty
-  std::vector<std::uint16_t> b2;       // bf16 [E, H]; may be empty
-  std::optional<QuantizedWeights> w1_quantized;
-  std::optional<QuantizedWeights> w2_quantized;
-};
 
 inline std::int64_t align_up(std::int64_t value, std::int64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/reference/quantize.h"
 
-#include "runtime/reference/block_scale.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/parallel_for.h"
+#include "runtime/reference/scales.h"
 
 #include <algorithm>
 #include <cmath>

@@ -17,9 +17,7 @@ enum Purpose : std::uint64_t {
   kXOutlierChannel,
   kXTokenSize,
   kXOutlierElement,
-  kW1,
-  kW2,
-  kWeights,
+  kWeights = 6,
   kWeightRowSize,
   kExpertOrder,
   kExpertChoice,
@@ -161,20 +159,6 @@ std::vector<float> random_probs(std::int64_t tokens, std::int64_t top_k, std::ui
     }
   }
   return probs;
-}
-
-LayerInputs random_inputs(const LayerShape& shape, std::int64_t tokens, std::uint64_t seed,
-                          const RoutingOptions& options) {
-  LayerInputs inputs;
-  inputs.tokens = tokens;
-  inputs.x = random_activations(tokens, shape.hidden, seed);
-  inputs.topk_ids = random_routing(tokens, shape.experts, shape.top_k, seed, options);
-  inputs.topk_probs = random_probs(tokens, shape.top_k, seed);
-  inputs.w1 = random_weights(shape.experts, w1_sections(shape) * shape.intermediate, shape.hidden,
-                             RandomStream(seed, kW1).bits(0));
-  inputs.w2 = random_weights(shape.experts, shape.hidden, shape.intermediate,
-                             RandomStream(seed, kW2).bits(0));
-  return inputs;
 }
 
 }  // namespace moejit::reference

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/reference/expert_scale.h"
+#include "runtime/reference/scales.h"
 #include "runtime/reference/transpose.h"
 
 #include <cstdint>

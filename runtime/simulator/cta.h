@@ -7,7 +7,6 @@
 #include "runtime/simulator/mbarriers.h"
 #include "runtime/simulator/ordering.h"
 #include "runtime/simulator/shared_memory.h"
-#include "runtime/simulator/tensor_copies.h"
 #include "runtime/simulator/warpgroups.h"
 
 #include <array>
@@ -105,7 +104,7 @@ class Cta {
   void commit_tensor_stores();
   void wait_tensor_stores(int32_t pending_groups);
 
-  // bulk_stores.cpp
+  // tensor_landing.cpp
   void store_bulk(void* destination, uint32_t source, uint32_t bytes, sim::Site site);
   void land_bulk_stores(int32_t pending_groups);
 
@@ -212,7 +211,7 @@ class Cta {
   std::string sentence(int32_t thread, sim::Site site, std::string_view what) const;
   std::optional<std::string> describe_left_over();
 
-  // progress.cpp
+  // cta.cpp
   int32_t add_agent(Agent::Kind kind, int32_t index);
   void maybe_progress();
   bool progress();
@@ -224,7 +223,7 @@ class Cta {
   bool complete_if_full(int32_t barrier);
   void release(uint32_t waiting_warps, uint32_t ordered_warps);
 
-  // dead_lock.cpp
+  // describe.cpp
   std::string describe_dead_lock() const;
   std::string describe_place(const Thread& thread, int32_t first) const;
 
@@ -257,7 +256,7 @@ class Cta {
   void land_row_of_store(const TensorCopy& copy, int32_t row);
   void land_stores(int32_t thread, uint32_t before);
 
-  // bulk_stores.cpp
+  // tensor_landing.cpp
   void take_bulk_row(const TensorCopy& copy, int32_t row);
   std::optional<std::string> land_bulk_row(const BulkRow& row);
   std::optional<std::string> land_all_bulk_rows();

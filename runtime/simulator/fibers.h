@@ -1,14 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/simulator/random.h"
-#include "runtime/simulator/stack_slab.h"
+#include "templates/moejit_sim/machine.h"
 
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace moejit::runtime {
+
+// SplitMix64: any seed is good, and neighboring seeds give unrelated sequences.
+class Random {
+ public:
+  explicit Random(uint64_t seed = 0) : state_(seed) {}
+
+  uint64_t next() {
+    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  // Returns a number from 0 to limit - 1.
+  uint32_t below(uint32_t limit) { return static_cast<uint32_t>(((next() >> 32) * limit) >> 32); }
+
+ private:
+  uint64_t state_;
+};
+
+// Stacks for the 1024 fibers of one CTA, with the Machine in front (moejit_sim/machine.h). It is
+// only address space: a page costs memory once a fiber has touched it.
+class StackSlab {
+ public:
+  static constexpr int32_t kMaxThreads = 1024;
+
+  // Returns nullptr if there is no address space.
+  static std::unique_ptr<StackSlab> create();
+  ~StackSlab();
+  StackSlab(const StackSlab&) = delete;
+  StackSlab& operator=(const StackSlab&) = delete;
+
+  sim::Machine& machine() { return *reinterpret_cast<sim::Machine*>(base_); }
+
+  // stack_top() returns the address one past a thread's stack.
+  std::byte* stack_top(int32_t thread) const;
+  static constexpr std::size_t kStackBytes = 64 * 1024;
+
+  // Sets guard pages below the stacks of threads 0 to threads - 1, as far as the system grants
+  // them.
+  void guard(int32_t threads);
+
+ private:
+  explicit StackSlab(std::byte* base) : base_(base) {}
+  std::byte* base_;
+  int32_t guarded_ = 0;
+};
 
 inline constexpr int32_t kMaxWarps = StackSlab::kMaxThreads / sim::kWarpLanes;
 

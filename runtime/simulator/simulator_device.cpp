@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/support/floating_point.h"
 #include "runtime/device.h"
-#include "runtime/simulator/cta_pool.h"
 #include "runtime/simulator/global_memory.h"
-#include "runtime/simulator/kernel_image.h"
 #include "runtime/simulator/prepared_launch.h"
 #include "runtime/simulator/tensor_map.h"
 

@@ -34,4 +34,8 @@ VectorLevel vector_level();
 // other. The processor must have the level.
 MultiplyWgmma wgmma_arithmetic(sim::OperandFormat a, sim::OperandFormat b, VectorLevel level);
 
+// Return the arithmetic as wgmma_arithmetic() does, each for one level.
+MultiplyWgmma baseline_arithmetic(sim::OperandFormat a, sim::OperandFormat b);
+MultiplyWgmma avx2_arithmetic(sim::OperandFormat a, sim::OperandFormat b);
+
 }  // namespace moejit::runtime

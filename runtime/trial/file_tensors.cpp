@@ -2,8 +2,7 @@
 
 #include "runtime/trial/file_tensors.h"
 
-#include "runtime/reference/column_blocks.h"
-#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/layouts.h"
 
 #include <fmt/core.h>
 #include <string_view>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/trial/random_layer_inputs.h"
 
-#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/random_inputs.h"
 #include "runtime/trial/routing_tensors.h"
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/trial/random_operation_call.h"
 
-#include "runtime/reference/column_blocks.h"
-#include "runtime/reference/expert_scale.h"
+#include "runtime/reference/casts.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/microscaling.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"
-#include "runtime/reference/row_scale.h"
+#include "runtime/reference/scales.h"
 #include "runtime/reference/two_level.h"
 #include "runtime/trial/fp8_format.h"
 #include "runtime/trial/random_groups.h"

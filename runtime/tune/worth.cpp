@@ -2,7 +2,7 @@
 #include "runtime/tune/worth.h"
 
 #include "compiler/work.h"
-#include "runtime/measure/utilization.h"
+#include "runtime/measure/sm_clock.h"
 
 #include <algorithm>
 #include <fmt/core.h>

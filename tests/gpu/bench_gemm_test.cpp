@@ -3,7 +3,7 @@
 // nothing.
 #include "runtime/check/sampled_gemm.h"
 #include "runtime/measure/gemm_session.h"
-#include "runtime/reference/column_blocks.h"
+#include "runtime/reference/layouts.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"

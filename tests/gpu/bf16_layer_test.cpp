@@ -4,12 +4,12 @@
 // rounding.
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
-#include "runtime/reference/reference.h"
-#include "runtime/reference/unquantized_backward.h"
 #include "tests/gpu/layer_checks.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/edge_cases.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
+#include "tests/support/reference_layer.h"
 
 #include <gtest/gtest.h>
 

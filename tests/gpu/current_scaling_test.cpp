@@ -2,15 +2,15 @@
 // Layers whose experts have one scale each, of the values of this step: every tensor against the
 // CPU reference as in layer_test.cpp and backward_test.cpp, the scales by hand, and the whole
 // against a layer without intermediate rounding.
-#include "runtime/reference/expert_scale.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
-#include "runtime/reference/reference.h"
-#include "runtime/reference/unquantized_backward.h"
+#include "runtime/reference/scales.h"
 #include "tests/gpu/layer_checks.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/edge_cases.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
+#include "tests/support/reference_layer.h"
 
 #include <cfloat>
 #include <cmath>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers whose scales follow from the steps before: every tensor against the CPU reference as in
 // layer_test.cpp and backward_test.cpp, and the state over many steps against the rule of
-// runtime/reference/delayed_scale.h, bit for bit.
+// runtime/reference/scales.h, bit for bit.
 #include "runtime/reference/activation.h"
-#include "runtime/reference/delayed_scale.h"
-#include "runtime/reference/expert_scale.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
+#include "runtime/reference/scales.h"
 #include "tests/gpu/layer_checks.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/edge_cases.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
 
 #include <algorithm>

@@ -4,6 +4,7 @@
 #include "runtime/reference/random_inputs.h"
 #include "tests/gpu/layer_checks.h"
 #include "tests/gpu/test_layer.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
 
 #include <algorithm>

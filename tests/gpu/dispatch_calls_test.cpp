@@ -6,6 +6,7 @@
 #include "runtime/reference/random_inputs.h"
 #include "runtime/reference/route.h"
 #include "tests/gpu/test_layer.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
 
 #include <algorithm>

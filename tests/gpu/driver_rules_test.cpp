@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tests/driver shows with a stand-in, with the real driver: kernels that are needed after
 // their layer, captures that stay valid, and wrong pointers.
-#include "runtime/reference/random_inputs.h"
 #include "tests/gpu/layer_on_stream.h"
+#include "tests/support/layer_inputs.h"
 
 #include <array>
 #include <cstdlib>

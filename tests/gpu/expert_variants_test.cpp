@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers whose experts are built otherwise, with both recipes: every tensor of both passes against
 // the CPU reference, and the whole against a layer without intermediate rounding.
-#include "runtime/check/reference_activation.h"
-#include "runtime/reference/gate_up_layout.h"
+#include "runtime/check/check_activation.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
-#include "runtime/reference/unquantized_backward.h"
 #include "tests/gpu/layer_checks.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/edge_cases.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
+#include "tests/support/reference_layer.h"
 
 #include <gtest/gtest.h>
 #include <tuple>

@@ -3,6 +3,7 @@
 
 #include "runtime/reference/random_inputs.h"
 #include "tests/gpu/test_layer.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
 
 #include <gtest/gtest.h>

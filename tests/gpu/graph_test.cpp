@@ -2,6 +2,7 @@
 // A prepared layer recorded into a CUDA graph, and what a call must not do.
 #include "runtime/reference/random_inputs.h"
 #include "tests/gpu/layer_on_stream.h"
+#include "tests/support/layer_inputs.h"
 
 #include <atomic>
 #include <cstdlib>

@@ -3,7 +3,7 @@
 // whose ranks reach each other, eager and recorded, and what becomes of a rank whose peer is gone.
 // The program starts itself as each rank:
 //   group_nccl_cuda_test --rank R FOLDER CASE DEADLINE_MS
-#include "runtime/gpu_links.h"
+#include "runtime/device.h"
 #include "runtime/nccl_transport.h"
 #include "tests/gpu/group_case.h"
 #include "tests/gpu/nccl_rank.h"

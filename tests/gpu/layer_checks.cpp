@@ -3,6 +3,7 @@
 
 #include "runtime/check/check_plan.h"
 #include "runtime/trial/routing_tensors.h"
+#include "tests/support/layer_inputs.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tests/gpu/test_layer.h"
+#include "tests/support/layer_inputs.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -3,10 +3,10 @@
 // an approximation are compared with what the reference makes of the device's own input to them,
 // so that errors do not add up and every bound is that of one operation.
 #include "runtime/reference/number_formats.h"
-#include "runtime/reference/reference.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/edge_cases.h"
 #include "tests/support/matchers.h"
+#include "tests/support/reference_layer.h"
 #include "tests/tested_target.h"
 
 #include <cmath>

@@ -2,15 +2,12 @@
 // Operations over permuted rows and their columns, against the reference. Where a result depends on
 // the order of roundings, inputs are such that nothing is rounded.
 #include "runtime/reference/activation.h"
-#include "runtime/reference/activation_gradient.h"
-#include "runtime/reference/bf16_gemm.h"
-#include "runtime/reference/cast_transpose.h"
-#include "runtime/reference/column_blocks.h"
+#include "runtime/reference/casts.h"
 #include "runtime/reference/gemm.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
 #include "runtime/reference/transpose.h"
-#include "runtime/reference/weight_gradient.h"
 #include "tests/gpu/c_operation.h"
 #include "tests/support/matchers.h"
 

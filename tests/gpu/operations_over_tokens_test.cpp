@@ -5,6 +5,7 @@
 #include "runtime/reference/route.h"
 #include "runtime/reference/two_level.h"
 #include "tests/gpu/c_operation.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
 
 namespace moejit::testing {

@@ -3,6 +3,7 @@
 // every recipe but those whose scales belong to all rows of an expert.
 #include "runtime/reference/random_inputs.h"
 #include "tests/gpu/test_layer.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
 
 #include <gtest/gtest.h>

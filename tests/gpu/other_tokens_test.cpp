@@ -3,6 +3,7 @@
 // the saved block, and else every kernel finds out for itself.
 #include "runtime/reference/random_inputs.h"
 #include "tests/gpu/test_layer.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #include "tests/gpu/process_group.h"
 
 #include "moejit_device/params/status_bits.h"
-#include "runtime/gpu_links.h"
+#include "runtime/device.h"
 #include "runtime/group.h"
 #include "tests/gpu/group_case.h"
 

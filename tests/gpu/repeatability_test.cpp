@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same bits from run to run, and for a token whatever else is in its batch.
-#include "runtime/reference/random_inputs.h"
 #include "tests/gpu/small_shape.h"
 #include "tests/gpu/test_layer.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
 
 #include <algorithm>

@@ -7,6 +7,7 @@
 #include "tests/gpu/layer_checks.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/edge_cases.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
 
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of a layer launched one at a time, as tools do that time them.
-#include "runtime/reference/random_inputs.h"
 #include "tests/gpu/small_shape.h"
 #include "tests/gpu/test_layer.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The word on the device that tells update_weights() to leave the quantized weights as they are.
-#include "runtime/reference/random_inputs.h"
 #include "tests/gpu/test_layer.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
 
 #include <algorithm>

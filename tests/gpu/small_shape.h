@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/reference/reference.h"
+#include "tests/support/reference_layer.h"
 
 #include <cstdint>
 

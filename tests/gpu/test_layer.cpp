@@ -5,6 +5,7 @@
 #include "runtime/trial/layer_states.h"
 #include "runtime/trial/routing_tensors.h"
 #include "tests/support/kernels_ahead.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/test_engine.h"
 #include "tests/tested_target.h"
 

@@ -7,6 +7,7 @@
 #include "runtime/host_tensor.h"
 #include "runtime/prepared_plan.h"
 #include "runtime/reference/layer_shape.h"
+#include "tests/support/layer_inputs.h"
 
 #include <cstring>
 #include <memory>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers with weight_checks: update_weights() casts weights that have changed, whoever wrote to
 // them, and leaves the quantized ones alone otherwise.
-#include "runtime/reference/random_inputs.h"
 #include "runtime/reference/weight_digest.h"
 #include "tests/gpu/test_layer.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
 
 #include <algorithm>

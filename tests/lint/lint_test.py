@@ -79,13 +79,13 @@ class Includes(unittest.TestCase):
 
     def test_refuse_a_way_up_from_what_measures(self):
         self.assertEqual(self.findings("runtime/measure/a.cpp", '#include "runtime/engine.h"'), [])
-        self.assertEqual(self.findings("cli/commands/a.cpp", '#include "runtime/measure/hot_run.h"'), [])
+        self.assertEqual(self.findings("cli/commands/a.cpp", '#include "runtime/measure/timed_launches.h"'), [])
         self.assertEqual(len(self.findings("runtime/measure/a.cpp", '#include "cli/terminal/terminal.h"')), 1)
-        self.assertEqual(len(self.findings("runtime/engine.cpp", '#include "runtime/measure/hot_run.h"')), 1)
+        self.assertEqual(len(self.findings("runtime/engine.cpp", '#include "runtime/measure/timed_launches.h"')), 1)
 
     def test_refuse_a_way_from_decisions_to_what_measures(self):
         self.assertEqual(self.findings("runtime/tune/decision/a.cpp", '#include "compiler/choices.h"'), [])
-        for header in ("runtime/engine.h", "runtime/measure/hot_run.h", "runtime/tune/sweep.h", "cuda.h"):
+        for header in ("runtime/engine.h", "runtime/measure/timed_launches.h", "runtime/tune/sweep.h", "cuda.h"):
             self.assertEqual(len(self.findings("runtime/tune/decision/a.cpp", f'#include "{header}"')), 1)
 
     def test_refuse_a_way_up_from_what_tries_checks_and_tunes(self):

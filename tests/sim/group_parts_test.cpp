@@ -2,10 +2,9 @@
 //
 // The parts of a simulated group by themselves: what is before what, stores on their way, time.
 
-#include "runtime/simulator/group/cta_knowledge.h"
-#include "runtime/simulator/group/peer_stores.h"
+#include "runtime/simulator/group/ranks_state.h"
 #include "runtime/simulator/group/symmetric_memory.h"
-#include "runtime/simulator/group/virtual_time.h"
+#include "runtime/simulator/group/world_clock.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

@@ -3,6 +3,7 @@
 
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
+#include "tests/support/layer_inputs.h"
 
 #include <algorithm>
 #include <functional>

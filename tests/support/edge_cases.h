@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/reference/layer_shape.h"
+#include "tests/support/layer_inputs.h"
 
 #include <optional>
 #include <string>

@@ -1,16 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/simulator/group/meeting.h"
 #include "runtime/simulator/group/ranks_state.h"
+#include "runtime/simulator/group/world_clock.h"
 #include "runtime/simulator/prepared_launch.h"
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace moejit::runtime {
+
+// A place in the streams of all ranks where they meet. None goes on before all have come, and each
+// then knows what all did before. An abandoned meeting holds nobody up.
+class Meeting {
+ public:
+  // `work` is done once, when all ranks have come, and never if it is abandoned before.
+  Meeting(int32_t ranks, std::string name, std::function<void()> work)
+      : ranks_(ranks), name_(std::move(name)), work_(std::move(work)) {}
+
+  const std::string& name() const { return name_; }
+  bool is_over() const { return come_ == ranks_ || is_abandoned_; }
+  bool is_abandoned() const { return is_abandoned_; }
+  void abandon() { is_abandoned_ = come_ != ranks_; }
+  // What all ranks know, once it is over.
+  const WorldClock& clock() const { return clock_; }
+
+  // Records that a rank has arrived, and adds what it knows.
+  void come(const WorldClock& known) {
+    clock_.join(known);
+    if (++come_ == ranks_ && !is_abandoned_) work_();
+  }
+
+ private:
+  int32_t ranks_;
+  int32_t come_ = 0;
+  bool is_abandoned_ = false;
+  std::string name_;
+  std::function<void()> work_;
+  WorldClock clock_;
+};
 
 // The SMs of a rank are shared out in parts, of which a CTA takes one in so many.
 inline constexpr int32_t kSmParts = 1 << 20;

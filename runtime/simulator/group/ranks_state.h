@@ -1,17 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/simulator/group/cta_knowledge.h"
-#include "runtime/simulator/group/flags.h"
-#include "runtime/simulator/group/peer_stores.h"
 #include "runtime/simulator/group/symmetric_memory.h"
-#include "runtime/simulator/group/virtual_time.h"
+#include "runtime/simulator/group/world_clock.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 namespace moejit::runtime {
+
+// The time of a group in nanoseconds. It stands still while anybody can go on, so that a rank that
+// is merely slow is never late. When nobody can, it goes to the earliest deadline that a waiting
+// thread has named. Where threads only look at the timer, it goes in steps that double until
+// something happens.
+class VirtualTime {
+ public:
+  uint64_t now() const { return now_; }
+  // Passes until `deadline`. Where threads look at the timer it passes by a step, but not beyond
+  // the deadline (0: none). Returns false once nothing has happened for an hour.
+  bool pass(uint64_t deadline, bool by_step) {
+    if (now_ - last_event_ > kLongest) return false;
+    const uint64_t next = by_step ? now_ + step_ : deadline;
+    if (by_step) step_ *= 2;
+    now_ = std::max(now_, deadline == 0 ? next : std::min(next, deadline));
+    return true;
+  }
+  void something_happened() {
+    step_ = kShortestStep;
+    last_event_ = now_;
+  }
+
+ private:
+  static constexpr uint64_t kShortestStep = 1000;
+  static constexpr uint64_t kLongest = 3'600'000'000'000;
+  uint64_t now_ = 1'000'000'000;
+  uint64_t last_event_ = now_;
+  uint64_t step_ = kShortestStep;
+};
+
+class Cta;
+
+// The words by which ranks signal each other, and the threads that wait for a change of them.
+class Flags {
+ public:
+  // What the last store to a word released; nothing if it was no release.
+  struct Told {
+    std::shared_ptr<const WorldClock> clock;
+    AccessRecord writer;
+  };
+
+  // Returns what a word released; null if the last store to it was no flag store of a rank.
+  const Told* find(uintptr_t word) const;
+  void tell(uintptr_t word, Told told) { told_[word] = std::move(told); }
+  // Forgets words that were written by other stores than flag stores.
+  void forget(uintptr_t address, uint64_t bytes);
+
+  // Adds a thread that waits until a word changes; address 0: until time goes on.
+  void add_waiter(uintptr_t word, Cta& cta, int32_t thread) {
+    waiters_.push_back({word, &cta, thread});
+  }
+  // Wakes the threads that wait for these bytes.
+  void changed(uintptr_t address, uint64_t bytes);
+  void wake_all();
+  void drop_waiters() { waiters_.clear(); }
+
+  // Counts changes of memory that waits may depend on.
+  uint64_t changes() const { return changes_; }
+  void count_change() { ++changes_; }
+
+ private:
+  struct Waiter {
+    uintptr_t word = 0;
+    Cta* cta = nullptr;
+    int32_t thread = 0;
+  };
+  template <typename IsWanted>
+  void wake_if(IsWanted is_wanted);
+
+  std::unordered_map<uintptr_t, Told> told_;
+  std::vector<Waiter> waiters_;
+  uint64_t changes_ = 0;
+};
 
 // What all ranks of a group share while they run. One host thread at a time uses it.
 struct RanksState {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/simulator/cta_pool.h"
 #include "runtime/simulator/group/rank_launch.h"
+#include "runtime/simulator/prepared_launch.h"
 
 #include <deque>
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/simulator/wgmma_arithmetic/levels.h"
+#include "runtime/simulator/wgmma_arithmetic.h"
 
 namespace moejit::runtime {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/reference/activation.h"
 
-#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/row_chain_params.h"

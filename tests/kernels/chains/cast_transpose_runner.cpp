@@ -2,7 +2,7 @@
 #include "tests/kernels/chains/cast_transpose_runner.h"
 
 #include "compiler/launch.h"
-#include "runtime/reference/cast_transpose.h"
+#include "runtime/reference/casts.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/multi_cast_transpose_params.h"

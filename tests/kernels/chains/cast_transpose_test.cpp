@@ -2,10 +2,10 @@
 // The kernel that casts gathered rows to permuted rows and to an operand of wgrad with known scales
 // of experts, against the CPU reference, bit for bit.
 #include "compiler/launch.h"
-#include "runtime/reference/column_blocks.h"
-#include "runtime/reference/expert_scale.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
+#include "runtime/reference/scales.h"
 #include "templates/moejit_device/params/cast_transpose_params.h"
 #include "tests/kernels/chains/chain_runner.h"
 

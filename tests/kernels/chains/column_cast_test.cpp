@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The column-wise cast of bf16 rows, in order and gathered, against the reference.
-#include "runtime/reference/column_cast.h"
-
 #include "compiler/launch.h"
 #include "compiler/planner/transpose_candidates.h"
-#include "runtime/reference/column_blocks.h"
+#include "runtime/reference/casts.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/transpose_params.h"

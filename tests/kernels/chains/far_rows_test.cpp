@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/reference/cast_transpose.h"
+#include "runtime/reference/casts.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/multi_cast_transpose_params.h"

@@ -3,7 +3,7 @@
 // have known scales: rows and magnitudes against the row chains whose bits it promises, columns
 // against the bytes of these rows.
 #include "compiler/launch.h"
-#include "runtime/reference/column_blocks.h"
+#include "runtime/reference/layouts.h"
 #include "templates/moejit_device/params/gated_gradient_params.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/activation_cases.h"

@@ -3,8 +3,8 @@
 // and by columns, against the row chains that round to bf16 and the reference of the casts.
 #include "compiler/launch.h"
 #include "compiler/planner/transpose_candidates.h"
-#include "runtime/reference/column_blocks.h"
-#include "runtime/reference/column_cast.h"
+#include "runtime/reference/casts.h"
+#include "runtime/reference/layouts.h"
 #include "templates/moejit_device/params/gated_gradient_params.h"
 #include "tests/kernels/chains/activation_cases.h"
 #include "tests/kernels/chains/candidate_programs.h"

@@ -3,7 +3,7 @@
 // row chains whose bits it promises and the reference of the transpose.
 #include "compiler/launch.h"
 #include "compiler/planner/transpose_candidates.h"
-#include "runtime/reference/column_blocks.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/transpose.h"
 #include "templates/moejit_device/params/gated_gradient_params.h"
 #include "templates/moejit_device/params/row_chain_params.h"

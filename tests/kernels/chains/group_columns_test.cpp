@@ -3,11 +3,10 @@
 #include "compiler/kernels/group_columns.h"
 
 #include "compiler/planner/transpose_candidates.h"
-#include "runtime/reference/column_blocks.h"
-#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/casts.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
-#include "runtime/reference/row_scale.h"
 #include "templates/moejit_device/params/transpose_params.h"
 #include "tests/kernels/chains/bf16_rows.h"
 #include "tests/kernels/chains/candidate_programs.h"

@@ -5,6 +5,7 @@
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/chain_runner.h"
 #include "tests/support/edge_cases.h"
+#include "tests/support/layer_inputs.h"
 
 #include <algorithm>
 

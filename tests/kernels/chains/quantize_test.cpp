@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/reference/quantize.h"
 
-#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "templates/moejit_device/params/tile_chain_params.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/support/layer_inputs.h"
 
 namespace moejit::testing {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows that have one scale, quantized on the way to their destinations, against the reference.
 #include "compiler/kernels/row_chain.h"
+#include "runtime/reference/casts.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
 #include "runtime/reference/route.h"
-#include "runtime/reference/row_scale.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/chain_runner.h"
 

@@ -3,7 +3,7 @@
 
 #include "compiler/launch.h"
 #include "compiler/planner/transpose_candidates.h"
-#include "runtime/reference/column_blocks.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/route_params.h"

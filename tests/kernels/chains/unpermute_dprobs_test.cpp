@@ -6,6 +6,7 @@
 #include "templates/moejit_device/params/unpermute_dprobs_params.h"
 #include "tests/kernels/chains/chain_runner.h"
 #include "tests/kernels/chains/special_values.h"
+#include "tests/support/layer_inputs.h"
 
 #include <cmath>
 

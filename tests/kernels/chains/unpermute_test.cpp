@@ -3,6 +3,7 @@
 #include "runtime/reference/route.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/support/layer_inputs.h"
 
 namespace moejit::testing {
 namespace {

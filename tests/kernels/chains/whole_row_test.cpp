@@ -3,12 +3,13 @@
 // with the cast of the bf16 rows that the chain without a cast stores: bit for bit.
 #include "compiler/kernels/row_chain.h"
 #include "compiler/planner/row_chain_candidates.h"
-#include "runtime/reference/gate_up_layout.h"
+#include "runtime/reference/casts.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/random_inputs.h"
-#include "runtime/reference/row_scale.h"
 #include "templates/moejit_device/params/row_chain_params.h"
 #include "tests/kernels/chains/candidate_programs.h"
 #include "tests/kernels/chains/chain_runner.h"
+#include "tests/support/layer_inputs.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The contraction-grouped GEMM of bf16 operands that lie as tokens do, a row each.
 
-#include "runtime/reference/bf16_gemm.h"
+#include "runtime/reference/gemm.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
 #include "tests/kernels/gemm/wgrad_runner.h"

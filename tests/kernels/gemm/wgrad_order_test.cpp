@@ -3,8 +3,8 @@
 // of 128 products meets the scale of its row first, and fma() adds it with that of its column.
 
 #include "compiler/planner/contraction_grouped_gemm_candidates.h"
+#include "runtime/reference/gemm.h"
 #include "runtime/reference/random_inputs.h"
-#include "runtime/reference/weight_gradient.h"
 #include "tests/kernels/gemm/wgrad_runner.h"
 
 #include <cmath>

@@ -3,10 +3,10 @@
 
 #include "compiler/planner/contraction_grouped_gemm.h"
 #include "compiler/support/integer.h"
-#include "runtime/reference/column_blocks.h"
+#include "runtime/reference/gemm.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
-#include "runtime/reference/weight_gradient.h"
 #include "templates/moejit_device/params/contraction_grouped_gemm_params.h"
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 #include "runtime/check/check_plan.h"
 
 #include "compiler/compiler.h"
-#include "runtime/reference/random_inputs.h"
-#include "runtime/reference/reference.h"
+#include "tests/support/layer_inputs.h"
+#include "tests/support/reference_layer.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

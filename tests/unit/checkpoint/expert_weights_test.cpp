@@ -2,8 +2,7 @@
 #include "runtime/checkpoint/expert_weights.h"
 
 #include "compiler/support/file.h"
-#include "runtime/checkpoint/dequantize.h"
-#include "runtime/checkpoint/write_safetensors.h"
+#include "runtime/checkpoint/safetensors_file.h"
 #include "runtime/reference/number_formats.h"
 #include "tests/support/matchers.h"
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/checkpoint/safetensors_file.h"
-#include "runtime/checkpoint/write_safetensors.h"
 #include "tests/support/matchers.h"
 
 #include <fstream>

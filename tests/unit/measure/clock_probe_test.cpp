@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The probe in the simulator, whose SM has 1 GHz by definition; tests/gpu has it on a GPU.
-#include "runtime/measure/clock_probe.h"
-
+#include "runtime/measure/sm_clock.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 #include "tests/unit/measure/kernel_compiles.h"

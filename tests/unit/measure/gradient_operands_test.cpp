@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/measure/gradient_operands.h"
-
-#include "runtime/measure/run_once.h"
-#include "runtime/reference/column_blocks.h"
+#include "runtime/measure/gemm_operands.h"
+#include "runtime/measure/operation_run.h"
+#include "runtime/reference/layouts.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 #include "tests/unit/measure/kernel_compiles.h"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // On the simulator, whose marks are the host's clock and whose launches end before they return:
 // what a launch is does not matter to a hot run.
-#include "runtime/measure/hot_run.h"
-
+#include "runtime/measure/timed_launches.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/measure/random_values.h"
-
+#include "runtime/measure/device_values.h"
 #include "runtime/reference/number_formats.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"

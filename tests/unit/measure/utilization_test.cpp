@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/measure/utilization.h"
-
 #include "compiler/compiler.h"
+#include "runtime/measure/sm_clock.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/launch/cta_count.h"
+#include "runtime/launch/kernel_call.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/launch/kept_layout.h"
-
+#include "runtime/launch/kept_values.h"
 #include "tests/unit/runtime/small_layer.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/reference/activation_gradient.h"
-
+#include "runtime/reference/activation.h"
 #include "runtime/reference/number_formats.h"
 
 #include <cmath>

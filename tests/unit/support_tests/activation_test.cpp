@@ -13,7 +13,7 @@ namespace {
 
 float swiglu_of(float gate, float up, float prob) {
   const std::vector<std::uint16_t> h1{bf16_from_float(gate), bf16_from_float(up)};
-  return swiglu(h1, std::vector<float>{prob}, 1, 1)[0];
+  return activate(h1, std::vector<float>{prob}, 1, 1, swiglu_activation())[0];
 }
 
 TEST(Swiglu, IsExactWhereTheSigmoidIs) {
@@ -33,7 +33,8 @@ TEST(Swiglu, RoundsAfterEveryOperation) {
 TEST(Swiglu, TakesTheGateFromTheFirstHalf) {
   const std::vector<std::uint16_t> h1{bf16_from_float(128.0F), bf16_from_float(256.0F),
                                       bf16_from_float(1.0F), bf16_from_float(-2.0F)};
-  EXPECT_EQ(swiglu(h1, std::vector<float>{1.0F}, 1, 2), (std::vector<float>{128.0F, -512.0F}));
+  EXPECT_EQ(activate(h1, std::vector<float>{1.0F}, 1, 2, swiglu_activation()),
+            (std::vector<float>{128.0F, -512.0F}));
 }
 
 TEST(Swiglu, ANegativeInfiniteGateGivesNan) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/reference/block_scale.h"
-
+#include "runtime/reference/scales.h"
 #include "tests/unit/support_tests/special_floats.h"
 
 #include <cmath>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/reference/cast_transpose.h"
-
+#include "runtime/reference/casts.h"
 #include "tests/unit/support_tests/special_floats.h"
 
 #include <gtest/gtest.h>

@@ -2,8 +2,9 @@
 #include "tests/support/edge_cases.h"
 
 #include "runtime/reference/number_formats.h"
-#include "runtime/reference/reference.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
+#include "tests/support/reference_layer.h"
 
 #include <algorithm>
 #include <cmath>

@@ -22,8 +22,8 @@ EndScaledOperands small() {
 const Route kRoute{.counts = {1, 2}, .offs = {0, 2, 4}, .row_map = {}};
 
 TEST(EndScaledGemm, ScalesTheSumByRowAndColumn) {
-  EXPECT_EQ(end_scaled_gemm_in_fp64(small(), kRoute),
-            (std::vector<double>{6, -2, 0, 0, 30, 5, 24, -2}));
+  EXPECT_EQ(end_scaled_gemm_sums(small(), kRoute, 2),
+            (std::vector<float>{6, -2, 0, 0, 30, 5, 24, -2}));
 }
 
 // One row, one column, products `a`.

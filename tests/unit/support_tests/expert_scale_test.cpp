@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reference's scales of experts, by figures of the field and by hand.
-#include "runtime/reference/expert_scale.h"
-
+#include "runtime/reference/scales.h"
 #include "tests/unit/support_tests/special_floats.h"
 
 #include <gtest/gtest.h>

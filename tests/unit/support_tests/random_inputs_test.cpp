@@ -3,6 +3,7 @@
 
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/quantize.h"
+#include "tests/support/layer_inputs.h"
 
 #include <algorithm>
 #include <cmath>

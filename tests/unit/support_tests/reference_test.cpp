@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/reference/reference.h"
-
 #include "runtime/reference/number_formats.h"
-#include "runtime/reference/random_inputs.h"
+#include "tests/support/layer_inputs.h"
 #include "tests/support/matchers.h"
+#include "tests/support/reference_layer.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/reference/row_scale.h"
-
+#include "runtime/reference/casts.h"
 #include "runtime/reference/number_formats.h"
 #include "tests/unit/support_tests/special_floats.h"
 #include "tests/unit/support_tests/untouched_byte.h"

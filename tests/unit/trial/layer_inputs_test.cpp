@@ -2,7 +2,7 @@
 #include "runtime/trial/layer_inputs.h"
 
 #include "compiler/compiler.h"
-#include "runtime/checkpoint/write_safetensors.h"
+#include "runtime/checkpoint/safetensors_file.h"
 #include "runtime/trial/random_layer_inputs.h"
 #include "runtime/trial/routing_tensors.h"
 #include "tests/support/matchers.h"

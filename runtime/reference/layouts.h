@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+// Converts the bytes of operands of wgrad between a matrix [rows, columns] and columns in blocks
+// of 128. Kernels take the blocks, [columns / 128, rows, 128]. `columns` is a multiple of 128.
+
+namespace moejit::reference {
+
+namespace detail {
+
+// Returns [outer, inner, 128] as [inner, outer, 128].
+inline std::vector<std::uint8_t> exchange_runs(const std::vector<std::uint8_t>& bytes,
+                                               std::int64_t outer, std::int64_t inner) {
+  std::vector<std::uint8_t> exchanged(bytes.size());
+  for (std::int64_t i = 0; i < outer * inner; ++i) {
+    const std::int64_t to = i % inner * outer + i / inner;
+    std::copy_n(bytes.begin() + 128 * i, 128, exchanged.begin() + 128 * to);
+  }
+  return exchanged;
+}
+
+}  // namespace detail
+
+inline std::vector<std::uint8_t> to_column_blocks(const std::vector<std::uint8_t>& matrix,
+                                                  std::int64_t columns) {
+  return detail::exchange_runs(matrix, std::ssize(matrix) / columns, columns / 128);
+}
+
+inline std::vector<std::uint8_t> from_column_blocks(const std::vector<std::uint8_t>& blocks,
+                                                    std::int64_t columns) {
+  return detail::exchange_runs(blocks, columns / 128, std::ssize(blocks) / columns);
+}
+
+// Both return `matrices` [2 * half, columns], row-major, one after the other, with reordered rows.
+// gate_first() puts all even rows, gate, before the odd rows, up; interleaved() is the reverse.
+template <typename T>
+std::vector<T> gate_first(std::span<const T> matrices, std::int64_t half, std::int64_t columns) {
+  std::vector<T> result(matrices.size());
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const std::int64_t row = static_cast<std::int64_t>(i) / columns, column = i % columns;
+    const std::int64_t matrix = row / (2 * half), in_matrix = row % (2 * half);
+    const std::int64_t to = 2 * half * matrix + in_matrix % 2 * half + in_matrix / 2;
+    result[to * columns + column] = matrices[i];
+  }
+  return result;
+}
+template <typename T>
+std::vector<T> interleaved(std::span<const T> matrices, std::int64_t half, std::int64_t columns) {
+  std::vector<T> result(matrices.size());
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const std::int64_t row = static_cast<std::int64_t>(i) / columns, column = i % columns;
+    const std::int64_t matrix = row / (2 * half), in_matrix = row % (2 * half);
+    const std::int64_t to = 2 * half * matrix + in_matrix % half * 2 + in_matrix / half;
+    result[to * columns + column] = matrices[i];
+  }
+  return result;
+}
+
+}  // namespace moejit::reference
