@@ -2,7 +2,7 @@
 #include "cache/entry.h"
 
 #include "cache/file_bytes.h"
-#include "compiler/support/checksum.h"
+#include "compiler/support/digest.h"
 
 #include <algorithm>
 #include <fmt/core.h>

@@ -3,7 +3,6 @@
 
 #include "compiler/emitter/emitter.h"
 #include "compiler/host/host_compiler.h"
-#include "compiler/host/kernel_unit.h"
 #include "compiler/nvrtc/compile.h"
 #include "compiler/nvrtc/nvrtc_api.h"
 #include "compiler/reproducer.h"
@@ -85,12 +84,6 @@ Result<std::string> toolchain_description(const Target& target) {
   if (target.kind == TargetKind::kSim) return host_compiler_description();
   MOEJIT_TRY_ASSIGN(const NvrtcApi* api, nvrtc());
   return fmt::format("NVRTC {}.{}, {}", api->major, api->minor, api->path);
-}
-
-Result<KernelBinary> compile_kernel(const KernelSource& source) {
-  MOEJIT_TRY_ASSIGN(CompiledKernel compiled, compile_kernel_and_time(source));
-  if (compiled.loss) return tl::make_unexpected(std::move(*compiled.loss));
-  return std::move(compiled.binary);
 }
 
 std::vector<std::vector<std::size_t>> compile_units(std::span<const KernelSource> sources,

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#pragma once
-
 // The compiler turns a layer description into machine code. No call here needs a GPU or a driver,
 // and any thread may make any call at the same time as others.
+#pragma once
 
-#include "compiler/compile_time.h"
 #include "compiler/kernel_binary.h"
 #include "compiler/kernel_source.h"
 #include "compiler/launch.h"
 #include "compiler/layer.h"
 #include "compiler/operation.h"
 #include "compiler/plan.h"
+#include "compiler/support/error.h"
 #include "compiler/work.h"
 
 #include <optional>
@@ -85,7 +84,7 @@ Result<KernelPlan> plan_contraction_grouped_gemm(const ContractionGroupedGemmSpe
 
 // Plans one multi-cast-transpose without a layer, of tensors of these sizes. Its arguments are the
 // pointers of params/multi_cast_transpose_params.h, bound to tensors with the same names;
-// `tile_ends` is cast_transpose_tile_ends(sizes) (compiler/kernels/multi_cast_transpose.h). The
+// `tile_ends` is cast_transpose_tile_ends(sizes) (compiler/kernels/cast_transpose.h). The
 // kernel is the same for any list: launch it with as many CTAs as the list has tiles. Errors:
 // formats that it does not cast (kUnsupported).
 Result<KernelPlan> plan_multi_cast_transpose(const MultiCastTransposeSpec& problem,
@@ -182,7 +181,15 @@ std::vector<std::vector<std::size_t>> compile_units(std::span<const KernelSource
 std::vector<Result<CompiledKernel>> compile_unit_and_time(std::span<const KernelSource> sources,
                                                           const CompileOptions& options = {});
 
-// Compiles one kernel, for authors of kernels: a kernel with a loss is the error kCompileFailed.
-Result<KernelBinary> compile_kernel(const KernelSource& source);
+// Returns the field of a layer description that, if it is false, replaces the kernel of this entry
+// by other kernels: "fuse_activation" for "moejit_gemm_fc1_activation_quantize_...". Empty for
+// kernels that no field takes apart.
+std::string_view field_that_fuses(std::string_view entry);
+
+// Serves CompileOptions::worker in the program `moejit`. It reads one kernel from standard input,
+// compiles it with NVRTC, and writes the machine code or the compiler's error to standard output.
+// The process ends when `parent`, the process that asked, ends. Errors: only of reading and
+// writing.
+Result<void> serve_compile_worker(int parent);
 
 }  // namespace moejit::compiler

@@ -33,4 +33,7 @@ Result<std::string> disassembler_description();
 using InstructionCounts = std::map<std::string, int64_t, std::less<>>;
 InstructionCounts count_instructions(std::string_view disassembly);
 
+// Splits the output of `nvdisasm -c` or `cuobjdump -sass` into a text for each kernel, in order.
+std::vector<KernelDisassembly> split_disassembly(std::string_view output);
+
 }  // namespace moejit::compiler

@@ -44,4 +44,31 @@ Result<std::vector<std::string>> cubin_entries(std::span<const std::byte> cubin)
 Result<ResourceUsage> cubin_resource_usage(std::span<const std::byte> cubin,
                                            std::string_view entry);
 
+// Seconds that a compiler spent in each of its phases.
+struct CompilePhases {
+  double front_end = 0;  // parses and instantiates templates
+  double optimizer = 0;  // makes PTX
+  double assembler = 0;  // ptxas: makes machine code
+  bool operator==(const CompilePhases&) const = default;
+};
+
+// Seconds that one call of a compiler took. The wall times `total` and `phases` grow if the
+// compiler has to share its core; `cpu` does not. A field is absent if the compiler does not tell
+// it.
+struct CompileTime {
+  double total = 0;
+  std::optional<double> cpu;
+  std::optional<CompilePhases> phases;
+};
+
+// A kernel that was compiled just now. Time and loss are not part of the binary, so that equal
+// sources make equal binaries.
+struct CompiledKernel {
+  KernelBinary binary;
+  CompileTime time;
+  // Why the kernel is slow although its results are right (compiler/nvrtc/compile_reports.h), as
+  // an error kCompileFailed. Absent if no loss is known.
+  std::optional<Error> loss = std::nullopt;
+};
+
 }  // namespace moejit::compiler

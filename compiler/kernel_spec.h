@@ -1,29 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/kernels/bias_gradient.h"
 #include "compiler/kernels/block_cast.h"
 #include "compiler/kernels/cast_transpose.h"
 #include "compiler/kernels/collective.h"
-#include "compiler/kernels/column_cast.h"
-#include "compiler/kernels/column_sums.h"
 #include "compiler/kernels/contraction_grouped_gemm.h"
 #include "compiler/kernels/exchange.h"
 #include "compiler/kernels/expert_scales.h"
 #include "compiler/kernels/gated_gradient.h"
 #include "compiler/kernels/group_columns.h"
 #include "compiler/kernels/grouped_gemm.h"
-#include "compiler/kernels/matrix_amax.h"
-#include "compiler/kernels/multi_cast_transpose.h"
 #include "compiler/kernels/route.h"
 #include "compiler/kernels/row_chain.h"
-#include "compiler/kernels/row_dots.h"
-#include "compiler/kernels/swizzle_scales.h"
-#include "compiler/kernels/take_scales.h"
+#include "compiler/kernels/state_scales.h"
 #include "compiler/kernels/tile_chain.h"
 #include "compiler/kernels/transpose.h"
-#include "compiler/kernels/two_level_cast.h"
-#include "compiler/kernels/unpermute_dprobs.h"
-#include "compiler/kernels/update_scales.h"
 #include "compiler/kernels/weight_check.h"
 
 #include <string>

@@ -4,6 +4,7 @@
 #include "compiler/choices.h"
 #include "compiler/support/error.h"
 #include "compiler/support/json_document.h"
+#include "compiler/target.h"
 
 #include <cstdint>
 #include <memory>
@@ -13,6 +14,8 @@
 #include <vector>
 
 namespace moejit::compiler {
+
+struct KernelPlan;
 
 // Records of what was fastest on a GPU, and how plans use them (docs/tuning.md). Nothing here
 // measures anything: the same description, target and records give the same plan on all machines.
@@ -108,12 +111,6 @@ std::string to_json(const TuningStep& step);
 // exactly when the kernel does. Error kInternal: a header that moejit does not have.
 Result<std::string> text_digest(std::string_view text);
 
-// Returns the better founded of two entries of one problem. It is the one with more rounds, then
-// with the narrower interval, then the newer one, then the one whose JSON comes first.
-const TuningEntry& better_entry(const TuningEntry& one, const TuningEntry& other);
-// Returns the better founded of two measurements of one step, by the same rule.
-const TuningStep& better_step(const TuningStep& one, const TuningStep& other);
-
 // Returns a record with the entries and steps of both, and of two of a name the better founded.
 // Merging is commutative, associative and idempotent. Error kInvalidValue: they are of two GPUs.
 Result<TuningRecord> merge(const TuningRecord& one, const TuningRecord& other);
@@ -149,5 +146,15 @@ class Tuning {
 // looked for anywhere else. Errors: as of read_tuning() and Tuning::make().
 Result<std::unique_ptr<const Tuning>> read_tunings(const std::optional<std::string>& paths,
                                                    const std::optional<GpuIdentity>& gpu = {});
+
+// Returns the digest that an entry has of a kernel: text_digest() of its text without the name of
+// its operation. Kernels of several operations may be one problem (`quantize` and `quantize_dy` of
+// a layer). Errors: as of emit_kernel() and text_digest().
+Result<std::string> measured_text_digest(const KernelPlan& kernel, const Target& target);
+
+// Returns whether the entry was measured with the kernel's text; false for a text that cannot be
+// had. Takes the digest of the text with the name of the operation as well, which entries of
+// earlier versions have.
+bool is_measured_text(const TuningEntry& entry, const KernelPlan& kernel, const Target& target);
 
 }  // namespace moejit::compiler

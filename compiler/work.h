@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 namespace moejit::compiler {
 
@@ -34,5 +35,17 @@ Work count_work(const KernelPlan& kernel, const CallRows& rows);
 // (NVIDIA H100 Tensor Core GPU data sheet: 900 GB/s, both ways together.) Payload comes with
 // headers, so no exchange gets there.
 inline constexpr double kLinkBytesPerMicrosecond = 450e3;
+
+// About what a kernel takes in the simulator: nanoseconds of one core, and how many CTAs share
+// them.
+struct SimulatedCost {
+  double nanoseconds = 0.0;
+  int32_t most_ctas = INT32_MAX;
+};
+
+// Estimates a call of a kernel from its work and the rows of each local expert. The rates were
+// measured on one machine (docs/simulator.md); a busy or slower one takes longer.
+SimulatedCost simulated_cost(const KernelPlan& kernel, const Work& work,
+                             std::span<const int64_t> rows_of_experts);
 
 }  // namespace moejit::compiler

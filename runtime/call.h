@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace moejit::runtime {
@@ -44,5 +45,25 @@ class LaunchObserver {
   virtual Result<void> before(std::size_t kernel_index) = 0;
   virtual Result<void> after(std::size_t kernel_index) = 0;
 };
+
+// Sizes of the dimensions that change per call, as the caller's tensors tell them. kUntold: none of
+// the tensors has the dimension.
+struct ToldDims {
+  static constexpr int64_t kUntold = -1;
+  int64_t tokens = kUntold;
+  int64_t rows = kUntold;
+  int64_t columns = kUntold;
+};
+
+// Returns the error kTensorMismatch about a tensor.
+tl::unexpected<Error> tensor_mismatch(const compiler::TensorPlan& plan, const std::string& what,
+                                      std::string hint = {});
+
+// Returns the shape that calls must give: "[T <= 64, 256]".
+std::string wanted_shape(const compiler::TensorPlan& plan);
+
+// Checks dtype and shape against the plan. The first tensor with a dimension that changes per call
+// sets it in `told`; later tensors must agree. Error kTensorMismatch. Allocates only for errors.
+Result<void> check_type(const compiler::TensorPlan& plan, const TensorRef& tensor, ToldDims& told);
 
 }  // namespace moejit::runtime

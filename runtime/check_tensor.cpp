@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/check_tensor.h"
-
 #include "compiler/call_dims.h"
+#include "runtime/call.h"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "cache/kernel_cache.h"
-#include "compiler/kernel_key.h"
 #include "compiler/kernel_source.h"
 #include "compiler/support/digest.h"
 #include "compiler/support/fork.h"

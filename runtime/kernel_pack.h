@@ -3,7 +3,7 @@
 
 #include "cache/entry.h"
 #include "compiler/kernel_binary.h"
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 
 #include <optional>
 #include <span>

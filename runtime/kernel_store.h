@@ -3,7 +3,7 @@
 
 #include "cache/kernel_cache.h"
 #include "cache/pack.h"
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 #include "compiler/support/fork.h"
 #include "runtime/engine.h"
 #include "runtime/kernel_compilers.h"

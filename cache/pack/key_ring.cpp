@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/signature.h"
 #include "cache/trust.h"
-#include "compiler/support/ascii.h"
 #include "compiler/support/file.h"
+#include "compiler/support/plain_text.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/layer_commands.h"
-#include "compiler/activation_report.h"
+#include "compiler/activation.h"
 
 #include <algorithm>
 #include <cmath>

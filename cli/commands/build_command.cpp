@@ -8,7 +8,7 @@
 #include "cli/commands/tuning_records.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/words.h"
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 #include "compiler/support/exhausted.h"
 #include "runtime/kernel_pack.h"
 #include "runtime/trial/open_target.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/build_failures.h"
 
-#include "compiler/fused_kernel.h"
+#include "compiler/compiler.h"
 
 #include <fmt/core.h>
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/process_commands.h"
-#include "compiler/compile_worker.h"
+#include "compiler/compiler.h"
 
 namespace moejit::cli {
 

@@ -2,7 +2,7 @@
 #include "cli/commands/wanted_kernels.h"
 
 #include "compiler/compiler.h"
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 #include "runtime/kernel_entry.h"
 #include "runtime/kernel_pack.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/emitter/activation_text.h"
+#include "compiler/emitter/emitter.h"
 
 #include <fmt/core.h>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/activation_report.h"
-
-#include "compiler/emitter/activation_text.h"
+#include "compiler/activation.h"
+#include "compiler/emitter/emitter.h"
 #include "compiler/expression/functions.h"
 
 #include <algorithm>

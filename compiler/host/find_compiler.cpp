@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/host/find_compiler.h"
-
+#include "compiler/host/host_compiler.h"
 #include "compiler/host/process.h"
-#include "compiler/support/checksum.h"
 #include "compiler/support/digest.h"
 #include "compiler/support/dynamic_library.h"
 #include "compiler/support/env.h"

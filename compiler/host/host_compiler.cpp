@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/host/host_compiler.h"
 
-#include "compiler/host/find_compiler.h"
-#include "compiler/host/kernel_unit.h"
 #include "compiler/host/process.h"
 #include "compiler/support/file.h"
-#include "compiler/support/numbered_lines.h"
+#include "compiler/support/plain_text.h"
 #include "templates/embedded_templates.h"
 
 #include <algorithm>

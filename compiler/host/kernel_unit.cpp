@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/host/kernel_unit.h"
+#include "compiler/host/host_compiler.h"
 
 #include <algorithm>
 #include <fmt/core.h>

@@ -3,7 +3,6 @@
 
 #include "compiler/call_dims.h"
 #include "compiler/kernels/kernel_kind.h"
-#include "compiler/kernels/record_fields.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/block_cast_params.h"
 

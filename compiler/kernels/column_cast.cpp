@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/kernels/column_cast.h"
-
 #include "compiler/call_dims.h"
 #include "compiler/kernels/kernel_kind.h"
 #include "compiler/kernels/threads_per_sm.h"
-#include "compiler/kernels/transpose_record.h"
+#include "compiler/kernels/transpose.h"
 #include "compiler/support/integer.h"
 
 #include <fmt/core.h>

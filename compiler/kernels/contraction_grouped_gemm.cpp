@@ -2,9 +2,8 @@
 #include "compiler/kernels/contraction_grouped_gemm.h"
 
 #include "compiler/call_dims.h"
-#include "compiler/kernels/gemm_launch.h"
 #include "compiler/kernels/kernel_kind.h"
-#include "compiler/kernels/record_fields.h"
+#include "compiler/kernels/threads_per_sm.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/contraction_grouped_gemm_params.h"
 

@@ -4,7 +4,6 @@
 #include "compiler/call_dims.h"
 #include "compiler/kernels/exchange.h"
 #include "compiler/kernels/kernel_kind.h"
-#include "compiler/kernels/record_fields.h"
 #include "moejit_device/params/exchange_params.h"
 
 #include <string>

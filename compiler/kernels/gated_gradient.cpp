@@ -2,9 +2,8 @@
 #include "compiler/kernels/gated_gradient.h"
 
 #include "compiler/call_dims.h"
-#include "compiler/kernels/amax_columns_text.h"
+#include "compiler/kernels/amax_columns.h"
 #include "compiler/kernels/kernel_kind.h"
-#include "compiler/kernels/record_fields.h"
 #include "compiler/kernels/threads_per_sm.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/gated_gradient_params.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/emitter/activation_text.h"
-#include "compiler/kernels/amax_columns_text.h"
+#include "compiler/emitter/emitter.h"
+#include "compiler/kernels/amax_columns.h"
 #include "compiler/kernels/kernel_kind.h"
 
 #include <fmt/core.h>

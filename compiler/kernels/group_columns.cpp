@@ -4,7 +4,7 @@
 #include "compiler/call_dims.h"
 #include "compiler/kernels/kernel_kind.h"
 #include "compiler/kernels/threads_per_sm.h"
-#include "compiler/kernels/transpose_record.h"
+#include "compiler/kernels/transpose.h"
 #include "compiler/support/integer.h"
 
 #include <fmt/core.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/emitter/activation_text.h"
-#include "compiler/kernels/gemm_launch.h"
+#include "compiler/emitter/emitter.h"
 #include "compiler/kernels/kernel_kind.h"
+#include "compiler/kernels/threads_per_sm.h"
 
 #include <algorithm>
 #include <fmt/core.h>

@@ -127,4 +127,8 @@ std::string to_string(const RowChainSpec& spec);
 // Returns how many CTAs have work in a chain over `rows` rows.
 int64_t busy_ctas(const RowChainSpec& spec, int64_t rows);
 
+// Returns a chain in words, for the first line of its text: what it loads, computes, casts to and
+// stores.
+std::string summary_of(const RowChainSpec& spec);
+
 }  // namespace moejit::compiler

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/kernels/row_chain_summary.h"
+#include "compiler/kernels/row_chain.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/simulated_cost.h"
+#include "compiler/work.h"
 
 #include <variant>
 

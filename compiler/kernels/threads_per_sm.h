@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/kernels/column_cast.h"
 #include "compiler/kernels/gated_gradient.h"
 #include "compiler/kernels/group_columns.h"
 #include "compiler/kernels/row_chain.h"
 #include "compiler/kernels/transpose.h"
+#include "compiler/plan.h"
 
 #include <cstdint>
 #include <string>
@@ -48,5 +48,16 @@ Spec with_threads_per_sm(Spec spec, int32_t threads) {
   spec.threads_per_sm = threads == usual_threads_per_sm(spec) ? 0 : threads;
   return spec;
 }
+
+inline constexpr int32_t kGemmTileRows = 128, kStepBytes = 128, kBarrierBytes = 8,
+                         kSwizzleBytes = 1024;
+// Stages of tiles with more columns lie behind the staging of results, others before it.
+inline constexpr int32_t kMostColumnsBeforeStaging = 192;
+
+// Returns the launch of a GEMM with `stages` stages of `rows` rows of A and `columns` columns. Each
+// stage has `factors` bytes of scales, and results take `staging` bytes. It must be the sum in
+// GroupedGemm in templates/moejit_device/gemm; tests/compile compares the two.
+LaunchShape gemm_shape(int32_t stages, int32_t rows, int32_t columns, int32_t factors,
+                       int32_t staging);
 
 }  // namespace moejit::compiler

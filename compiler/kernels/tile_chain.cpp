@@ -2,9 +2,8 @@
 #include "compiler/kernels/tile_chain.h"
 
 #include "compiler/call_dims.h"
-#include "compiler/kernels/amax_columns_text.h"
+#include "compiler/kernels/amax_columns.h"
 #include "compiler/kernels/kernel_kind.h"
-#include "compiler/kernels/record_fields.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/tile_chain_params.h"
 

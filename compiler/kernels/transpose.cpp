@@ -3,9 +3,7 @@
 
 #include "compiler/call_dims.h"
 #include "compiler/kernels/kernel_kind.h"
-#include "compiler/kernels/record_fields.h"
 #include "compiler/kernels/threads_per_sm.h"
-#include "compiler/kernels/transpose_record.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/transpose_params.h"
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/kernels/two_level_cast.h"
-
 #include "compiler/call_dims.h"
+#include "compiler/kernels/block_cast.h"
 #include "compiler/kernels/kernel_kind.h"
-#include "compiler/kernels/record_fields.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/two_level_cast_params.h"
 

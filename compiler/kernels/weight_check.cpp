@@ -2,7 +2,6 @@
 #include "compiler/kernels/weight_check.h"
 
 #include "compiler/kernels/kernel_kind.h"
-#include "compiler/kernels/record_fields.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/weight_check_params.h"
 

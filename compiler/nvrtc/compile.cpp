@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/nvrtc/compile.h"
 
-#include "compiler/fused_kernel.h"
-#include "compiler/nvrtc/assembler_report.h"
+#include "compiler/compiler.h"
 #include "compiler/nvrtc/compile_options.h"
+#include "compiler/nvrtc/compile_reports.h"
 #include "compiler/nvrtc/nvrtc_api.h"
-#include "compiler/nvrtc/phase_report.h"
 #include "compiler/nvrtc/resource_usage.h"
-#include "compiler/support/fork_gate.h"
-#include "compiler/support/numbered_lines.h"
+#include "compiler/support/fork.h"
+#include "compiler/support/plain_text.h"
 #include "templates/embedded_templates.h"
 
 #include <algorithm>
@@ -169,12 +168,6 @@ TimedResult compile_and_time(const NvrtcApi& api, Program& program,
 }
 
 }  // namespace
-
-Result<KernelBinary> compile_with_nvrtc(const KernelSource& source) {
-  MOEJIT_TRY_ASSIGN(CompiledKernel compiled, compile_with_nvrtc_and_time(source));
-  if (compiled.loss) return tl::make_unexpected(std::move(*compiled.loss));
-  return std::move(compiled.binary);
-}
 
 Result<CompiledKernel> compile_with_nvrtc_and_time(const KernelSource& source,
                                                    const std::stop_token& stop) {

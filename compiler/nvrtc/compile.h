@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/compile_time.h"
 #include "compiler/kernel_binary.h"
 #include "compiler/kernel_source.h"
 #include "compiler/support/error.h"
@@ -17,14 +16,12 @@ namespace moejit::compiler {
 
 // Returns a cubin for the source's target, made by NVRTC in this process with the embedded headers.
 // Any number of threads may compile at once. Equal sources and identities give equal bytes. A
-// kernel that ptxas made slow has a loss (see assembler_report.h). Errors: kCompilerMissing, also
+// kernel that ptxas made slow has a loss (see compile_reports.h). Errors: kCompilerMissing, also
 // if NVRTC does not find its builtins. kCompileFailed with NVRTC's log and the numbered source in
 // `detail`. kOutOfMemory; kCompilerFault for any other failure of NVRTC. kInterrupted soon after
 // `stop` is requested, if NVRTC can be stopped (13.0, or 12.x that has nvrtcSetFlowCallback).
 Result<CompiledKernel> compile_with_nvrtc_and_time(const KernelSource& source,
                                                    const std::stop_token& stop = {});
-// Returns only the cubin; a loss is an error.
-Result<KernelBinary> compile_with_nvrtc(const KernelSource& source);
 
 // Returns what decides the bytes besides the source, as "name=value": NVRTC's version and build
 // ids, the options, the digests of the included headers. No paths. NVRTC is not opened if its files

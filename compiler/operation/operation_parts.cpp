@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/operation/operation_parts.h"
 
-#include "compiler/planner/complete_kernel.h"
+#include "compiler/planner/planner_steps.h"
 
 #include <fmt/core.h>
 

@@ -2,7 +2,7 @@
 #include "compiler/compiler.h"
 #include "compiler/operation/fields.h"
 #include "compiler/parser/layer_schema.h"
-#include "compiler/parser/read_activation.h"
+#include "compiler/parser/read_layer_parts.h"
 
 #include <fmt/core.h>
 #include <optional>

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
-#include "compiler/parser/hugging_face_activation.h"
 #include "compiler/parser/hugging_face_figures.h"
 #include "compiler/parser/hugging_face_source.h"
 #include "compiler/parser/layer_schema.h"
-#include "compiler/parser/python_json.h"
 #include "compiler/support/json_document.h"
 
 #include <algorithm>

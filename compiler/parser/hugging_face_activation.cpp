@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/parser/hugging_face_activation.h"
+#include "compiler/parser/hugging_face_figures.h"
 
 #include <algorithm>
 #include <array>

@@ -44,4 +44,10 @@ class FigureReader {
 // Returns a path as used keys and notes print it: text_config.hidden_size.
 std::string_view short_path(const JsonView& view);
 
+// Returns the activation of a configuration's experts: the function that its key names, in the
+// formula of the family, with the given limits. Errors: kUnsupported for a function that has no
+// formula here, and for keys that change the formula of an unknown family.
+Result<Activation> read_hugging_face_activation(const HuggingFaceSource& source,
+                                                FigureReader& reader);
+
 }  // namespace moejit::compiler

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/parser/hugging_face_families.h"
+#include "compiler/support/json_document.h"
 #include "compiler/support/json_view.h"
 
 #include <optional>
@@ -9,6 +10,11 @@
 #include <vector>
 
 namespace moejit::compiler {
+
+// Reads JSON as parse_json() does, and as Python's json module writes it: NaN, Infinity and
+// -Infinity, which the standard does not have, become null. Configurations that older versions of
+// the transformers library saved have them.
+Result<JsonDocument> parse_python_json(std::string_view text, const JsonOptions& options);
 
 // The hint when no description can be made of a configuration.
 inline constexpr std::string_view kWriteByHand =

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
 #include "compiler/parser/layer_schema.h"
-#include "compiler/parser/read_activation.h"
-#include "compiler/parser/read_expert_parallel.h"
 #include "compiler/parser/read_fields.h"
-#include "compiler/parser/read_recipe_choices.h"
-#include "compiler/parser/refused_options.h"
+#include "compiler/parser/read_layer_parts.h"
 #include "compiler/recipe.h"
 #include "compiler/support/json_document.h"
 #include "compiler/support/json_view.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/parser/read_activation.h"
+#include "compiler/parser/read_layer_parts.h"
 
 #include <array>
 #include <fmt/core.h>

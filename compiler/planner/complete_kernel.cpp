@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/planner/complete_kernel.h"
-
-#include "compiler/param_record.h"
+#include "compiler/launch.h"
+#include "compiler/planner/planner_steps.h"
 #include "compiler/work.h"
 
 #include <algorithm>

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/planner/contraction_grouped_gemm.h"
-
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
-#include "compiler/planner/complete_kernel.h"
-#include "compiler/planner/contraction_grouped_gemm_candidates.h"
+#include "compiler/planner/candidates.h"
 #include "compiler/planner/grouped_gemm.h"
-#include "compiler/planner/tuned_candidate.h"
+#include "compiler/planner/planner_steps.h"
 
 #include <fmt/core.h>
 

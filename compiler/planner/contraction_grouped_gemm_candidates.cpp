@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/planner/contraction_grouped_gemm_candidates.h"
-
-#include "compiler/planner/contraction_grouped_gemm.h"
-#include "compiler/planner/tile_covers.h"
+#include "compiler/planner/candidates.h"
+#include "compiler/planner/grouped_gemm.h"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/exchange_operation.h"
 
-#include "compiler/planner/join_route_dispatch.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/exchange_params.h"
 
@@ -345,6 +344,18 @@ void set_rank(KernelPlan& kernel, int64_t rank, int64_t timeout_ms) {
     if (number.role.ends_with("group.rank") || number.role == "rank") number.value = rank;
     if (number.role.ends_with("group.timeout_ns")) number.value = timeout_ms * kNanoseconds;
   }
+}
+
+std::string_view to_string(ExchangeStep step) {
+  switch (step) {
+    case ExchangeStep::kChoices: return "exchange_choices";
+    case ExchangeStep::kDispatch: return "dispatch_rows";
+    case ExchangeStep::kDispatchPermute: return "dispatch_permute";
+    case ExchangeStep::kRouteDispatchPermute: return "route_dispatch_permute";
+    case ExchangeStep::kAwait: return "await_rows";
+    case ExchangeStep::kCombineRows: return "combine_rows";
+  }
+  return "unknown";
 }
 
 }  // namespace moejit::compiler

@@ -2,7 +2,6 @@
 #include "compiler/planner/exchange_operation.h"
 #include "compiler/planner/fusions.h"
 #include "compiler/planner/group_graph.h"
-#include "compiler/planner/join_route_dispatch.h"
 #include "compiler/planner/layer_values.h"
 
 #include <algorithm>

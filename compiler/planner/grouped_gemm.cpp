@@ -3,10 +3,8 @@
 
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
-#include "compiler/planner/check_grouped_gemm.h"
-#include "compiler/planner/complete_kernel.h"
-#include "compiler/planner/grouped_gemm_candidates.h"
-#include "compiler/planner/tuned_candidate.h"
+#include "compiler/planner/candidates.h"
+#include "compiler/planner/planner_steps.h"
 #include "compiler/support/integer.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/planner/join_route_dispatch.h"
+#include "compiler/planner/exchange_operation.h"
 
 #include <fmt/core.h>
 #include <variant>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/planner/layer_graph.h"
-
 #include "compiler/planner/layer_graph_builder.h"
+#include "compiler/planner/planner_steps.h"
 
 #include <fmt/core.h>
 

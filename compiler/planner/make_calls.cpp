@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/planner/make_calls.h"
+#include "compiler/planner/planner_steps.h"
 
 #include <algorithm>
 #include <fmt/core.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/operation.h"
 
-#include "compiler/planner/operations/arguments.h"
-#include "compiler/planner/tuned_kernel.h"
+#include "compiler/planner/candidates.h"
 
 #include <algorithm>
 #include <cassert>
+#include <fmt/core.h>
 
 namespace moejit::compiler {
 namespace {
@@ -54,8 +54,12 @@ bool is_gemm(const Operation& operation) {
 }
 
 void narrow(Operation& operation) {
-  // The kind is copied, since narrow() may replace it.
-  std::visit([&](auto kind) { narrow(operation, kind); }, OperationKind(operation.kind));
+  // The kind is copied, since narrow() may replace it. Most kinds have no narrow() of their own.
+  std::visit(
+      [&](auto kind) {
+        if constexpr (requires { narrow(operation, kind); }) narrow(operation, kind);
+      },
+      OperationKind(operation.kind));
 }
 
 KernelPlan make_kernel(const Operation& operation, const KernelContext& context) {
@@ -79,6 +83,21 @@ KernelPlan make_kernel(const Operation& operation, const KernelContext& context)
   if (operation.dispatch_call) kernel.dispatch_call = to_string(*operation.dispatch_call);
   if (operation.gradient_mode) kernel.gradient_mode = to_string(*operation.gradient_mode);
   return kernel;
+}
+
+void add_argument(KernelPlan& kernel, std::string role, const Port& port) {
+  const std::string scales_role = fmt::format("{}_scale_inv", role);
+  kernel.arguments.push_back({std::move(role), port.tensor});
+  if (!port.scale_inv.empty()) kernel.arguments.push_back({scales_role, port.scale_inv});
+}
+
+void add_arguments(KernelPlan& kernel, const Operation& operation,
+                   std::initializer_list<std::string_view> roles) {
+  for (const std::string_view role : roles) {
+    const Port* port = find_read(operation, role);
+    if (port == nullptr) port = find_write(operation, role);
+    if (port != nullptr) add_argument(kernel, std::string(role), *port);
+  }
 }
 
 }  // namespace moejit::compiler

@@ -3,24 +3,11 @@
 
 #include "compiler/plan.h"
 #include "compiler/planner/operations/activation.h"
-#include "compiler/planner/operations/activation_backward.h"
-#include "compiler/planner/operations/bias_gradient.h"
-#include "compiler/planner/operations/cast_blocks.h"
-#include "compiler/planner/operations/cast_transpose.h"
-#include "compiler/planner/operations/collective.h"
+#include "compiler/planner/operations/casts.h"
 #include "compiler/planner/operations/exchange.h"
-#include "compiler/planner/operations/expert_scales.h"
-#include "compiler/planner/operations/group_columns.h"
-#include "compiler/planner/operations/grouped_gemm.h"
-#include "compiler/planner/operations/permute_pad.h"
-#include "compiler/planner/operations/quantize.h"
-#include "compiler/planner/operations/quantize_columns.h"
-#include "compiler/planner/operations/route.h"
-#include "compiler/planner/operations/stored_scales.h"
-#include "compiler/planner/operations/transpose.h"
-#include "compiler/planner/operations/unpermute.h"
-#include "compiler/planner/operations/weight_check.h"
-#include "compiler/planner/operations/wgrad.h"
+#include "compiler/planner/operations/gemms.h"
+#include "compiler/planner/operations/rows.h"
+#include "compiler/planner/operations/scales.h"
 #include "compiler/planner/phase.h"
 
 #include <optional>
@@ -32,8 +19,7 @@
 namespace moejit::compiler {
 
 // What an operation does, with all the numbers that its kernel needs except the bounds of a call.
-// Each alternative has a module of its own in planner/operations, which names the roles of its
-// reads and writes and makes its kernel.
+// A module in planner/operations names the roles of its reads and writes and makes its kernel.
 using OperationKind =
     std::variant<QuantizeWeights, QuantizeMatrixRows, QuantizeRows, ScaleColumns, CastColumns,
                  Route, PermutePad, GroupedGemm, GroupedGemmActivation, Activate, Unpermute,
@@ -104,5 +90,14 @@ struct KernelContext {
 // Returns the kernel of an operation that is no Collective: spec, arguments, tensor maps and
 // reasons.
 KernelPlan make_kernel(const Operation& operation, const KernelContext& context);
+
+// Adds the tensor of a port as the argument of this role, and its scales, if any, as the argument
+// "<role>_scale_inv".
+void add_argument(KernelPlan& kernel, std::string role, const Port& port);
+
+// Adds arguments for the given roles from the operation's reads and writes, under the same names.
+// Skips roles that the operation does not have.
+void add_arguments(KernelPlan& kernel, const Operation& operation,
+                   std::initializer_list<std::string_view> roles);
 
 }  // namespace moejit::compiler

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
 #include "compiler/group_plan.h"
-#include "compiler/planner/complete_kernel.h"
+#include "compiler/planner/candidates.h"
 #include "compiler/planner/exchange_operation.h"
 #include "compiler/planner/fusions.h"
-#include "compiler/planner/layer_graph.h"
-#include "compiler/planner/make_calls.h"
 #include "compiler/planner/place_in_group.h"
-#include "compiler/planner/plan_workspace.h"
-#include "compiler/planner/support_table.h"
-#include "compiler/planner/tuned_candidate.h"
+#include "compiler/planner/planner_steps.h"
 
 #include <algorithm>
 #include <fmt/core.h>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/planner/row_chain_candidates.h"
-
 #include "compiler/kernels/threads_per_sm.h"
-#include "compiler/planner/problem_name.h"
+#include "compiler/planner/candidates.h"
 #include "compiler/support/integer.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/planner/support_table.h"
+#include "compiler/planner/planner_steps.h"
 
 #include <fmt/core.h>
 #include <string>

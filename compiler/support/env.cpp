@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/support/env.h"
 
-#include "compiler/support/ascii.h"
 #include "compiler/support/json_document.h"
+#include "compiler/support/plain_text.h"
 
 #include <algorithm>
 #include <array>

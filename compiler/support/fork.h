@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mutex>
+#include <string>
 
 namespace moejit {
 
@@ -51,5 +52,21 @@ class ForkMutex final : private ForkHandler {
 
   std::mutex mutex_;
 };
+
+// Delays a fork() of this process while it lives. NVRTC and the dynamic linker have locks of their
+// own. A lock that another thread holds during a fork() would stay locked in the child forever.
+// When a fork() waits, new gates wait for it: a thread has one at a time, and no mutex of a
+// ForkHandler.
+class ForkGate {
+ public:
+  ForkGate();
+  ~ForkGate();
+  ForkGate(const ForkGate&) = delete;
+  ForkGate& operator=(const ForkGate&) = delete;
+};
+
+// Returns how a process ended by its status from waitpid(): "ended with exit status 1", "was ended
+// by signal 11 (SIGSEGV)".
+std::string wait_status_text(int status);
 
 }  // namespace moejit

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/support/plain_text.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <fmt/core.h>
 
 namespace moejit {
 
@@ -15,6 +17,16 @@ std::string plain_text(std::string text) {
     if (next >= 0x80 && next < 0xa0) text[i] = text[i + 1] = ' ';
   }
   return text;
+}
+
+std::string numbered_lines(std::string_view text) {
+  std::string lines;
+  for (int number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    lines += fmt::format("{:4} | {}\n", number, text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
 }
 
 }  // namespace moejit

@@ -13,6 +13,8 @@ double width_of(const Record& record) {
   return record.ratio_high - record.ratio_low;
 }
 
+// Returns the record with more rounds, else with the narrower interval, else the newer one, else
+// the one whose JSON comes first.
 template <typename Record>
 const Record& better_founded(const Record& one, const Record& other) {
   if (one.rounds != other.rounds) return one.rounds > other.rounds ? one : other;
@@ -65,14 +67,6 @@ void join(std::vector<JsonMember>& members, const std::vector<JsonMember>& more)
 }
 
 }  // namespace
-
-const TuningEntry& better_entry(const TuningEntry& one, const TuningEntry& other) {
-  return better_founded(one, other);
-}
-
-const TuningStep& better_step(const TuningStep& one, const TuningStep& other) {
-  return better_founded(one, other);
-}
 
 Result<TuningRecord> merge(const TuningRecord& one, const TuningRecord& other) {
   if (!is_same_gpu(one.gpu, other.gpu))

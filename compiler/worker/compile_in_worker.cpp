@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/worker/compile_in_worker.h"
 
+#include "compiler/compiler.h"
 #include "compiler/host/process.h"
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
+#include "compiler/nvrtc/compile.h"
 #include "compiler/support/exhausted.h"
 #include "compiler/support/file.h"
-#include "compiler/support/wait_status.h"
+#include "compiler/support/fork.h"
 #include "compiler/worker/messages.h"
 
 #include <algorithm>
@@ -17,6 +19,7 @@
 #include <optional>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -133,6 +136,46 @@ Result<CompiledKernel> compile_in_worker(const KernelSource& source, const std::
   const std::vector<std::byte> log = files.written(2, kLargestLog);
   return fault(source, fmt::format("the compile worker {} {}", path->string(), text_of(ending)),
                {reinterpret_cast<const char*>(log.data()), log.size()});
+}
+
+namespace {
+
+constexpr std::int64_t kLargestRequest = std::int64_t{64} << 20;
+
+Result<CompiledKernel> answer(const WorkerRequest& request) {
+  MOEJIT_TRY_ASSIGN(const KernelKey key, kernel_key(request.source));
+  if (key.digest != request.key)
+    return fail(
+        Stage::kCompile, ErrorCode::kCompilerFault,
+        fmt::format("kernel {}: the compile worker would make it with another moejit {} or "
+                    "NVRTC (key {}) than asked for (key {})",
+                    request.source.entry, MOEJIT_VERSION, key.digest.hex(), request.key.hex()),
+        "let MOEJIT_COMPILE_WORKER name the program moejit of the same installation");
+  return compile_with_nvrtc_and_time(request.source);
+}
+
+tl::unexpected<Error> no_message(std::string_view what) {
+  return fail(Stage::kCommand, ErrorCode::kUsage, std::string(what),
+              "moejit starts this command itself, see MOEJIT_COMPILE_WORKER");
+}
+
+}  // namespace
+
+Result<void> serve_compile_worker(int parent) {
+  // The process that asked may be gone already.
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+    return no_message(fmt::format("process {} is not my parent", parent));
+  // Text that a library prints must not get between the bytes of the answer.
+  FileDescriptor output(dup(STDOUT_FILENO));
+  if (!output || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return no_message("no standard output");
+  std::vector<std::byte> bytes;
+  if (const int error = read_all(STDIN_FILENO, kLargestRequest, bytes); error != 0)
+    return no_message(fmt::format("reading the request: {}", errno_text(error)));
+  const auto request = decode_request(bytes);
+  if (!request) return no_message("standard input holds no request");
+  if (const int error = write_all(output.get(), encode_reply(answer(*request))); error != 0)
+    return no_message(fmt::format("writing the reply: {}", errno_text(error)));
+  return {};
 }
 
 }  // namespace moejit::compiler

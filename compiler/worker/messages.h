@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/compile_time.h"
+#include "compiler/kernel_binary.h"
 #include "compiler/kernel_source.h"
 #include "compiler/support/digest.h"
 #include "compiler/support/error.h"

@@ -3,7 +3,7 @@
 
 #include "compiler/activation.h"
 #include "runtime/check/bounded_values.h"
-#include "runtime/reference/gated_activation.h"
+#include "runtime/reference/activation.h"
 
 namespace moejit::check {
 

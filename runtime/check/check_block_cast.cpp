@@ -101,8 +101,6 @@ void check_kernel(const compiler::ColumnCastSpec& spec, const KernelTensors& ten
               "exact", list);
 }
 
-using runtime::copy_elements;
-
 // Checks the digest alone: a cast is checked by what it writes.
 void check_kernel(const compiler::WeightCheckSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {

@@ -5,7 +5,6 @@
 #include "runtime/reference/gemm.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/trial/file_tensors.h"
-#include "runtime/trial/fp8_format.h"
 
 #include <algorithm>
 #include <cmath>

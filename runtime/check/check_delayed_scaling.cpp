@@ -5,7 +5,7 @@
 #include "runtime/reference/casts.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/scales.h"
-#include "runtime/trial/fp8_format.h"
+#include "runtime/trial/file_tensors.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -92,9 +92,6 @@ void check_kernel(const compiler::MultiCastTransposeSpec& spec, const KernelTens
     check_float(tensors, name("scale_inv"), wanted.scale_inv, list);
   }
 }
-
-using runtime::copy_elements;
-using runtime::HostTensor;
 
 void check_kernel(const compiler::TakeScalesSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {

@@ -6,7 +6,7 @@
 #include "runtime/check/operand_rows.h"
 #include "runtime/reference/activation.h"
 #include "runtime/reference/two_level.h"
-#include "runtime/trial/fp8_format.h"
+#include "runtime/trial/file_tensors.h"
 #include "runtime/trial/routing_tensors.h"
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 #include "runtime/reference/gemm.h"
 #include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
-#include "runtime/trial/fp8_format.h"
+#include "runtime/trial/file_tensors.h"
 
 #include <algorithm>
 #include <cmath>
@@ -75,6 +75,8 @@ void check_block_scaled(const GroupedGemmSpec& spec, const KernelTensors& tensor
           list);
 }
 
+// Checks a GEMM in bf16. Scales, if there are any, multiply complete sums: one for each expert's A
+// and B.
 void check_bf16(const GroupedGemmSpec& spec, const KernelTensors& tensors, CheckList& list) {
   const reference::Bf16Weights b{.values = tensors.view<uint16_t>("b"),
                                  .columns = columns_of(spec),
@@ -84,35 +86,21 @@ void check_bf16(const GroupedGemmSpec& spec, const KernelTensors& tensors, Check
       tensors.route(), kMaxBf16MultiplyAdds / std::max<int64_t>(1, b.columns * b.depth));
   const std::vector<uint16_t> a =
       gather_rows(tensors.view<uint16_t>("a"), spec.k, sample.source_rows);
-  compare(spec, tensors, sample, reference::bf16_grouped_gemm_sums(a, b, sample.route), list);
+  std::vector<float> sums = reference::bf16_grouped_gemm_sums(a, b, sample.route);
+  for (size_t e = 0; spec.scales != GemmScales::kNone && e < sample.route.counts.size(); ++e) {
+    const float factor =
+        tensors.view<float>("a_scale_inv")[e] * tensors.view<float>("b_scale_inv")[e];
+    for (int64_t i = sample.route.offs[e] * b.columns; i < sample.route.offs[e + 1] * b.columns;
+         ++i)
+      sums[static_cast<size_t>(i)] *= factor;
+  }
+  compare(spec, tensors, sample, std::move(sums), list);
 }
 
 std::vector<float> decoded(std::span<const uint8_t> codes, reference::Fp8Format format) {
   std::vector<float> values;
   for (const uint8_t code : codes) values.push_back(reference::decode_fp8(code, format));
   return values;
-}
-
-// Checks a GEMM in bf16 whose scales, one for each expert's A and B, multiply complete sums.
-void check_scaled_bf16(const GroupedGemmSpec& spec, const KernelTensors& tensors, CheckList& list) {
-  const reference::Bf16Weights b{.values = tensors.view<uint16_t>("b"),
-                                 .columns = columns_of(spec),
-                                 .depth = spec.k,
-                                 .is_transposed = spec.b_major == compiler::Major::kMn};
-  const RowSample sample = sample_rows(
-      tensors.route(), kMaxBf16MultiplyAdds / std::max<int64_t>(1, b.columns * b.depth));
-  const std::vector<uint16_t> a =
-      gather_rows(tensors.view<uint16_t>("a"), spec.k, sample.source_rows);
-  std::vector<float> sums = reference::bf16_grouped_gemm_sums(a, b, sample.route);
-  const std::span<const float> a_scales = tensors.view<float>("a_scale_inv"),
-                               b_scales = tensors.view<float>("b_scale_inv");
-  for (size_t e = 0; e < sample.route.counts.size(); ++e) {
-    const float factor = a_scales[e] * b_scales[e];
-    for (int64_t i = sample.route.offs[e] * b.columns; i < sample.route.offs[e + 1] * b.columns;
-         ++i)
-      sums[static_cast<size_t>(i)] *= factor;
-  }
-  compare(spec, tensors, sample, std::move(sums), list);
 }
 
 // Checks a GEMM in FP8 whose scales multiply complete sums.
@@ -159,7 +147,7 @@ void check_product(const GroupedGemmSpec& spec, const KernelTensors& tensors, Ch
   switch (spec.scales) {
     case GemmScales::kRowBlock: return check_block_scaled(spec, tensors, list);
     case GemmScales::kTensor:
-      return spec.operands == DType::kBF16 ? check_scaled_bf16(spec, tensors, list)
+      return spec.operands == DType::kBF16 ? check_bf16(spec, tensors, list)
                                            : check_end_scaled(spec, tensors, list);
     case GemmScales::kRowColumn: return check_end_scaled(spec, tensors, list);
     case GemmScales::kNone: return check_bf16(spec, tensors, list);

@@ -25,10 +25,12 @@ bool is_run(const compiler::Plan& plan, std::span<const std::string_view> calls,
   });
 }
 
-std::vector<TensorCheck> check_kernels(const compiler::Plan& plan,
-                                       std::span<const std::string_view> calls,
-                                       std::string_view written, const TensorMap& inputs,
-                                       const TensorMap& results) {
+}  // namespace
+
+std::vector<TensorCheck> check_plan(const compiler::Plan& plan,
+                                    std::span<const std::string_view> calls,
+                                    const TensorMap& inputs, const TensorMap& results,
+                                    std::string_view written) {
   CheckList list;
   for (std::size_t i = 0; i < plan.kernels.size(); ++i) {
     const KernelPlan& kernel = plan.kernels[i];
@@ -40,21 +42,6 @@ std::vector<TensorCheck> check_kernels(const compiler::Plan& plan,
     if (is_route && !list.all_passed()) break;
   }
   return list.take();
-}
-
-}  // namespace
-
-std::vector<TensorCheck> check_plan(const compiler::Plan& plan,
-                                    std::span<const std::string_view> calls,
-                                    const TensorMap& inputs, const TensorMap& results) {
-  return check_kernels(plan, calls, {}, inputs, results);
-}
-
-std::vector<TensorCheck> check_writers(const compiler::Plan& plan,
-                                       std::span<const std::string_view> calls,
-                                       std::string_view tensor, const TensorMap& inputs,
-                                       const TensorMap& results) {
-  return check_kernels(plan, calls, tensor, inputs, results);
 }
 
 }  // namespace moejit::check

@@ -15,18 +15,14 @@ namespace moejit::check {
 // from what each kernel itself read, so only a kernel that is wrong gets the blame. `inputs` are
 // the tensors that the calls were given. `results` are all other tensors whose contents are known
 // after the calls, with the calls' T and the actual permuted rows. If the plan keeps its
-// intermediates, everything that its kernels wrote is compared. Names that no call of the
-// plan has are ignored. The calls must have overwritten the gradients. If the routing differs,
-// later kernels are not compared, since it decides how their tensors are laid out.
+// intermediates, everything that its kernels wrote is compared. Names that no call of the plan has
+// are ignored. The calls must have overwritten the gradients. If the routing differs, later kernels
+// are not compared, since it decides how their tensors are laid out. With `written`, compares only
+// kernels that write it.
 std::vector<TensorCheck> check_plan(const compiler::Plan& plan,
                                     std::span<const std::string_view> calls,
                                     const runtime::TensorMap& inputs,
-                                    const runtime::TensorMap& results);
-
-// Compares, as check_plan() does, only the kernels that write `tensor`.
-std::vector<TensorCheck> check_writers(const compiler::Plan& plan,
-                                       std::span<const std::string_view> calls,
-                                       std::string_view tensor, const runtime::TensorMap& inputs,
-                                       const runtime::TensorMap& results);
+                                    const runtime::TensorMap& results,
+                                    std::string_view written = {});
 
 }  // namespace moejit::check

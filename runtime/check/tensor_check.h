@@ -3,7 +3,7 @@
 
 #include "runtime/reference/activation.h"
 #include "runtime/reference/compare.h"
-#include "runtime/reference/layer_shape.h"
+#include "runtime/reference/route.h"
 
 #include <cstdint>
 #include <span>

@@ -81,11 +81,6 @@ std::optional<std::size_t> decode_mxfp4(std::span<const std::uint8_t> codes,
 
 namespace {
 
-using runtime::elements;
-using runtime::HostTensor;
-using runtime::make_tensor;
-using runtime::TensorMap;
-
 using compiler::GateUpLayout;
 
 // Puts gate and up of a tensor with `columns` columns into the layer's order.

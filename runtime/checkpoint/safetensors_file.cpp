@@ -4,8 +4,7 @@
 #include "compiler/support/file.h"
 #include "compiler/support/json_document.h"
 #include "compiler/support/nearest_name.h"
-#include "runtime/checkpoint/safetensors_header.h"
-#include "runtime/checkpoint/shard_files.h"
+#include "runtime/checkpoint/shard_set.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -144,7 +143,6 @@ Result<HostTensor> SafetensorsFile::read(const SafetensorsEntry& entry) const {
 
 namespace {
 
-using runtime::HostTensor;
 using runtime::TensorMap;
 
 std::vector<TensorMap::const_pointer> in_file_order(const TensorMap& tensors) {

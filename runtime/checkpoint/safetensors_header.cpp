@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/safetensors_header.h"
-
 #include "compiler/support/json_document.h"
+#include "runtime/checkpoint/safetensors_file.h"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint/shard_files.h"
-
 #include "compiler/support/file.h"
 #include "compiler/support/json_document.h"
+#include "runtime/checkpoint/shard_set.h"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,6 @@
 #include "runtime/checkpoint/shard_set.h"
 
 #include "compiler/support/json_document.h"
-#include "runtime/checkpoint/shard_files.h"
 
 #include <algorithm>
 #include <charconv>

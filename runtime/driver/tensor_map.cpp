@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/driver/tensor_map.h"
 
-#include "compiler/tensor_box.h"
+#include "compiler/launch.h"
 
 #include <array>
 #include <cstring>

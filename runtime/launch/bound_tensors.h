@@ -4,7 +4,6 @@
 #include "compiler/memory_layout.h"
 #include "compiler/plan.h"
 #include "runtime/call.h"
-#include "runtime/check_tensor.h"
 
 #include <array>
 #include <cstddef>

@@ -2,7 +2,6 @@
 #include "runtime/launch/kernel_call.h"
 
 #include "compiler/launch.h"
-#include "compiler/param_record.h"
 #include "runtime/launch/host_readable.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 #include "compiler/support/fork.h"
 #include "runtime/engine.h"
 #include "runtime/obtain/compile_service.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cache/stripe_locks.h"
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 #include "compiler/support/fork.h"
 #include "runtime/engine.h"
 #include "runtime/kernel_store.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/reference/gated_activation.h"
+#include "runtime/reference/activation.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 
 #include "compiler/support/exhausted.h"
 #include "compiler/support/file.h"
-#include "compiler/support/fork_gate.h"
+#include "compiler/support/fork.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simulator/tensor_map.h"
 
-#include "compiler/tensor_box.h"
+#include "compiler/launch.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/dtype.h"
 #include "runtime/host_tensor.h"
+#include "runtime/reference/number_formats.h"
 
 #include <cstdint>
 
@@ -31,5 +33,11 @@ void drop_padding_of_halves(runtime::TensorMap& tensors, int64_t columns, int64_
 // they alternate. Changes "h1", "dh1" and, if they hold recovered values, "dh1_q" and
 // "dh1_colwise_q".
 void put_gate_first(runtime::TensorMap& tensors, int64_t columns);
+
+// Returns the number format of FP8 codes of this type, kF8E4M3 or kF8E5M2.
+inline reference::Fp8Format fp8_format(compiler::DType dtype) {
+  return dtype == compiler::DType::kF8E5M2 ? reference::Fp8Format::kE5m2
+                                           : reference::Fp8Format::kE4m3;
+}
 
 }  // namespace moejit::trial

@@ -2,7 +2,6 @@
 #include "runtime/trial/layer_inputs.h"
 
 #include "runtime/checkpoint/safetensors_file.h"
-#include "runtime/trial/layer_states.h"
 #include "runtime/trial/random_layer_inputs.h"
 
 #include <algorithm>

@@ -39,4 +39,13 @@ bool has_quantized_weights(const runtime::TensorMap& inputs);
 // Returns T of these inputs.
 int64_t token_count(const runtime::TensorMap& inputs);
 
+// Returns the state with which training starts: histories of zeros, scales of ones. `tensor` has
+// the role kState.
+runtime::HostTensor first_state(const compiler::TensorPlan& tensor);
+
+// Returns states as some steps of training leave them, for all tensors of the role kState. Seeded
+// histories hold the usual largest magnitudes of activations, weights and gradients. The scales
+// follow from them, and nothing is recorded in this step. Empty if the recipe has no history.
+runtime::TensorMap random_states(const compiler::Plan& plan, uint64_t seed);
+
 }  // namespace moejit::trial

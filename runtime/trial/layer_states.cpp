@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/trial/layer_states.h"
-
 #include "runtime/reference/random_inputs.h"
+#include "runtime/trial/layer_inputs.h"
 
 #include <algorithm>
 #include <fmt/core.h>

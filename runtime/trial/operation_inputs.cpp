@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/trial/operation_inputs.h"
 
-#include "runtime/check_tensor.h"
+#include "runtime/call.h"
 #include "runtime/checkpoint/safetensors_file.h"
 #include "runtime/reference/route.h"
-#include "runtime/trial/random_operation_call.h"
 #include "runtime/trial/routing_tensors.h"
 
 #include <algorithm>

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/trial/random_operation_call.h"
-
 #include "runtime/reference/casts.h"
 #include "runtime/reference/layouts.h"
 #include "runtime/reference/microscaling.h"
@@ -9,8 +7,8 @@
 #include "runtime/reference/random_inputs.h"
 #include "runtime/reference/scales.h"
 #include "runtime/reference/two_level.h"
-#include "runtime/trial/fp8_format.h"
-#include "runtime/trial/random_groups.h"
+#include "runtime/trial/file_tensors.h"
+#include "runtime/trial/operation_inputs.h"
 #include "runtime/trial/routing_tensors.h"
 
 #include <algorithm>

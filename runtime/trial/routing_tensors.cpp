@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-
 #include "runtime/trial/routing_tensors.h"
 
 #include "runtime/reference/number_formats.h"
+#include "runtime/reference/random_inputs.h"
 #include "runtime/reference/route.h"
 
 #include <algorithm>
@@ -64,6 +64,67 @@ compiler::CallRows count_call_rows(const compiler::Layer& layer, const TensorMap
           .padded = route.rows(),
           .routed_tokens = route.routed_tokens(layer.top_k),
           .routed_experts = route.routed_experts()};
+}
+
+namespace {
+
+using compiler::CallDim;
+using compiler::Plan;
+
+constexpr double kUnroutedShare = 0.125;
+
+compiler::CallDims dims_of(const Plan& plan, CallDim dim, int64_t size) {
+  if (dim == CallDim::kTokens) return compiler::call_dims(plan.bounds, size);
+  if (dim == CallDim::kRows) return {.rows = size};
+  return {.columns = size / 128 * 128};
+}
+
+void route_tokens(const Plan& plan, uint64_t seed, bool is_uniform, RandomGroups& groups) {
+  const compiler::CallBounds& bounds = plan.bounds;
+  const int64_t tokens = groups.dims.tokens;
+  groups.ids =
+      reference::random_routing(tokens, bounds.groups, bounds.top_k, seed,
+                                {.unrouted_share = kUnroutedShare, .is_uniform = is_uniform});
+  groups.route = reference::route(groups.ids, tokens,
+                                  {.experts = bounds.groups,
+                                   .top_k = bounds.top_k,
+                                   .alignment = bounds.splits_alignment,
+                                   .max_rows = groups.dims.rows});
+}
+
+// Fills the groups with rows; each row has one expert.
+void fill_groups(const Plan& plan, uint64_t seed, bool is_uniform, RandomGroups& groups) {
+  const int64_t count = find_tensor(plan, "counts")->shape.front().value;
+  const bool has_rows = call_size(plan)->symbol == "P";
+  // If no tensor gives P, the plan's bound is used.
+  const int64_t most = plan.bounds.max_permuted_rows;
+  const int64_t columns = groups.dims.columns;
+  const int64_t size = has_rows ? groups.dims.rows : most > 0 ? std::min(columns, most) : columns;
+  const int64_t alignment =
+      has_rows && size < 128 * count ? std::max(16, plan.bounds.splits_alignment) : 128;
+  const int64_t rows = std::max(size / 2, size - count * (alignment - 1));
+  groups.route = reference::route(
+      reference::random_routing(rows, count, 1, seed, {.is_uniform = is_uniform}), rows,
+      {.experts = count, .top_k = 1, .alignment = alignment, .max_rows = size});
+  if (find_tensor(plan, "output_offs") == nullptr) return;
+  groups.column_starts = {0};
+  for (const int32_t rows_of_group : groups.route.counts)
+    groups.column_starts.push_back(groups.column_starts.back() + (rows_of_group + 127) / 128 * 128);
+  groups.dims.columns = groups.column_starts.back();
+}
+
+}  // namespace
+
+RandomGroups random_groups(const Plan& plan, int64_t size, uint64_t seed, RandomRouting routing) {
+  const bool is_uniform = routing == RandomRouting::kUniform;
+  RandomGroups groups;
+  if (const std::optional<compiler::Dim> dim = call_size(plan))
+    groups.dims = dims_of(plan, *compiler::call_dim(*dim), size);
+  if (find_tensor(plan, "topk_ids") != nullptr || find_tensor(plan, "row_map") != nullptr)
+    route_tokens(plan, seed, is_uniform, groups);
+  else if (find_tensor(plan, "offs") != nullptr)
+    fill_groups(plan, seed, is_uniform, groups);
+  return groups;
 }
 
 }  // namespace moejit::trial

@@ -2,7 +2,7 @@
 #include "runtime/trial/simulated_time.h"
 
 #include "compiler/compiler.h"
-#include "compiler/simulated_cost.h"
+#include "compiler/work.h"
 #include "runtime/trial/routing_tensors.h"
 
 #include <algorithm>

@@ -4,7 +4,6 @@
 #include "compiler/group_plan.h"
 #include "runtime/trial/device_tensors.h"
 #include "runtime/trial/layer_inputs.h"
-#include "runtime/trial/layer_states.h"
 
 #include <optional>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/tune/measuring_process.h"
 
-#include "compiler/support/wait_status.h"
+#include "compiler/support/fork.h"
 #include "runtime/tune/device_measurer.h"
 #include "runtime/tune/serve_measurer.h"
 

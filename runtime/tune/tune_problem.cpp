@@ -2,7 +2,7 @@
 #include "runtime/tune/tune_problem.h"
 
 #include "compiler/compiler.h"
-#include "compiler/tuned_text.h"
+#include "compiler/tuning.h"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 #include "runtime/tune/verify_record.h"
 
 #include "compiler/support/file.h"
-#include "compiler/tuned_text.h"
+#include "compiler/tuning.h"
 #include "runtime/tune/measuring_process.h"
 #include "runtime/tune/tune_session.h"
 

@@ -4,7 +4,7 @@
 #include "cache/kernel_cache.h"
 #include "cache/pack_writer.h"
 #include "compiler/compiler.h"
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 #include "runtime/engine.h"
 #include "runtime/kernel_entry.h"
 #include "runtime/kernel_pack.h"

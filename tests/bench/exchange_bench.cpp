@@ -11,10 +11,10 @@
 // With numbers other than 0, so many SMs send. With a skew, choices are drawn so many times as
 // often from the experts of rank 0 as from those of another rank. With SMS the kernels take so many
 // SMs.
-#include "compiler/exchange.h"
 #include "runtime/prepared_plan.h"
 #include "runtime/reference/random_inputs.h"
 #include "tests/gpu/ranks.h"
+#include "tests/support/exchange_plan.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 

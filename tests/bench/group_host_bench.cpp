@@ -11,7 +11,7 @@
 // rest, one of all ranks at once, and the empty kernels. With --fake the driver is the fake
 // libcuda, which runs nothing. If the fake or libmoejit_timed_cuda.so tells the time that calls
 // spend in the driver, own_ns_per_kernel is the rest.
-#include "compiler/param_record.h"
+#include "compiler/launch.h"
 #include "tests/bench/driver_time.h"
 #include "tests/bench/empty_kernels.h"
 #include "tests/driver/driver_layer.h"

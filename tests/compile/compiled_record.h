@@ -12,7 +12,7 @@ namespace moejit::testing {
 
 // Kernels that compiled without spills, and the registers that a thread of each takes: a text file
 // with a line for each, "ENTRY KEY REGISTERS". The key covers text, headers, options and compiler
-// (compiler/kernel_key.h), so a line holds for those very bytes alone.
+// (compiler/kernel_source.h), so a line holds for those very bytes alone.
 class CompiledRecord {
  public:
   // Reads a file; lines that are no such line, and a file that is not there, hold nothing.

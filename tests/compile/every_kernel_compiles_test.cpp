@@ -4,7 +4,7 @@
 // of kernels, `every_kernel_compiles_test --update` writes it anew.
 
 #include "compiler/compiler.h"
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 #include "tests/compile/compiled_record.h"
 #include "tests/compile/layer_kernels.h"
 #include "tests/compile/planned_kernels.h"

@@ -3,8 +3,8 @@
 // take it: their CTAs wait for peers, so that as many must fit on an SM as the host believes. Needs
 // NVRTC, no GPU.
 
-#include "compiler/exchange.h"
 #include "tests/compile/layer_kernels.h"
+#include "tests/support/exchange_plan.h"
 #include "tests/support/matchers.h"
 
 #include <fmt/core.h>

@@ -3,7 +3,7 @@
 
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
-#include "compiler/planner/contraction_grouped_gemm.h"
+#include "compiler/planner/grouped_gemm.h"
 #include "tests/compile/layer_kernels.h"
 #include "tests/compile/planned_transposes.h"
 #include "tests/support/matchers.h"

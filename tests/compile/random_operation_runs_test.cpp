@@ -6,7 +6,7 @@
 
 #include "runtime/check/check_plan.h"
 #include "runtime/trial/open_target.h"
-#include "runtime/trial/random_operation_call.h"
+#include "runtime/trial/operation_inputs.h"
 #include "runtime/trial/trial.h"
 #include "tests/support/matchers.h"
 #include "tests/support/random_operation.h"

@@ -3,7 +3,7 @@
 // become cubins. Needs NVRTC, no GPU.
 
 #include "compiler/compiler.h"
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 #include "tests/sim/support/exchange.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"

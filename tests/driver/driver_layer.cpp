@@ -2,7 +2,6 @@
 #include "tests/driver/driver_layer.h"
 
 #include "compiler/launch.h"
-#include "compiler/param_record.h"
 
 #include <cstring>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries and packs with every byte changed: what comes to the driver is what was compiled.
 #include "cache/pack_writer.h"
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 #include "compiler/support/digest.h"
 #include "compiler/support/file.h"
 #include "runtime/kernel_pack.h"

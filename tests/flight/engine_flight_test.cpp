@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One process: who waits, who is remembered, what comes first. With the fake NVRTC.
 #include "cache/kernel_cache.h"
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 #include "runtime/prepared_plan.h"
 #include "tests/flight/flight_fixture.h"
 

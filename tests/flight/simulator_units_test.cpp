@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels for the simulator that one call asks for are compiled together. The C++ compiler is the
 // system's, behind a script that counts and can be slow.
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 #include "compiler/support/file.h"
 #include "runtime/engine.h"
 #include "tests/support/matchers.h"

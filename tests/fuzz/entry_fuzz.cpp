@@ -2,7 +2,7 @@
 // A cache entry of any bytes, as it is and with the right checksum of each format and the right
 // key, which random bytes never have. What is accepted has to be what its content is written as.
 #include "cache/entry.h"
-#include "compiler/support/checksum.h"
+#include "compiler/support/digest.h"
 
 #include <algorithm>
 #include <cstddef>

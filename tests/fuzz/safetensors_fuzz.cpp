@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The header of a safetensors file of any bytes, with 4096 bytes of data behind it. What is
 // accepted has to lie inside of them.
-#include "runtime/checkpoint/safetensors_header.h"
+#include "runtime/checkpoint/safetensors_file.h"
 
 #include <cstddef>
 #include <cstdint>

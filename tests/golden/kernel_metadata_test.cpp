@@ -3,7 +3,7 @@
 // machine code than runtime/kernel_entry.h says, and still tell every field of their keys.
 #include "cache/entry.h"
 #include "compiler/compiler.h"
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 #include "compiler/support/file.h"
 #include "runtime/fold_headers.h"
 #include "runtime/kernel_entry.h"

@@ -5,7 +5,7 @@
 // every user miss, so that it needs a reason; `key_golden_test --update` writes the file anew.
 
 #include "compiler/compiler.h"
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 #include "tests/support/matchers.h"
 
 #include <algorithm>

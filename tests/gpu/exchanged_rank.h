@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/exchange.h"
 #include "runtime/prepared_plan.h"
 #include "tests/gpu/ranks.h"
+#include "tests/support/exchange_plan.h"
 
 #include <cstring>
 #include <map>

@@ -92,7 +92,7 @@ std::vector<std::string> unseen_damage(TestLayer& layer, const LayerInputs& inpu
     const std::byte kept = byte;
     byte ^= std::byte{0x41};
     // Each kernel is compared on what it read itself: those that read the tensor say nothing of it.
-    const auto checks = check::check_writers(layer.plan(), calls, name, given, results);
+    const auto checks = check::check_plan(layer.plan(), calls, given, results, name);
     const bool is_seen = std::ranges::any_of(checks, [&](const check::TensorCheck& check) {
       return check.tensor == name && !check.has_passed;
     });

@@ -2,7 +2,7 @@
 #include "tests/gpu/test_layer.h"
 
 #include "runtime/reference/number_formats.h"
-#include "runtime/trial/layer_states.h"
+#include "runtime/trial/layer_inputs.h"
 #include "runtime/trial/routing_tensors.h"
 #include "tests/support/kernels_ahead.h"
 #include "tests/support/layer_inputs.h"

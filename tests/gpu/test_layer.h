@@ -6,7 +6,7 @@
 #include "runtime/engine.h"
 #include "runtime/host_tensor.h"
 #include "runtime/prepared_plan.h"
-#include "runtime/reference/layer_shape.h"
+#include "runtime/reference/route.h"
 #include "tests/support/layer_inputs.h"
 
 #include <cstring>

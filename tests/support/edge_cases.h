@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/reference/layer_shape.h"
+#include "runtime/reference/route.h"
 #include "tests/support/layer_inputs.h"
 
 #include <optional>

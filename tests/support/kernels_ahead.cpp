@@ -2,7 +2,7 @@
 #include "tests/support/kernels_ahead.h"
 
 #include "compiler/compiler.h"
-#include "compiler/support/checksum.h"
+#include "compiler/support/digest.h"
 #include "compiler/support/file.h"
 #include "tests/support/test_engine.h"
 

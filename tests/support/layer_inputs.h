@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/reference/layer_shape.h"
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"
+#include "runtime/reference/route.h"
 
 #include <cstdint>
 #include <optional>

@@ -2,9 +2,7 @@
 #pragma once
 
 #include "runtime/reference/activation.h"
-#include "runtime/reference/gated_activation.h"
 #include "runtime/reference/gemm.h"
-#include "runtime/reference/layer_shape.h"
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/route.h"
 #include "tests/support/layer_inputs.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "compiler/activation.h"
-#include "runtime/reference/gated_activation.h"
+#include "runtime/reference/activation.h"
 
 #include <array>
 #include <cmath>

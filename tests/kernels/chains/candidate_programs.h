@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/planner/candidate.h"
+#include "compiler/planner/candidates.h"
 #include "tests/tested_target.h"
 
 #include <algorithm>

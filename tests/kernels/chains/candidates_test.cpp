@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tuner may take any candidate, so all of them give the bits of the usual one. The simulator runs
 // every few of them, and the usual one, a GPU all.
-#include "compiler/planner/row_chain_candidates.h"
+#include "compiler/planner/candidates.h"
+
 #include "runtime/reference/random_inputs.h"
 #include "runtime/reference/route.h"
 #include "templates/moejit_device/params/row_chain_params.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The column-wise cast of bf16 rows, in order and gathered, against the reference.
 #include "compiler/launch.h"
-#include "compiler/planner/transpose_candidates.h"
+#include "compiler/planner/candidates.h"
 #include "runtime/reference/casts.h"
 #include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"

@@ -2,7 +2,7 @@
 // The kernel that makes the gradient of a gated activation and casts it and the activation by rows
 // and by columns, against the row chains that round to bf16 and the reference of the casts.
 #include "compiler/launch.h"
-#include "compiler/planner/transpose_candidates.h"
+#include "compiler/planner/candidates.h"
 #include "runtime/reference/casts.h"
 #include "runtime/reference/layouts.h"
 #include "templates/moejit_device/params/gated_gradient_params.h"

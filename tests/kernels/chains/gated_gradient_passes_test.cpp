@@ -4,7 +4,7 @@
 // chains that round to bf16 and the reference of such casts.
 #include "compiler/kernels/group_columns.h"
 #include "compiler/launch.h"
-#include "compiler/planner/transpose_candidates.h"
+#include "compiler/planner/candidates.h"
 #include "runtime/reference/casts.h"
 #include "runtime/reference/layouts.h"
 #include "templates/moejit_device/params/gated_gradient_params.h"

@@ -2,7 +2,7 @@
 // The kernel that makes the gradient of a gated activation and both operands of wgrad, against the
 // row chains whose bits it promises and the reference of the transpose.
 #include "compiler/launch.h"
-#include "compiler/planner/transpose_candidates.h"
+#include "compiler/planner/candidates.h"
 #include "runtime/reference/layouts.h"
 #include "runtime/reference/transpose.h"
 #include "templates/moejit_device/params/gated_gradient_params.h"

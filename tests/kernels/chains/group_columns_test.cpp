@@ -2,7 +2,7 @@
 // Scales of columns that all rows of a group share, and casts with them, against the reference.
 #include "compiler/kernels/group_columns.h"
 
-#include "compiler/planner/transpose_candidates.h"
+#include "compiler/planner/candidates.h"
 #include "runtime/reference/casts.h"
 #include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"

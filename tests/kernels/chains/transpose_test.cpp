@@ -2,7 +2,7 @@
 #include "runtime/reference/transpose.h"
 
 #include "compiler/launch.h"
-#include "compiler/planner/transpose_candidates.h"
+#include "compiler/planner/candidates.h"
 #include "runtime/reference/layouts.h"
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"

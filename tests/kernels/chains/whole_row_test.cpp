@@ -2,7 +2,7 @@
 // Chains in which a row has one scale, against the reference. What a chain computes is compared
 // with the cast of the bf16 rows that the chain without a cast stores: bit for bit.
 #include "compiler/kernels/row_chain.h"
-#include "compiler/planner/row_chain_candidates.h"
+#include "compiler/planner/candidates.h"
 #include "runtime/reference/casts.h"
 #include "runtime/reference/layouts.h"
 #include "runtime/reference/random_inputs.h"

@@ -2,9 +2,9 @@
 // A tuner may take any candidate, so all of them give the bits of the usual one. The simulator runs
 // every few of them, and the usual one, a GPU all.
 
-#include "compiler/planner/contraction_grouped_gemm.h"
-#include "compiler/planner/contraction_grouped_gemm_candidates.h"
-#include "compiler/planner/grouped_gemm_candidates.h"
+#include "compiler/planner/candidates.h"
+
+#include "compiler/planner/grouped_gemm.h"
 #include "tests/kernels/gemm/gemm_runner.h"
 #include "tests/kernels/gemm/wgrad_runner.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/gemm/end_scaled_runner.h"
 
-#include "compiler/planner/check_grouped_gemm.h"
 #include "compiler/planner/grouped_gemm.h"
 #include "compiler/support/integer.h"
 #include "runtime/reference/number_formats.h"

@@ -2,7 +2,7 @@
 // The contraction-grouped GEMM whose scales do not change along the tokens: one for each expert, or
 // for each row of an expert's operands: the reference's bits, in both formats of gradients.
 
-#include "compiler/planner/contraction_grouped_gemm.h"
+#include "compiler/planner/grouped_gemm.h"
 #include "runtime/reference/end_scaled_gemm.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"

@@ -2,7 +2,7 @@
 // Where every element has a factor of its own, the order of roundings is that of cuBLASLt: the sum
 // of 128 products meets the scale of its row first, and fma() adds it with that of its column.
 
-#include "compiler/planner/contraction_grouped_gemm_candidates.h"
+#include "compiler/planner/candidates.h"
 #include "runtime/reference/gemm.h"
 #include "runtime/reference/random_inputs.h"
 #include "tests/kernels/gemm/wgrad_runner.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/gemm/wgrad_runner.h"
 
-#include "compiler/planner/contraction_grouped_gemm.h"
+#include "compiler/planner/grouped_gemm.h"
 #include "compiler/support/integer.h"
 #include "runtime/reference/gemm.h"
 #include "runtime/reference/layouts.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/entry.h"
 
-#include "compiler/support/checksum.h"
+#include "compiler/support/digest.h"
 #include "tests/unit/cache/cache_test.h"
 
 #include <gtest/gtest.h>

@@ -122,7 +122,7 @@ TEST_F(CheckPlan, OfATensorsWritersSaysWhatTheWholeOneSaysOfIt) {
     const size_t place = static_cast<size_t>(compiler::size_bytes(tensor.dtype)) - 1;
     const std::byte kept = tensor.bytes[place];
     tensor.bytes[place] ^= std::byte{0x41};
-    const auto of_writers = check_writers(*plan, kCalls, name, inputs_, results_);
+    const auto of_writers = check_plan(*plan, kCalls, inputs_, results_, name);
     EXPECT_EQ(said_of(name, of_writers), said_of(name, checks())) << name;
     for (const TensorCheck& check : of_writers)
       EXPECT_TRUE(std::ranges::any_of(plan->kernels,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/tensor_box.h"
+#include "compiler/launch.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,6 @@
 #include "compiler/disassembly.h"
 
 #include "compiler/compiler.h"
-#include "compiler/disassembler/disassembly_text.h"
 #include "tests/support/matchers.h"
 
 #include <gtest/gtest.h>
@@ -96,11 +95,11 @@ TEST(Disassembler, FindsTheMatrixInstructionsOfAKernel) {
           "  for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = d[i];\n"
           "}\n",
       .target = {}};
-  const auto binary = compile_kernel(source);
-  if (!binary && binary.error().code == ErrorCode::kCompilerMissing)
-    GTEST_SKIP() << to_string(binary.error());
-  ASSERT_TRUE(succeeded(binary));
-  const auto kernels = disassemble(binary->bytes);
+  const auto compiled = compile_kernel_and_time(source);
+  if (!compiled && compiled.error().code == ErrorCode::kCompilerMissing)
+    GTEST_SKIP() << to_string(compiled.error());
+  ASSERT_TRUE(succeeded(compiled));
+  const auto kernels = disassemble(compiled->binary.bytes);
   ASSERT_TRUE(succeeded(kernels));
   ASSERT_EQ(kernels->size(), 1u);
   EXPECT_EQ(kernels->front().entry, source.entry);

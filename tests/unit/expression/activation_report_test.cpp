@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/activation_report.h"
+#include "compiler/activation.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

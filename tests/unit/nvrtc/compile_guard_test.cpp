@@ -2,13 +2,14 @@
 // Kernels that ptxas compiles with a shrug and that may be several times too slow: who writes
 // kernels gets an error, who has a layer a kernel and a warning.
 
-#include "compiler/nvrtc/assembler_report.h"
 #include "compiler/nvrtc/compile.h"
+#include "compiler/nvrtc/compile_reports.h"
 #include "compiler/nvrtc/nvrtc_api.h"
 #include "compiler/worker/messages.h"
 #include "runtime/engine.h"
 #include "tests/support/matchers.h"
 #include "tests/unit/nvrtc/contains.h"
+#include "tests/unit/nvrtc/small_kernel.h"
 
 #include <gtest/gtest.h>
 #include <string>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/nvrtc/phase_report.h"
-
 #include "compiler/nvrtc/compile.h"
+#include "compiler/nvrtc/compile_reports.h"
 #include "compiler/nvrtc/nvrtc_api.h"
 #include "tests/support/matchers.h"
 #include "tests/unit/nvrtc/small_kernel.h"

@@ -2,7 +2,6 @@
 #include "compiler/nvrtc/resource_usage.h"
 
 #include "compiler/nvrtc/compile.h"
-#include "compiler/nvrtc/elf_sections.h"
 #include "compiler/nvrtc/nvrtc_api.h"
 #include "tests/unit/nvrtc/small_kernel.h"
 

@@ -2,6 +2,10 @@
 #pragma once
 
 #include "compiler/kernel_source.h"
+#include "compiler/nvrtc/compile.h"
+
+#include <string>
+#include <utility>
 
 namespace moejit::compiler {
 
@@ -18,6 +22,13 @@ inline KernelSource small_kernel(const std::string& line = "") {
               "             params.value * ptx::thread_index());\n"
               "}\n",
           .target = {}};
+}
+
+// Returns only the cubin; a loss is an error.
+inline Result<KernelBinary> compile_with_nvrtc(const KernelSource& source) {
+  MOEJIT_TRY_ASSIGN(CompiledKernel compiled, compile_with_nvrtc_and_time(source));
+  if (compiled.loss) return tl::make_unexpected(std::move(*compiled.loss));
+  return std::move(compiled.binary);
 }
 
 }  // namespace moejit::compiler

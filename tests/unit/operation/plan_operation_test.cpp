@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "compiler/launch.h"
 #include "compiler/operation/fields.h"
-#include "compiler/param_record.h"
 #include "tests/unit/operation/operation_examples.h"
 
 #include <algorithm>

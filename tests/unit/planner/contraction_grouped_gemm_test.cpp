@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/planner/contraction_grouped_gemm.h"
-
 #include "compiler/compiler.h"
 #include "compiler/launch.h"
+#include "compiler/planner/grouped_gemm.h"
 
 #include <gtest/gtest.h>
 

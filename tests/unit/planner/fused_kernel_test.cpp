@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/fused_kernel.h"
-
+#include "compiler/compiler.h"
 #include "tests/unit/planner/planner_layers.h"
 
 #include <gtest/gtest.h>

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/launch.h"
-#include "compiler/planner/contraction_grouped_gemm.h"
-#include "compiler/planner/contraction_grouped_gemm_candidates.h"
+#include "compiler/planner/candidates.h"
 #include "compiler/planner/grouped_gemm.h"
-#include "compiler/planner/grouped_gemm_candidates.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/fusions.h"
-#include "compiler/planner/layer_graph.h"
+#include "compiler/planner/planner_steps.h"
 #include "tests/unit/planner/training_layers.h"
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/param_record.h"
-
+#include "compiler/launch.h"
 #include "tests/unit/planner/planner_layers.h"
 
 #include <algorithm>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/planner/row_chain_candidates.h"
-
 #include "compiler/kernels/threads_per_sm.h"
 #include "compiler/launch.h"
+#include "compiler/planner/candidates.h"
 #include "tests/unit/planner/candidate_bounds.h"
 
 #include <algorithm>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/planner/transpose_candidates.h"
-
 #include "compiler/launch.h"
+#include "compiler/planner/candidates.h"
 #include "tests/unit/planner/candidate_bounds.h"
 
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 // An engine with packs behind its cache folder, with the real compiler of the target sim.
 #include "cache/pack.h"
 #include "cache/pack_writer.h"
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 #include "compiler/support/file.h"
 #include "runtime/engine.h"
 #include "runtime/kernel_pack.h"

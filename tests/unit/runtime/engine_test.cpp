@@ -3,7 +3,7 @@
 #include "runtime/engine.h"
 
 #include "cache/kernel_cache.h"
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 #include "compiler/support/file.h"
 #include "tests/support/matchers.h"
 #include "tests/unit/runtime/quantize_source.h"

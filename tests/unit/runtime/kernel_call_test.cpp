@@ -3,7 +3,7 @@
 // and however many threads there are.
 #include "runtime/launch/kernel_call.h"
 
-#include "compiler/param_record.h"
+#include "compiler/launch.h"
 #include "tests/support/matchers.h"
 #include "tests/unit/runtime/small_layer.h"
 

@@ -2,7 +2,7 @@
 // Kernels that are there already are served without opening NVRTC. Children of this process make
 // them, so that the process itself has never had NVRTC in its memory.
 #include "cache/pack_writer.h"
-#include "compiler/kernel_key.h"
+#include "compiler/kernel_source.h"
 #include "compiler/nvrtc/nvrtc_api.h"
 #include "compiler/support/file.h"
 #include "runtime/engine.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/support/checksum.h"
+#include "compiler/support/digest.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
 #include "compiler/group_plan.h"
-#include "compiler/tuned_text.h"
+#include "compiler/tuning.h"
 #include "runtime/trial/random_layer_inputs.h"
 #include "runtime/trial/routing_tensors.h"
 #include "runtime/tune/tune_subjects.h"

@@ -52,32 +52,44 @@ TEST(MergeTuning, IsCommutativeAssociativeAndIdempotent) {
   }
 }
 
+// Returns which of two entries of one problem, or measurements of one step, a merge keeps.
+TuningEntry kept_entry(const TuningEntry& one, const TuningEntry& other) {
+  return merge({.gpu = h200(), .entries = {one}}, {.gpu = h200(), .entries = {other}})
+      .value()
+      .entries.at(0);
+}
+TuningStep kept_step(const TuningStep& one, const TuningStep& other) {
+  return merge({.gpu = h200(), .steps = {one}}, {.gpu = h200(), .steps = {other}})
+      .value()
+      .steps.at(0);
+}
+
 TEST(MergeTuning, KeepsTheEntryOfMoreRoundsThenOfTheNarrowerIntervalThenTheNewerOne) {
   const TuningEntry few = entry("p", {{"stages", 3}}, 8);
   TuningEntry many = entry("p", {{"stages", 4}}, 12);
   many.ratio_high = 0.95;
-  EXPECT_EQ(better_entry(few, many).choices, many.choices);
+  EXPECT_EQ(kept_entry(few, many).choices, many.choices);
   TuningEntry wide = few;
   wide.choices = {{"stages", 5}};
   wide.ratio_low = 0.5;
-  EXPECT_EQ(better_entry(few, wide).choices, few.choices);
+  EXPECT_EQ(kept_entry(few, wide).choices, few.choices);
   TuningEntry newer = few;
   newer.choices = {{"stages", 6}};
   newer.date = "2027-01-01";
-  EXPECT_EQ(better_entry(few, newer).choices, newer.choices);
+  EXPECT_EQ(kept_entry(few, newer).choices, newer.choices);
 }
 
 TEST(MergeTuning, KeepsTheStepOfMoreRoundsThenOfTheNarrowerIntervalThenTheNewerOne) {
   const TuningStep few = step("a", 8);
   TuningStep many = step("a", 12);
   many.ratio_high = 0.99;
-  EXPECT_EQ(better_step(few, many).rounds, 12);
+  EXPECT_EQ(kept_step(few, many).rounds, 12);
   TuningStep wide = few;
   wide.ratio_low = 0.5;
-  EXPECT_EQ(better_step(wide, few).ratio_low, few.ratio_low);
+  EXPECT_EQ(kept_step(wide, few).ratio_low, few.ratio_low);
   TuningStep newer = few;
   newer.date = "2027-01-01";
-  EXPECT_EQ(better_step(few, newer).date, newer.date);
+  EXPECT_EQ(kept_step(few, newer).date, newer.date);
   const auto merged = merge({.gpu = h200(), .steps = {few, step("c")}},
                             {.gpu = h200(), .steps = {step("b"), many}});
   ASSERT_TRUE(merged);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/operation.h"
-#include "compiler/tuned_text.h"
+#include "compiler/tuning.h"
 #include "tests/unit/planner/planner_layers.h"
 #include "tests/unit/tuning/tuning_records.h"
 

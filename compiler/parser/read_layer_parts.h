@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compiler/activation.h"
+#include "compiler/layer.h"
+#include "compiler/support/json_view.h"
+
+namespace moejit::compiler {
+
+// Reads the value of "activation": a preset's name, or an object with a preset and its parameters
+// or with a formula. Errors carry the JSON path and, for a formula, the column.
+Result<Activation> read_activation(const JsonView& view);
+
+// Reads the choices that some recipes have into a layer whose recipe is known. These are
+// power_of_2_scales, gradient_format (a member of the recipe), margin, amax_history_len and
+// amax_compute_algo. Errors: a field's, and kInvalidValue for a choice that the recipe does not
+// have.
+Result<void> read_recipe_choices(const JsonView& root, Layer& layer);
+
+// Reads the field "expert_parallel" of a description with so many experts. Without the field the
+// record has no ranks. Errors: unknown keys, ranks that do not divide the experts, an unknown
+// combine or transport.
+Result<ExpertParallel> read_expert_parallel(const JsonView& root, int32_t experts);
+
+// Returns the experts of each rank that the layer's `experts` and `expert_parallel` give.
+int32_t experts_of_rank(const Layer& layer);
+
+// Refuses fields that a layer of a group cannot have. These are a wrong local_experts, more tokens
+// or choices than an exchange takes, and fields for a host that dispatches rows itself.
+Result<void> check_fields_of_group(const JsonView& root, const Layer& layer);
+
+// Refuses options of recipes that other libraries have and no target of this version can do. These
+// are GEMMs in a microscaling format itself ("native_gemm"), "random_hadamard_transform" and
+// "stochastic_rounding". Errors: kUnsupported where one is given.
+Result<void> refuse_options(const JsonView& root);
+
+}  // namespace moejit::compiler
