@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Formulas and their derivatives three times: as trees, as compiled IR, and as differences.
 
-#include "tests/unit/ir/formula_ir.h"
+#include "compiler/ir/formula_ir.h"
 
 #include "compiler/activation.h"
 

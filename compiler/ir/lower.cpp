@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/unit/ir/lower.h"
+#include "compiler/ir/lower.h"
 
 #include <algorithm>
 #include <llvm/IR/IRBuilder.h>

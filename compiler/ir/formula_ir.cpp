@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/unit/ir/formula_ir.h"
+#include "compiler/ir/formula_ir.h"
 
-#include "tests/unit/ir/lower.h"
+#include "compiler/ir/lower.h"
 
 #include <llvm/ADT/StringExtras.h>
 #include <llvm/Config/llvm-config.h>

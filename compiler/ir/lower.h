@@ -2,7 +2,7 @@
 #pragma once
 
 #include "compiler/expression.h"
-#include "tests/unit/ir/formula_ir.h"
+#include "compiler/ir/formula_ir.h"
 
 #include <llvm/IR/Module.h>
 #include <memory>
