@@ -12,22 +12,19 @@ namespace {
 
 using compiler::TuningEntry;
 using compiler::TuningRecord;
-using compiler::TuningStep;
 
 std::string entries_text(std::size_t count) {
   return fmt::format("{} {}", count, count == 1 ? "entry" : "entries");
 }
 
 // Returns "12 rounds, 2026-12-02".
-template <typename Record>
-std::string sure_text(const Record& record) {
+std::string sure_text(const TuningEntry& record) {
   return fmt::format("{} {}{}{}", record.rounds, record.rounds == 1 ? "round" : "rounds",
                      record.date.empty() ? "" : ", ", record.date);
 }
 
 // Returns "-9.9 % time (95 %: -10.5 to -9.0); 12 rounds, 2026-12-02".
-template <typename Record>
-std::string gain_text(const Record& record) {
+std::string gain_text(const TuningEntry& record) {
   const auto percent = [](double ratio) { return 100.0 * (ratio - 1.0); };
   return fmt::format("{:+.1f} % time (95 %: {:+.1f} to {:+.1f}); {}", percent(record.ratio),
                      percent(record.ratio_low), percent(record.ratio_high), sure_text(record));
@@ -39,11 +36,6 @@ std::string entry_text(const TuningEntry& entry) {
                                : gain_text(entry);
   return fmt::format("\n{}\n    {}\n    {}\n", entry.problem, compiler::to_string(entry.choices),
                      gain);
-}
-
-std::string step_text(const TuningStep& step) {
-  return fmt::format("\n{}\n    {:.1f} us, with the usual choices {:.1f} us\n    {}\n", step.step,
-                     step.microseconds, step.default_microseconds, gain_text(step));
 }
 
 const TuningEntry* find(const TuningRecord& record, std::string_view problem) {
@@ -89,7 +81,6 @@ Result<void> run_tuning_show(const TuningShowCommand& command, Terminal& termina
   std::string text =
       fmt::format("{}: {}\n", to_string(record.gpu), entries_text(record.entries.size()));
   for (const TuningEntry& entry : record.entries) text += entry_text(entry);
-  for (const TuningStep& step : record.steps) text += step_text(step);
   terminal.print(text);
   return {};
 }

@@ -2,21 +2,17 @@
 // Runs the verbs of moejit tuning that write a record: merge and prune.
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_commands.h"
-#include "compiler/compiler.h"
 #include "compiler/support/file.h"
 #include "compiler/tuning.h"
 
-#include <algorithm>
 #include <fmt/core.h>
 #include <set>
-#include <variant>
 
 namespace moejit::cli {
 namespace {
 
 using compiler::TuningEntry;
 using compiler::TuningRecord;
-using compiler::TuningStep;
 
 Result<void> write(const TuningRecord& record, const std::string& path, Terminal& terminal) {
   MOEJIT_TRY(write_file(path, to_json(record)));
@@ -26,28 +22,15 @@ Result<void> write(const TuningRecord& record, const std::string& path, Terminal
   return {};
 }
 
-// What the plans of some descriptions take from a record.
-struct Wanted {
-  std::set<std::string> problems;  // of all kernels
-  std::set<std::string> digests;   // of the plans with the usual choices
-};
-
-Result<Wanted> wanted_of(const std::vector<std::string>& layers, std::string_view pass) {
-  Wanted wanted;
+// Returns the problems of all kernels of the descriptions' plans.
+Result<std::set<std::string>> problems_of(const std::vector<std::string>& layers,
+                                          std::string_view pass) {
+  std::set<std::string> problems;
   for (const std::string& path : layers) {
     MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, "cuda", {}, pass));
-    for (const compiler::KernelPlan& kernel : plan.kernels)
-      if (!kernel.problem.empty()) wanted.problems.insert(kernel.problem);
-    wanted.digests.insert(plan_digest(plan));
+    for (const compiler::KernelPlan& kernel : plan.kernels) problems.insert(kernel.problem);
   }
-  return wanted;
-}
-
-// Returns whether the step is of one of the plans, by the digest in its name.
-bool is_of(const TuningStep& step, const Wanted& wanted) {
-  return std::ranges::any_of(wanted.digests, [&](const std::string& digest) {
-    return step.step.find("plan_digest=" + digest) != std::string::npos;
-  });
+  return problems;
 }
 
 }  // namespace
@@ -68,10 +51,9 @@ Result<void> run_tuning_merge(const TuningMergeCommand& command, Terminal& termi
 
 Result<void> run_tuning_prune(const TuningPruneCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(TuningRecord record, compiler::read_tuning(command.record));
-  MOEJIT_TRY_ASSIGN(const Wanted wanted, wanted_of(command.layers, command.pass));
+  MOEJIT_TRY_ASSIGN(const auto wanted, problems_of(command.layers, command.pass));
   std::erase_if(record.entries,
-                [&](const TuningEntry& entry) { return !wanted.problems.contains(entry.problem); });
-  std::erase_if(record.steps, [&](const TuningStep& step) { return !is_of(step, wanted); });
+                [&](const TuningEntry& entry) { return !wanted.contains(entry.problem); });
   return write(record, command.output, terminal);
 }
 

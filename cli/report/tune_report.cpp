@@ -22,12 +22,6 @@ std::string entry_lines(const TuningEntry& entry) {
   return fmt::format("{}\n    {}; {} rounds\n", entry.problem, gain, entry.rounds);
 }
 
-std::string step_lines(const compiler::TuningStep& step) {
-  return fmt::format("{}\n    {:+.1f} % time (95 %: {:+.1f} to {:+.1f}); {} rounds\n", step.step,
-                     100.0 * (step.ratio - 1.0), 100.0 * (step.ratio_low - 1.0),
-                     100.0 * (step.ratio_high - 1.0), step.rounds);
-}
-
 }  // namespace
 
 Result<TuneSummary> summarize(const tune::Journal& journal) {
@@ -51,7 +45,6 @@ std::string tune_text(const TuneSummary& summary, const TuningRecord& record,
                       const std::string& output, const std::string& note) {
   std::string text = fmt::format("{}\n", to_string(record.gpu));
   for (const TuningEntry& entry : record.entries) text += entry_lines(entry);
-  for (const compiler::TuningStep& step : record.steps) text += step_lines(step);
   text += fmt::format(
       "{} of {} problems are settled, {} with a gain; {} of {} candidates were "
       "ruled out\n",

@@ -33,17 +33,13 @@ class DeviceMeasurer final : public Measurer {
   Result<int64_t> make(int32_t candidate) override;
   Result<double> heat(double seconds, double most_seconds) override;
   Result<TimedBlocks> time(std::span<const int32_t> candidates, int64_t launches) override;
-  Result<void> open_step(std::size_t layer) override;
-  Result<TimedBlocks> time_step(std::span<const StepChoice> tuned, int64_t launches) override;
   std::optional<Fault> loss() const override { return loss_; }
   bool is_usable() const override { return !loss_; }
 
  private:
   struct OpenProblem;
-  struct OpenStep;
 
-  DeviceMeasurer(trial::OpenedTarget target, std::unique_ptr<runtime::Engine> engine,
-                 const TuneSubjects& subjects);
+  DeviceMeasurer(trial::OpenedTarget target, std::unique_ptr<runtime::Engine> engine);
   Result<void> open_new_problem(std::size_t problem);
   Result<TimedBlocks> time_blocks(std::span<const measure::LaunchBlock> blocks);
   // Returns an error as it is, and remembers whether the device still works.
@@ -51,12 +47,10 @@ class DeviceMeasurer final : public Measurer {
 
   trial::OpenedTarget target_;
   std::unique_ptr<runtime::Engine> engine_;
-  std::vector<TunedLayer> layers_;
   std::shared_ptr<OpenedLayer> opened_layer_;
   std::vector<TuneProblem> problems_;
   std::unique_ptr<measure::GpuMonitor> monitor_;  // may be null
   std::unique_ptr<OpenProblem> problem_;          // the problem that is open, or null
-  std::unique_ptr<OpenStep> step_;                // the step that is open, or null
   std::optional<Fault> loss_;
 };
 

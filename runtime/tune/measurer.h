@@ -5,7 +5,6 @@
 #include "compiler/support/error.h"
 #include "compiler/target.h"
 #include "runtime/tune/decision/fault.h"
-#include "runtime/tune/decision/step_choice.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -31,8 +30,8 @@ struct TimedBlocks {
   std::optional<double> megahertz, watts;
 };
 
-// Runs versions of kernels for a tuner. It has a list of problems (collect_problems()) and of
-// layers (TuneSubjects). One problem or the step of one layer is open at a time. A version may
+// Runs versions of kernels for a tuner. It has a list of problems (collect_problems()), one of
+// which is open at a time. A version may
 // hang, or end everything that is open; loss() then says so. The next call that opens something
 // starts anew, and all versions must be made again.
 class Measurer {
@@ -56,13 +55,6 @@ class Measurer {
   // Times a block of `launches` launches for each of these versions, which must be made; 0 is the
   // usual one.
   virtual Result<TimedBlocks> time(std::span<const int32_t> candidates, int64_t launches) = 0;
-
-  // Opens the whole step of a layer and runs it with the usual choices. heat() then launches this
-  // step.
-  virtual Result<void> open_step(std::size_t layer) = 0;
-  // Times four blocks of `launches` steps: with the usual choices, twice with `tuned`, and with the
-  // usual choices again.
-  virtual Result<TimedBlocks> time_step(std::span<const StepChoice> tuned, int64_t launches) = 0;
 
   // Returns how the last call ended what was open: kCrashes or kHangs; none if nothing was lost.
   virtual std::optional<Fault> loss() const = 0;

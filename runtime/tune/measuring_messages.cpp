@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/tune/measuring_messages.h"
 
-#include <map>
 #include <nlohmann/json.hpp>
 
 namespace moejit::tune {
@@ -23,24 +22,6 @@ std::optional<double> number_of(const Json& json) {
 Json json_of(const Error& error) {
   return {static_cast<int>(error.stage), static_cast<int>(error.code), error.message, error.hint,
           error.detail};
-}
-
-Json json_of(const std::vector<StepChoice>& tuned) {
-  Json json = Json::array();
-  for (const StepChoice& choice : tuned)
-    json.push_back({choice.problem,
-                    std::map<std::string, int64_t>(choice.choices.begin(), choice.choices.end())});
-  return json;
-}
-
-std::vector<StepChoice> tuned_of(const Json& json) {
-  std::vector<StepChoice> tuned;
-  for (const Json& element : json) {
-    const auto choices = element.at(1).get<std::map<std::string, int64_t>>();
-    tuned.push_back(
-        {.problem = element.at(0).get<std::string>(), .choices = {choices.begin(), choices.end()}});
-  }
-  return tuned;
 }
 
 // Both processes run the same program, so they number stages and codes alike.
@@ -66,7 +47,6 @@ std::string encode(const MeasureRequest& request) {
   return line_of({{"call", static_cast<int>(request.call)},
                   {"index", request.index},
                   {"candidates", request.candidates},
-                  {"tuned", json_of(request.tuned)},
                   {"seconds", request.seconds},
                   {"most_seconds", request.most_seconds}});
 }
@@ -85,7 +65,6 @@ std::optional<MeasureRequest> decode_measure_request(std::string_view line) {
     return MeasureRequest{.call = static_cast<Call>(json.at("call").get<int>()),
                           .index = json.at("index").get<int64_t>(),
                           .candidates = json.at("candidates").get<std::vector<int32_t>>(),
-                          .tuned = tuned_of(json.at("tuned")),
                           .seconds = json.at("seconds").get<double>(),
                           .most_seconds = json.at("most_seconds").get<double>()};
   });

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "compiler/support/error.h"
-#include "runtime/tune/decision/step_choice.h"
 
 #include <cstdint>
 #include <optional>
@@ -15,21 +14,10 @@ namespace moejit::tune {
 // A request to the process that measures: a call of a function of Measurer, or for the device's
 // facts.
 struct MeasureRequest {
-  enum class Call {
-    kDevice,
-    kPrefetch,
-    kCompile,
-    kOpen,
-    kMake,
-    kHeat,
-    kTime,
-    kOpenStep,
-    kTimeStep
-  };
+  enum class Call { kDevice, kPrefetch, kCompile, kOpen, kMake, kHeat, kTime };
   Call call = Call::kDevice;
   int64_t index = 0;  // a problem, candidate or layer; for blocks, the launches of one
   std::vector<int32_t> candidates;
-  std::vector<StepChoice> tuned;  // with problems and choices only
   double seconds = 0.0, most_seconds = 0.0;
 
   bool operator==(const MeasureRequest&) const = default;

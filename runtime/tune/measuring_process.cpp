@@ -87,19 +87,6 @@ Result<TimedBlocks> MeasuringProcess::time(std::span<const int32_t> candidates, 
                    candidates.size(), limit_seconds_);
 }
 
-Result<void> MeasuringProcess::open_step(std::size_t layer) {
-  MOEJIT_TRY(ask({.call = Call::kOpenStep, .index = static_cast<int64_t>(layer)}, kOpenSeconds));
-  launch_us_ = 0.0;
-  return {};
-}
-
-Result<TimedBlocks> MeasuringProcess::time_step(std::span<const StepChoice> tuned,
-                                                int64_t launches) {
-  return ask_times(
-      {.call = Call::kTimeStep, .index = launches, .tuned = {tuned.begin(), tuned.end()}}, 4,
-      kOpenSeconds);  // time to prepare the plan's kernels
-}
-
 Result<TimedBlocks> MeasuringProcess::ask_times(const MeasureRequest& request, std::size_t blocks,
                                                 double more_seconds) {
   const double expected_us =

@@ -38,8 +38,6 @@ class MeasuringProcess final : public Measurer {
   Result<int64_t> make(int32_t candidate) override;
   Result<double> heat(double seconds, double most_seconds) override;
   Result<TimedBlocks> time(std::span<const int32_t> candidates, int64_t launches) override;
-  Result<void> open_step(std::size_t layer) override;
-  Result<TimedBlocks> time_step(std::span<const StepChoice> tuned, int64_t launches) override;
   std::optional<Fault> loss() const override { return loss_; }
   bool is_usable() const override { return is_usable_; }
 

@@ -65,8 +65,6 @@ MeasureReply answer(const MeasureRequest& request, DeviceMeasurer& measurer) {
     case Call::kMake: return reply_of(measurer.make(static_cast<int32_t>(request.index)));
     case Call::kHeat: return reply_of(measurer.heat(request.seconds, request.most_seconds));
     case Call::kTime: return reply_of(measurer.time(request.candidates, request.index));
-    case Call::kOpenStep: return reply_of(measurer.open_step(index));
-    case Call::kTimeStep: return reply_of(measurer.time_step(request.tuned, request.index));
   }
   return reply_of(Result<void>(fail(Stage::kCommand, ErrorCode::kInternal, "no such request")));
 }

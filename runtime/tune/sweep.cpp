@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/tune/sweep.h"
 
-#include "runtime/tune/confirm_step.h"
 #include "runtime/tune/measuring_process.h"
 #include "runtime/tune/tune_session.h"
 
@@ -36,8 +35,6 @@ Result<SweepEnd> sweep(const TuneSubjects& subjects, const SweepOptions& options
   deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                 std::chrono::duration<double>(options.budget_seconds));
   MOEJIT_TRY(race_all(problems, device, site, journal_path, observer));
-  if (options.exhaustive_rounds == 0)
-    MOEJIT_TRY(confirm_steps(subjects, device, site, journal_path, observer));
   if (observer.stops()) return SweepEnd::kStopped;
   return is_over() ? SweepEnd::kBudgetSpent : SweepEnd::kDone;
 }

@@ -5,21 +5,13 @@
 #include "compiler/tuning.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 namespace moejit::tune {
 
 compiler::Tuning tuning_of(const std::string& problem, const compiler::Choices& choices) {
-  return tuning_of(std::array{StepChoice{.problem = problem, .choices = choices}});
-}
-
-compiler::Tuning tuning_of(std::span<const StepChoice> choices) {
-  compiler::TuningRecord record;
-  for (const StepChoice& choice : choices)
-    record.entries.push_back({.problem = choice.problem, .choices = choice.choices});
-  std::vector<compiler::TuningRecord> records;
-  records.push_back(std::move(record));
+  std::vector<compiler::TuningRecord> records(1);
+  records.front().entries.push_back({.problem = problem, .choices = choices});
   return *compiler::Tuning::make(std::move(records));  // a single record is always of one GPU
 }
 

@@ -5,14 +5,12 @@
 #include "runtime/engine.h"
 #include "runtime/measure/gemm_case.h"
 #include "runtime/measure/versioned_kernel.h"
-#include "runtime/tune/decision/step_choice.h"
 #include "runtime/tune/open_layer.h"
 #include "runtime/tune/worth.h"
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -39,9 +37,8 @@ struct TuneProblem {
   std::function<Result<OpenedKernel>(runtime::Engine&, runtime::Device&)> open;
 };
 
-// Return records with these choices for one problem, or for several, to plan with.
+// Returns a record with these choices for one problem, to plan with.
 compiler::Tuning tuning_of(const std::string& problem, const compiler::Choices& choices);
-compiler::Tuning tuning_of(std::span<const StepChoice> choices);
 
 // Returns the problem's kernel with these choices.
 Result<compiler::KernelPlan> kernel_of(const TuneProblem& problem,

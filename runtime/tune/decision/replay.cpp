@@ -56,9 +56,6 @@ class RaceTrack {
     return race_.disqualify(*candidate, found.fault);
   }
 
-  Result<void> take(std::size_t /*session*/, const StepList& /*list*/) { return {}; }
-  Result<void> take(std::size_t /*session*/, const StepRound& /*round*/) { return {}; }
-
   ReplayedRace finish(std::string gpu, std::string problem) {
     return {.gpu = std::move(gpu),
             .problem = std::move(problem),
@@ -99,10 +96,6 @@ class RaceTrack {
   std::optional<OpenRound> open_;
 };
 
-bool is_of_step(const Event& event) {
-  return std::holds_alternative<StepList>(event) || std::holds_alternative<StepRound>(event);
-}
-
 }  // namespace
 
 std::string text_digest_of(const CandidateList& list, const Choices& choices) {
@@ -125,7 +118,6 @@ Result<std::vector<ReplayedRace>> replay(const Journal& journal, const RaceRules
   std::map<EntryKey, RaceTrack> tracks;
   for (const auto& [key, list] : lists.last) tracks.emplace(key, RaceTrack(*list, rules));
   for (const Entry& entry : journal.entries) {
-    if (is_of_step(entry.event)) continue;
     const auto track = tracks.find(key_of(journal, entry));
     if (track == tracks.end())
       return fail(Stage::kFile, ErrorCode::kInvalidValue,

@@ -34,8 +34,7 @@ std::string text_digest_of(const CandidateList& list, const compiler::Choices& c
 
 // Decides every problem of a journal once more, in the order of their first lists. The last list of
 // a problem says which candidates race. A race that lacks rounds is not settled. Times of sessions
-// with different texts for the GPU are never in one race. Events of steps are left to
-// replay_steps().
+// with different texts for the GPU are never in one race.
 //
 // Ignored are times and faults of choices that are not on the last list, or had another text when
 // they were found. Also ignored are times that the race did not ask for. The same holds for rounds

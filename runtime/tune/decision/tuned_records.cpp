@@ -3,11 +3,9 @@
 
 #include "compiler/support/json_document.h"
 #include "runtime/tune/decision/replay.h"
-#include "runtime/tune/decision/replay_steps.h"
 
 #include <algorithm>
 #include <set>
-#include <span>
 #include <utility>
 
 namespace moejit::tune {
@@ -16,7 +14,6 @@ namespace {
 using compiler::Choices;
 using compiler::TuningEntry;
 using compiler::TuningRecord;
-using compiler::TuningStep;
 
 // What a journal tells of one problem on one GPU.
 struct Measured {
@@ -75,36 +72,10 @@ TuningEntry entry_of(const Journal& journal, const ReplayedRace& race) {
           .version = context_text(*found.session, "version")};
 }
 
-TuningStep step_of(const Journal& journal, const ReplayedStep& step) {
-  const StepFigure figure = step.confirmation.figure();
-  const Session& session = journal.sessions[step.session];
-  return {.step = step.step,
-          .microseconds = figure.microseconds,
-          .default_microseconds = figure.default_microseconds,
-          .ratio = figure.ratio.median,
-          .ratio_low = figure.ratio.low,
-          .ratio_high = figure.ratio.high,
-          .rounds = figure.rounds,
-          .session = session.id,
-          .date = context_text(session, "date"),
-          .version = context_text(session, "version")};
-}
-
-// Returns whether a step on the race's GPU has given up the choices of its winner.
-bool is_dropped(const ReplayedRace& race, std::span<const ReplayedStep> steps) {
-  return std::ranges::any_of(steps, [&](const ReplayedStep& step) {
-    return step.gpu == race.gpu &&
-           std::ranges::count(step.confirmation.dropped(), race.problem, &StepChoice::problem) > 0;
-  });
-}
-
 }  // namespace
 
-Result<std::vector<TuningRecord>> tuned_records(const Journal& journal, const RaceRules& race_rules,
-                                                const StepRules& step_rules) {
-  MOEJIT_TRY_ASSIGN(const std::vector<ReplayedRace> races, replay(journal, race_rules));
-  MOEJIT_TRY_ASSIGN(const std::vector<ReplayedStep> steps,
-                    replay_steps(journal, races, step_rules));
+Result<std::vector<TuningRecord>> tuned_records(const Journal& journal, const RaceRules& rules) {
+  MOEJIT_TRY_ASSIGN(const std::vector<ReplayedRace> races, replay(journal, rules));
   std::vector<TuningRecord> records;
   std::vector<std::string> gpus;  // GPUs of the records, as sessions write them
   for (const Session& session : journal.sessions) {
@@ -118,15 +89,8 @@ Result<std::vector<TuningRecord>> tuned_records(const Journal& journal, const Ra
     return records[static_cast<std::size_t>(std::ranges::find(gpus, gpu) - gpus.begin())];
   };
   for (const ReplayedRace& race : races)
-    if (race.is_decided() && !is_dropped(race, steps))
-      record_of(race.gpu).entries.push_back(entry_of(journal, race));
-  for (const ReplayedStep& step : steps)
-    if (step.confirmation.state() == StepState::kConfirmed)
-      record_of(step.gpu).steps.push_back(step_of(journal, step));
-  for (TuningRecord& record : records) {
-    std::ranges::sort(record.entries, {}, &TuningEntry::problem);
-    std::ranges::sort(record.steps, {}, &TuningStep::step);
-  }
+    if (race.is_decided()) record_of(race.gpu).entries.push_back(entry_of(journal, race));
+  for (TuningRecord& record : records) std::ranges::sort(record.entries, {}, &TuningEntry::problem);
   return records;
 }
 
@@ -142,11 +106,6 @@ Result<TuningRecord> without_decided(TuningRecord before, const Journal& journal
     if (gpus.contains(race.gpu) && race.is_decided())
       std::erase_if(before.entries,
                     [&](const TuningEntry& entry) { return entry.problem == race.problem; });
-  for (const Entry& entry : journal.entries)
-    if (gpus.contains(journal.sessions[entry.session].gpu) &&
-        std::holds_alternative<StepList>(entry.event))
-      std::erase_if(before.steps,
-                    [&](const TuningStep& step) { return step.step == entry.problem; });
   return before;
 }
 

@@ -33,7 +33,7 @@ Plan plan_with(const compiler::PlanOptions& options) {
 
 // A record of an H200 with other choices for both GEMMs.
 TuningRecord record_of_both() {
-  TuningRecord record{.gpu = compiler::h200(), .entries = {}, .steps = {}, .others = {}};
+  TuningRecord record{.gpu = compiler::h200(), .entries = {}, .others = {}};
   for (const compiler::KernelPlan& kernel : plan_with({.list_candidates = true}).kernels)
     if (kernel.operation.starts_with("gemm_"))
       record.entries.push_back(compiler::entry(kernel.problem, kernel.candidates.back()));

@@ -10,7 +10,6 @@ TEST(MeasuringMessages, ReadsBackRequests) {
   const MeasureRequest request{.call = MeasureRequest::Call::kTime,
                                .index = 1234567890123,
                                .candidates = {0, 3, 28, 0},
-                               .tuned = {{.problem = "a b=c", .choices = {{"stages", 3}}}},
                                .seconds = 0.6,
                                .most_seconds = 3.0};
   EXPECT_EQ(decode_measure_request(encode(request)), request);

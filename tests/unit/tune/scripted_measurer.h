@@ -110,11 +110,6 @@ class ScriptedMeasurer final : public Measurer {
     return timed;
   }
 
-  Result<void> open_step(std::size_t) override { return error(ErrorCode::kUnsupported); }
-  Result<TimedBlocks> time_step(std::span<const tune::StepChoice>, int64_t) override {
-    return error(ErrorCode::kUnsupported);
-  }
-
   std::optional<Fault> loss() const override { return loss_; }
   bool is_usable() const override { return true; }
 
