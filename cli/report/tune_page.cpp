@@ -6,7 +6,7 @@
 #include "cli/report/report_text.h"
 #include "compiler/support/json_document.h"
 #include "runtime/tune/decision/replay.h"
-#include "runtime/tune/worth.h"
+#include "runtime/tune/tune_problem.h"
 
 #include <algorithm>
 #include <fmt/core.h>

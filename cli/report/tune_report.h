@@ -3,7 +3,7 @@
 
 #include "compiler/tuning.h"
 #include "runtime/tune/decision/journal.h"
-#include "runtime/tune/tune_subjects.h"
+#include "runtime/tune/tune_problem.h"
 
 #include <cstdint>
 #include <map>

@@ -114,7 +114,7 @@ Result<TimedBlocks> DeviceMeasurer::time_blocks(std::span<const LaunchBlock> blo
 }
 
 tl::unexpected<Error> DeviceMeasurer::failed(Error error) {
-  if (!target_.device->synchronize(nullptr)) loss_ = Fault::kCrashes;
+  if (!target_.device->synchronize(nullptr)) is_usable_ = false;
   return tl::make_unexpected(std::move(error));
 }
 
@@ -139,7 +139,8 @@ RaceTimes race_times(const MeasureOptions& options) {
   return {.block_seconds = 1e-3 * options.block_milliseconds,
           .heat_seconds = options.heat_seconds,
           .most_heat_seconds = 5.0 * options.heat_seconds,
-          .lead_seconds = options.heat_seconds / 3.0};
+          .lead_seconds = options.heat_seconds / 3.0,
+          .candidate_seconds = options.candidate_seconds};
 }
 
 }  // namespace moejit::tune

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/tune/worth.h"
-
 #include "compiler/compiler.h"
 #include "compiler/support/file.h"
+#include "runtime/tune/tune_problem.h"
 #include "tests/support/matchers.h"
 
 #include <algorithm>
@@ -20,52 +19,39 @@ using compiler::KernelPlan;
 using testing::succeeded;
 
 // A training layer of eight experts, as docs/performance has it.
-constexpr std::string_view kLayerOfWorth = R"({
+constexpr std::string_view kLayerOfTimes = R"({
   "name": "one", "experts": 8, "local_experts": 8, "top_k": 8, "hidden": 7168,
   "intermediate": 2048, "activation": "swiglu", "dtype": "bf16", "recipe": "fp8_flow",
   "splits_alignment": 128, "max_tokens": 4096, "passes": ["forward", "backward"]})";
 
-TEST(Worth, IsTheLargerTermTimesTheLaunches) {
-  EXPECT_EQ(microseconds_of({.multiply_us = 3.0, .memory_us = 5.0, .launches = 2}), 10.0);
-  EXPECT_EQ(microseconds_of({.multiply_us = 7.0, .memory_us = 5.0, .launches = 2}), 14.0);
-}
-
-TEST(Worth, OfBytesAndOfMultiplyAddsAreTimes) {
+TEST(EstimatedTime, IsTheLargerOneOfBytesAndMultiplyAdds) {
   // 4.8 TB/s x 0.85 moves 4.08 MB in a microsecond; 132 SMs x 1830 MHz x 2048 x 0.55 multiply-adds
   // of bf16 are 272.09 million.
   KernelPlan kernel{.arguments = {{"a", "x"}, {"b", "w1"}}};
   kernel.min_bytes = 40'800'000;
+  EXPECT_DOUBLE_EQ(estimated_us(kernel), 10.0);
   kernel.multiply_adds = 5'441'863'680;
-  const Worth worth = worth_of(kernel);
-  EXPECT_DOUBLE_EQ(worth.memory_us, 10.0);
-  EXPECT_DOUBLE_EQ(worth.multiply_us, 20.0);
-  EXPECT_EQ(worth.launches, 1);
+  EXPECT_DOUBLE_EQ(estimated_us(kernel), 20.0);
+  kernel.min_bytes *= 3;
+  EXPECT_DOUBLE_EQ(estimated_us(kernel), 30.0);
 }
 
-TEST(Worth, OfE4m3OperandsIsHalfOfBf16s) {
+TEST(EstimatedTime, OfE4m3OperandsIsHalfOfBf16s) {
   KernelPlan kernel{.arguments = {{"a", "x"}, {"a_scale_inv", "s"}, {"b", "w1"}}};
   kernel.multiply_adds = 5'441'863'680;
-  EXPECT_DOUBLE_EQ(worth_of(kernel).multiply_us, 10.0);
+  EXPECT_DOUBLE_EQ(estimated_us(kernel), 10.0);
 }
 
-TEST(Worth, OfTwoSubjectsHasAllLaunchesWithTheirMeanTerms) {
-  const Worth both = joined({.multiply_us = 10.0, .memory_us = 1.0, .launches = 3},
-                            {.multiply_us = 14.0, .memory_us = 5.0, .launches = 1});
-  EXPECT_EQ(both, (Worth{.multiply_us = 11.0, .memory_us = 2.0, .launches = 4}));
-}
-
-TEST(Worth, CountsTheRowsThatARankOfSeveralHasInTheMean) {
+TEST(EstimatedTime, CountsTheRowsThatARankOfSeveralHasInTheMean) {
   const auto kernel_of = [](int64_t experts) {
     KernelPlan kernel{
-        .spec = compiler::GroupedGemmSpec{.local_experts = 8, .section_n = 512, .k = 256}};
+        .spec = compiler::GroupedGemmSpec{.local_experts = 8, .section_n = 4096, .k = 7168}};
     kernel.bounds = {
-        .max_tokens = 64, .top_k = 2, .groups = 8, .max_permuted_rows = 128, .experts = experts};
+        .max_tokens = 4096, .top_k = 2, .groups = 8, .max_permuted_rows = 8192, .experts = experts};
     return kernel;
   };
-  EXPECT_DOUBLE_EQ(worth_of(kernel_of(32), 64).multiply_us,
-                   0.25 * worth_of(kernel_of(8), 64).multiply_us);
-  EXPECT_DOUBLE_EQ(worth_of(kernel_of(8), 16).multiply_us,
-                   0.25 * worth_of(kernel_of(8), 64).multiply_us);
+  EXPECT_DOUBLE_EQ(estimated_us(kernel_of(32), 4096), 0.25 * estimated_us(kernel_of(8), 4096));
+  EXPECT_DOUBLE_EQ(estimated_us(kernel_of(8), 1024), 0.25 * estimated_us(kernel_of(8), 4096));
 }
 
 // A kernel and its time of many launches.
@@ -98,29 +84,29 @@ std::vector<Measured> measured() {
   return found;
 }
 
-TEST(Worth, OrdersKernelsAsTheirTimesOnAnH200Do) {
-  const auto layer = compiler::parse_layer(kLayerOfWorth, "layer.json");
+TEST(EstimatedTime, OrdersKernelsAsTheirTimesOnAnH200Do) {
+  const auto layer = compiler::parse_layer(kLayerOfTimes, "layer.json");
   ASSERT_TRUE(succeeded(layer));
   const auto plan = compiler::plan_layer(*layer, {}, {});
   ASSERT_TRUE(succeeded(plan));
-  const auto worth_of_kernel = [&](std::string_view operation) {
+  const auto us_of = [&](std::string_view operation) {
     const auto kernel = std::ranges::find(plan->kernels, operation, &KernelPlan::operation);
     if (kernel == plan->kernels.end()) return 0.0;
-    return microseconds_of(worth_of(*kernel, layer->max_tokens));
+    return estimated_us(*kernel, layer->max_tokens);
   };
   const std::vector<Measured> kernels = measured();
   ASSERT_EQ(kernels.size(), 9u);
   for (const Measured& one : kernels) {
-    EXPECT_NEAR(worth_of_kernel(one.operation), one.us, 0.35 * one.us) << one.operation;
+    EXPECT_NEAR(us_of(one.operation), one.us, 0.35 * one.us) << one.operation;
     for (const Measured& other : kernels) {
       if (one.us <= 1.15 * other.us) continue;
-      EXPECT_GT(worth_of_kernel(one.operation), worth_of_kernel(other.operation))
+      EXPECT_GT(us_of(one.operation), us_of(other.operation))
           << one.operation << " " << other.operation;
     }
   }
 }
 
-TEST(Worth, TellsSharesWithTwoDigits) {
+TEST(EstimatedTime, TellsSharesWithTwoDigits) {
   EXPECT_EQ(share_text(1.0), "100 %");
   EXPECT_EQ(share_text(0.234), "23 %");
   EXPECT_EQ(share_text(0.0423), "4.2 %");
