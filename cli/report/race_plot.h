@@ -2,7 +2,6 @@
 #pragma once
 
 #include "cli/report/element.h"
-#include "cli/report/race_blocks.h"
 #include "runtime/tune/decision/race.h"
 #include "runtime/tune/decision/replay.h"
 
@@ -27,6 +26,6 @@ std::string short_choices(const compiler::Choices& choices, const compiler::Choi
 // Draws a dot for each block, in a line of dots for each candidate, with medians and their 95 %
 // intervals. A dot shows the block's time as a ratio to the usual choices' time in the same round.
 void draw_race(Element parent, const tune::ReplayedRace& race, const tune::Outcome& outcome,
-               const RaceBlocks& found);
+               const tune::RaceBlocks& found);
 
 }  // namespace moejit::cli

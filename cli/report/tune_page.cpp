@@ -143,7 +143,7 @@ Result<std::string> tune_report_html(const tune::Journal& journal, const TuningR
            "round, with its 95 % interval: what slows a whole round cancels. The share is that of "
            "the estimated time of all problems of the sweep.")
       .set("class", "note");
-  for (std::size_t i = 0; i < reports.size(); ++i) add_race(main, i + 1, reports[i], journal);
+  for (std::size_t i = 0; i < reports.size(); ++i) add_race(main, i + 1, reports[i]);
   add_sessions(main, journal);
   return page.text();
 }

@@ -174,13 +174,10 @@ Result<std::vector<VerifiedEntry>> entries_of(const Verifying& verifying,
     const auto race = std::ranges::find(races, problem.name, &ReplayedRace::problem);
     const bool has_race = race != races.end();
     if (has_failed && !has_race && problem.candidates.size() > 1) break;
-    std::string failure;
-    for (const Entry& entry : journal.entries)
-      if (const auto* fault = std::get_if<FoundFault>(&entry.event))
-        if (entry.problem == problem.name && fault->choices == problem.candidates.front())
-          failure = fault->detail;
+    const bool has_failure = has_race && race->timed.faults.contains(0);
     MOEJIT_TRY_ASSIGN(entries.emplace_back(),
-                      entry_with(verifying, index, has_race ? &race->race : nullptr, failure));
+                      entry_with(verifying, index, has_race ? &race->race : nullptr,
+                                 has_failure ? race->timed.faults.at(0) : ""));
   }
   return entries;
 }

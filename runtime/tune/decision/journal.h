@@ -16,7 +16,7 @@
 
 #include "compiler/choices.h"
 #include "compiler/support/error.h"
-#include "runtime/tune/decision/fault.h"
+#include "runtime/tune/decision/race.h"
 
 #include <cstddef>
 #include <cstdint>

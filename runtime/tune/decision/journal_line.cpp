@@ -3,7 +3,6 @@
 
 #include "compiler/support/json_text.h"
 #include "compiler/support/json_view.h"
-#include "runtime/tune/decision/race.h"
 
 #include <algorithm>
 #include <array>

@@ -6,45 +6,12 @@
 
 #include <algorithm>
 #include <set>
-#include <utility>
 
 namespace moejit::tune {
 namespace {
 
-using compiler::Choices;
 using compiler::TuningEntry;
 using compiler::TuningRecord;
-
-// What a journal tells of one problem on one GPU.
-struct Measured {
-  // Blocks, each with the list that was the last before it.
-  std::vector<std::pair<const Block*, const CandidateList*>> blocks;
-  const CandidateList* list = nullptr;  // the last list
-  const Session* session = nullptr;     // the last session
-};
-
-Measured measured(const Journal& journal, const ReplayedRace& race) {
-  Measured found;
-  for (const Entry& entry : journal.entries) {
-    const Session& session = journal.sessions[entry.session];
-    if (entry.problem != race.problem || session.gpu != race.gpu) continue;
-    found.session = &session;
-    if (const auto* const list = std::get_if<CandidateList>(&entry.event)) found.list = list;
-    if (const auto* const block = std::get_if<Block>(&entry.event))
-      found.blocks.emplace_back(block, found.list);
-  }
-  return found;
-}
-
-// Returns the median time of these choices with the text of the last list.
-double median_us(const Measured& found, const Choices& choices) {
-  std::vector<double> times;
-  for (const auto& [block, list] : found.blocks)
-    if (block->choices == choices && list != nullptr &&
-        text_digest_of(*list, choices) == text_digest_of(*found.list, choices))
-      times.push_back(block->microseconds);
-  return median_interval(std::move(times)).median;
-}
 
 // Returns a text of the session's context; empty if the context has none of this name.
 std::string context_text(const Session& session, std::string_view key) {
@@ -56,20 +23,21 @@ std::string context_text(const Session& session, std::string_view key) {
 
 TuningEntry entry_of(const Journal& journal, const ReplayedRace& race) {
   const Outcome outcome = race.race.outcome();
-  const Standing& standing = outcome.standings[static_cast<std::size_t>(outcome.winner)];
-  const Measured found = measured(journal, race);
+  const auto winner = static_cast<std::size_t>(outcome.winner);
+  const Standing& standing = outcome.standings[winner];
+  const Session& session = journal.sessions[race.session];
   return {.problem = race.problem,
           .choices = race.winner(),
-          .microseconds = median_us(found, race.winner()),
-          .default_microseconds = median_us(found, race.candidates.front()),
+          .microseconds = race.timed.microseconds.at(outcome.winner),
+          .default_microseconds = race.timed.microseconds.at(0),
           .ratio = standing.median_ratio,
           .ratio_low = standing.low,
           .ratio_high = standing.high,
           .rounds = standing.rounds,
-          .text_digest = text_digest_of(*found.list, race.winner()),
-          .session = found.session->id,
-          .date = context_text(*found.session, "date"),
-          .version = context_text(*found.session, "version")};
+          .text_digest = race.text_digests.empty() ? "" : race.text_digests[winner],
+          .session = session.id,
+          .date = context_text(session, "date"),
+          .version = context_text(session, "version")};
 }
 
 }  // namespace

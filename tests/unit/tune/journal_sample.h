@@ -21,6 +21,10 @@ inline const compiler::Choices kWider{{"band_tiles", 32}, {"stages", 4}};
 inline const compiler::Choices kDeeper{{"band_tiles", 16}, {"stages", 5}};
 inline const CandidateList kList{{kDefault, kWider, kDeeper}, {}, 0.25};
 
+// GPUs as the sessions of journals name them.
+inline constexpr const char* kH200 = R"({"name":"NVIDIA H200","arch":"sm_90a","sm_count":132})";
+inline constexpr const char* kH20 = R"({"name":"NVIDIA H20","arch":"sm_90a","sm_count":78})";
+
 // Returns events of each kind: a list, a round with a fault in it.
 inline std::vector<Event> sample_events() {
   return {kList, Block{1, Place::kDefaultFirst, kDefault, 812.5, 1402.25, 690.0},

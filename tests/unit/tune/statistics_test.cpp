@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/tune/decision/median_interval.h"
+#include "runtime/tune/decision/statistics.h"
 
 #include "tests/unit/tune/infinity.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
 #include <vector>
 
@@ -43,6 +44,25 @@ TEST(MedianInterval, LeavesOutTheOutermostOfNineValues) {
 
 TEST(MedianInterval, IsOpenAroundZeroForNoValue) {
   EXPECT_EQ(median_interval({}), (MedianInterval{.median = 0, .low = 0, .high = kInfinity}));
+}
+
+TEST(Scatter, IsUnknownWithoutAStep) { EXPECT_EQ(Scatter().deviation(), kInfinity); }
+
+TEST(Scatter, IsTheDeviationThatHasTheMedianStep) {
+  Scatter scatter;
+  scatter.add(0.9, 0.9 * std::exp(0.03));
+  scatter.add(1.2 * std::exp(0.02), 1.2);
+  scatter.add(1.0, 1.0);
+  // Half of all steps are below 0.6745 * sqrt(2) deviations of one value.
+  EXPECT_NEAR(scatter.deviation(), 0.02 / (0.6745 * std::sqrt(2.0)), 1e-6);
+}
+
+TEST(Scatter, DoesNotCountAWildStep) {
+  Scatter scatter;
+  for (int i = 0; i < 4; ++i) scatter.add(1.0, 1.01);
+  const double calm = scatter.deviation();
+  scatter.add(1.0, 9.0);
+  EXPECT_EQ(scatter.deviation(), calm);
 }
 
 }  // namespace

@@ -6,17 +6,20 @@
 // k-th largest with the same probability. The largest k for which each is at most 2.5 % gives the
 // narrowest interval of 95 %. For n = 6 it goes from the first to the last value (96.9 %), for n =
 // 16 from the 4th to the 13th (97.9 %).
-#include "runtime/tune/decision/median_interval.h"
+#include "runtime/tune/decision/statistics.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <numbers>
 
 namespace moejit::tune {
 namespace {
 
 constexpr double kTail = 0.025;  // outside of the interval, on each side
+// Half of all normally distributed values lie within this many standard deviations of their mean.
+constexpr double kMedianDeviation = 0.67448975;
 
 }  // namespace
 
@@ -44,6 +47,19 @@ MedianInterval median_interval(std::vector<double> values) {
   result.low = values[rank - 1];
   result.high = values[count - rank];
   return result;
+}
+
+void Scatter::add(double before, double after) {
+  steps_.push_back(std::abs(std::log(after / before)));
+}
+
+double Scatter::deviation() const {
+  if (steps_.empty()) return std::numeric_limits<double>::infinity();
+  std::vector<double> steps = steps_;
+  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
+  std::ranges::nth_element(steps, middle);
+  // A step is the difference of two values, whose variances add up.
+  return *middle / (kMedianDeviation * std::numbers::sqrt2);
 }
 
 }  // namespace moejit::tune
