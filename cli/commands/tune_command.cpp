@@ -3,7 +3,6 @@
 #include "cli/report/tune_page.h"
 #include "cli/report/tune_report.h"
 #include "cli/terminal/output.h"
-#include "cli/terminal/words.h"
 #include "compiler/support/file.h"
 #include "runtime/trial/open_target.h"
 #include "runtime/tune/decision/tuned_records.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/terminal/interruption.h"
 #include "cli/terminal/terminal.h"
 #include "runtime/tune/device_measurer.h"
 #include "runtime/tune/tune_problem.h"

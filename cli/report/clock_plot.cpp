@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/report/clock_plot.h"
-
+#include "cli/report/race_plot.h"
 #include "cli/report/report_text.h"
 #include "cli/report/svg_plot.h"
 

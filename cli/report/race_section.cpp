@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report/race_section.h"
 
-#include "cli/report/clock_plot.h"
 #include "cli/report/html_page.h"
 #include "cli/report/race_plot.h"
 #include "cli/report/report_text.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/bench_report.h"
 #include "cli/commands/run_report.h"
 #include "cli/commands/tuning_records.h"
+#include "cli/report/bench_report.h"
 #include "compiler/compiler.h"
 #include "tests/support/matchers.h"
 #include "tests/unit/tuning/tuning_records.h"

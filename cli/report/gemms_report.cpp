@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/gemms_report.h"
+#include "cli/report/gemms_report.h"
 
 #include "cli/terminal/output.h"
 #include "compiler/support/table.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/commands/bench_run.h"
+#include "cli/report/bench_report.h"
 #include "compiler/compiler.h"
 #include "runtime/measure/gemm_case.h"
 #include "runtime/measure/measure_layer.h"
