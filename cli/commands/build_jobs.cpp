@@ -2,7 +2,7 @@
 #include "cli/commands/build_jobs.h"
 
 #include "cli/commands/layer_file.h"
-#include "compiler/kernel_source.h"
+#include "compiler/compiler.h"
 
 #include <algorithm>
 #include <fmt/core.h>

@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostErrorBytes = 64 << 10;
-constexpr auto kPollTime = std::chrono::milliseconds(5);
+constexpr auto kPollTime = std::chrono::milliseconds(10);
 constexpr auto kEndTime = std::chrono::seconds(10);  // for a process that was killed
 
 int64_t now() { return Clock::now().time_since_epoch().count(); }
@@ -159,14 +159,15 @@ class WatchedProcess {
     _exit(0);
   }
 
-  // Returns the child's status from waitpid() if it ends in that time.
+  // Returns the child's status from waitpid() if it ends in that time; 0 if nobody keeps it, as
+  // where SIGCHLD is ignored.
   std::optional<int> ended_within(Clock::duration time) const {
-    int status = 0;
-    for (const auto end = Clock::now() + time; Clock::now() < end;) {
-      if (waitpid(child_, &status, WNOHANG) == child_) return status;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (const auto end = Clock::now() + time;; std::this_thread::sleep_for(kPollTime)) {
+      int status = 0;
+      const pid_t ended = waitpid(child_, &status, WNOHANG);
+      if (ended == child_ || (ended < 0 && errno == ECHILD)) return status;
+      if (Clock::now() >= end) return std::nullopt;
     }
-    return std::nullopt;
   }
 
   std::optional<Loss> loss_of(int status) const {

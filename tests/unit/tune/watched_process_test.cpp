@@ -98,6 +98,13 @@ TEST_F(WatchedProcess, IsAskedToStopAndNotReplaced) {
   EXPECT_TRUE(succeeded(stopped));
 }
 
+TEST_F(WatchedProcess, IsMissedWhereItsParentIgnoresItsEnd) {
+  const auto before = std::signal(SIGCHLD, SIG_IGN);
+  EXPECT_TRUE(run([](std::span<const Loss>) -> Result<void> { return {}; }));
+  EXPECT_FALSE(run([](std::span<const Loss>) -> Result<void> { ::_exit(3); }));
+  std::signal(SIGCHLD, before);
+}
+
 TEST_F(WatchedProcess, TellsOnceWhenMeasuringBegan) {
   EXPECT_FALSE(watch_.measuring_since());
   ASSERT_TRUE(run([&](std::span<const Loss>) -> Result<void> {
