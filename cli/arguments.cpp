@@ -2,12 +2,14 @@
 #include "cli/arguments.h"
 
 #include "cli/arguments/add_command.h"
-#include "cli/commands/process_commands.h"
-#include "cli/terminal/words.h"
+#include "cli/commands/env_command.h"
+#include "cli/terminal/output.h"
+#include "compiler/compiler.h"
 #include "compiler/support/json_document.h"
 #include "compiler/support/nearest_name.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <fmt/core.h>
 #include <string>
 #include <string_view>
@@ -16,11 +18,19 @@
 namespace moejit::cli {
 namespace {
 
+// The command that CompileOptions::worker starts; people do not use it.
+struct CompileWorkerCommand {
+  int32_t parent = 0;
+};
+
 // Adds the hidden command `compile-worker`, which other processes start to compile one kernel.
 void add_compile_worker(CLI::App& app, Action& action) {
   const auto command = add_command<CompileWorkerCommand>(
       app, action, "compile-worker", "Compile one kernel for another process",
-      "  see MOEJIT_COMPILE_WORKER\n", run_compile_worker);
+      "  see MOEJIT_COMPILE_WORKER\n",
+      [](const CompileWorkerCommand& worker, Terminal& /*terminal*/) {
+        return compiler::serve_compile_worker(worker.parent);
+      });
   CLI::App* sub = app.get_subcommand("compile-worker");
   sub->group("");
   sub->add_option("PARENT", command->parent, "Process that wants it")->required();

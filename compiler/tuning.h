@@ -65,27 +65,10 @@ struct TuningEntry {
   std::vector<JsonMember> others;  // fields of other versions, kept as they are
 };
 
-// What tuned choices gained together, in a whole step of a layer. It is for people: no plan reads
-// it. Times are of a step, medians in microseconds.
-struct TuningStep {
-  std::string step;  // what was run: the layer, its plan's digest, the tokens, the passes
-  double microseconds = 0.0;
-  double default_microseconds = 0.0;
-  double ratio = 1.0;  // median of the rounds' quotients: tuned time by the default's
-  double ratio_low = 1.0, ratio_high = 1.0;  // 95 % interval of the ratio
-  int64_t rounds = 0;
-  std::string session;             // names the run of the tuner that measured it last
-  std::string date;                // "2026-12-02"
-  std::string version;             // of moejit
-  std::vector<JsonMember> others;  // fields of other versions, kept as they are
-};
-
-// A file of entries that were measured on one GPU, one for each problem, sorted by it. It also has
-// the steps that were measured with them, one for each name, sorted by it.
+// A file of entries that were measured on one GPU, one for each problem, sorted by it.
 struct TuningRecord {
   GpuIdentity gpu;
   std::vector<TuningEntry> entries;
-  std::vector<TuningStep> steps;
   std::vector<JsonMember> others;
 };
 
@@ -93,25 +76,23 @@ struct TuningRecord {
 inline constexpr std::size_t kMaxTuningBytes = std::size_t{4} << 20;
 
 // Reads the text of a record. Errors: as of parse_layer(), with the limit kMaxTuningBytes.
-// kUnsupported if it is of another format; kInvalidValue for two entries of one problem, or a step
-// that is there twice.
+// kUnsupported if it is of another format; kInvalidValue for two entries of one problem. Leaves out
+// the field "steps" of earlier versions, whose figures were of whole steps with these choices.
 Result<TuningRecord> parse_tuning(std::string_view json, std::string_view source_name);
 // Reads a file. Errors: as of parse_tuning(); kFileNotFound, kFileRead.
 Result<TuningRecord> read_tuning(const std::string& path);
 
 // Returns the record as JSON, a field a line, that parse_tuning() reads back to an equal record.
-// Entries and steps are sorted, so equal records give equal bytes. Without steps there is no field
-// of them.
+// Entries are sorted, so equal records give equal bytes.
 std::string to_json(const TuningRecord& record);
-// Return the entry or step as JSON in one line.
+// Returns the entry as JSON in one line.
 std::string to_json(const TuningEntry& entry);
-std::string to_json(const TuningStep& step);
 
 // Returns 32 hexadecimal digits over a kernel's text and the headers that it includes. They change
 // exactly when the kernel does. Error kInternal: a header that moejit does not have.
 Result<std::string> text_digest(std::string_view text);
 
-// Returns a record with the entries and steps of both, and of two of a name the better founded.
+// Returns a record with the entries of both, and of two of a problem the better founded.
 // Merging is commutative, associative and idempotent. Error kInvalidValue: they are of two GPUs.
 Result<TuningRecord> merge(const TuningRecord& one, const TuningRecord& other);
 

@@ -3,7 +3,7 @@
 #include "cli/commands/tune_options.h"
 #include "cli/commands/tuning_commands.h"
 #include "cli/commands/tuning_records.h"
-#include "runtime/tune/decision/median_interval.h"
+#include "runtime/tune/decision/statistics.h"
 
 namespace moejit::cli {
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/bench_kinds.h"
-#include "cli/commands/bench_report.h"
+#include "cli/commands/bench_run.h"
 #include "cli/commands/kernel_commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/report/bench_page.h"
+#include "cli/report/bench_report.h"
 #include "cli/terminal/output.h"
-#include "cli/terminal/words.h"
 #include "compiler/group_plan.h"
+#include "compiler/support/utc_time.h"
 #include "runtime/measure/measure_layer.h"
 #include "runtime/trial/open_target.h"
 #include "runtime/trial/random_layer_inputs.h"
@@ -96,6 +96,43 @@ Result<void> run_bench(const BenchCommand& command, Terminal& terminal) {
   if (layer != nullptr && command.ranks > 0) return bench_group(command, *layer, terminal);
   if (layer != nullptr) return bench_layer(command, std::move(*layer), terminal);
   return bench_operation(command, std::get<compiler::OperationDescription>(description), terminal);
+}
+
+Result<void> check_bench_options(const BenchCommand& command) {
+  if (command.repeat < 1 || command.repeat > 100000)
+    return fail(Stage::kCommand, ErrorCode::kUsage,
+                fmt::format("--repeat is {}, wanted 1 to 100000", command.repeat));
+  if (!(command.hot_seconds >= 0.001 && command.hot_seconds <= 60.0))
+    return fail(Stage::kCommand, ErrorCode::kUsage,
+                fmt::format("--hot-seconds is {}, wanted 0.001 to 60", command.hot_seconds));
+  return {};
+}
+
+Result<trial::OpenedTarget> open_bench_gpu(const BenchCommand& command) {
+  const std::string name = command.target == "auto" ? "cuda" : command.target;
+  MOEJIT_TRY_ASSIGN(
+      trial::OpenedTarget target,
+      trial::open_target(name, command.seed,
+                         "bench has no other target; without a GPU, moejit run --target sim "
+                         "--check runs a layer, and moejit plan has its bytes and FLOP"));
+  if (target.device->target().kind == compiler::TargetKind::kCuda) return target;
+  return fail(Stage::kCommand, ErrorCode::kUnsupported,
+              "bench needs a GPU: the time of a simulator says nothing about a kernel",
+              "moejit run shows the simulator's times");
+}
+
+BenchRun describe_run(const BenchCommand& command, const trial::OpenedTarget& target,
+                      const measure::GpuMonitor* monitor) {
+  return {.command_line = command.command_line,
+          .date = utc_time("%Y-%m-%dT%H:%M:%SZ"),
+          .target = target.description,
+          .gpu = target.device->name(),
+          .sm_count = target.device->sm_count(),
+          .cuda_version = target.device->gpu_facts().cuda_version,
+          .settings = monitor == nullptr ? measure::GpuSettings{} : monitor->settings(),
+          .repeat = command.repeat,
+          .hot_seconds = command.hot_seconds,
+          .counters = {}};
 }
 
 }  // namespace moejit::cli

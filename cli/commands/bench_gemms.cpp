@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/bench_kinds.h"
+#include "cli/commands/bench_run.h"
 #include "cli/commands/gemm_cases.h"
-#include "cli/commands/gemms_report.h"
+#include "cli/report/gemms_report.h"
 #include "compiler/support/file.h"
 #include "runtime/check/sampled_gemm.h"
 #include "runtime/measure/gemm_session.h"

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/bench_kinds.h"
 #include "cli/commands/bench_run.h"
 #include "cli/commands/run_group.h"
 #include "cli/commands/run_report.h"

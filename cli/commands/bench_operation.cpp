@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/bench_kinds.h"
-#include "cli/commands/bench_report.h"
+#include "cli/commands/bench_run.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/report/bench_page.h"
-#include "cli/terminal/words.h"
+#include "cli/report/bench_report.h"
+#include "cli/terminal/output.h"
 #include "runtime/trial/open_target.h"
 #include "runtime/trial/operation_inputs.h"
 #include "runtime/trial/trial.h"

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/pack.h"
 #include "cache/pack_writer.h"
-#include "cli/commands/build_failures.h"
 #include "cli/commands/build_jobs.h"
 #include "cli/commands/build_report.h"
 #include "cli/commands/kernel_commands.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/terminal/output.h"
-#include "cli/terminal/words.h"
 #include "compiler/kernel_source.h"
 #include "compiler/support/exhausted.h"
 #include "runtime/kernel_pack.h"

@@ -2,9 +2,12 @@
 #include "cli/commands/build_jobs.h"
 
 #include "cli/commands/layer_file.h"
+#include "compiler/compiler.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <map>
+#include <string_view>
 #include <tuple>
 
 namespace moejit::cli {
@@ -79,6 +82,19 @@ Result<void> add_plan(const std::string& path, const compiler::Plan& plan, Build
   return {};
 }
 
+// Returns the job's error, worded for the author of the layer.
+Error told(const BuildJob& job) {
+  Error error = *job.error;
+  const BuildSubject& of = job.subjects.front();
+  error.message =
+      fmt::format("{}: layer \"{}\": {}: {}", of.file, of.name, job.operation, job.error->message);
+  if (const std::string_view field = compiler::field_that_fuses(job.source.entry); !field.empty())
+    error.hint = fmt::format("set \"{}\": false in {}: other kernels do the same then{}{}", field,
+                             of.file, error.hint.empty() ? "" : "; ", error.hint);
+  error.detail.clear();
+  return error;
+}
+
 }  // namespace
 
 Result<std::vector<BuildJob>> collect_build_jobs(const std::vector<std::string>& layers,
@@ -97,6 +113,30 @@ Result<std::vector<BuildJob>> collect_build_jobs(const std::vector<std::string>&
     return std::tie(job.subjects.front().name, job.operation, job.source.entry);
   });
   return jobs;
+}
+
+bool is_of_one_kernel(const Error& error) {
+  return error.code == ErrorCode::kCompileFailed || error.code == ErrorCode::kCompilerFault;
+}
+
+Result<void> report_failures(const std::vector<BuildJob>& jobs, const Terminal& terminal) {
+  const BuildJob* first = nullptr;
+  int64_t failures = 0;
+  std::string logs;
+  for (const BuildJob& job : jobs) {
+    if (!job.error) continue;
+    if (first == nullptr) first = &job;
+    ++failures;
+    terminal.report(told(job), false);
+    if (!job.error->detail.empty())
+      logs += fmt::format("{} of {}:\n{}\n", job.operation, job.subjects.front().file,
+                          job.error->detail);
+  }
+  if (failures == 0) return {};
+  return fail(
+      Stage::kCompile, first->error->code,
+      fmt::format("{} of {} kernels do not compile; the others were made", failures, jobs.size()),
+      "moejit --verbose build shows what the compiler said; report it", std::move(logs));
 }
 
 }  // namespace moejit::cli

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cli/commands/env_command.h"
+
 #include "cache/cache_folder.h"
 #include "cache/cache_settings.h"
 #include "cache/pack.h"
 #include "cache/stripe_locks.h"
-#include "cli/commands/process_commands.h"
 #include "cli/terminal/output.h"
 #include "compiler/compiler.h"
 #include "compiler/disassembly.h"

@@ -4,7 +4,7 @@
 #include "cli/commands/layer_commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_records.h"
-#include "cli/terminal/words.h"
+#include "cli/terminal/output.h"
 #include "compiler/support/file.h"
 #include "runtime/trial/open_target.h"
 

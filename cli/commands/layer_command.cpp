@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes layer descriptions, and shows activations of them.
 #include "cli/commands/layer_commands.h"
 #include "cli/commands/layer_file.h"
-#include "cli/commands/torch_layers.h"
+#include "compiler/activation.h"
 #include "compiler/support/file.h"
 #include "runtime/checkpoint/safetensors_file.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
+#include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace moejit::cli {
 namespace {
+
+using compiler::Layer;
+using Fields = nlohmann::ordered_json;
 
 // Replaces the library's option names, which are field names, by the command line's option names.
 Error name_options(Error error) {
@@ -39,7 +49,7 @@ Result<compiler::Recipe> recipe_of(const LayerCommand& command) {
                           fmt::join(names, ", ")));
 }
 
-Result<compiler::Layer> layer_from_config(const LayerCommand& command, const Terminal& terminal) {
+Result<Layer> layer_from_config(const LayerCommand& command, const Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const compiler::Recipe recipe, recipe_of(command));
   const compiler::HuggingFaceOptions options{.expert_parallel = command.expert_parallel,
                                              .max_tokens = command.max_tokens,
@@ -52,15 +62,128 @@ Result<compiler::Layer> layer_from_config(const LayerCommand& command, const Ter
   return std::move(made.layer);
 }
 
+constexpr int64_t kFewestMaxTokens = 256;
+
+// Returns the smallest alignment of experts' rows that every pass of the recipe accepts.
+int32_t splits_alignment_of(std::string_view recipe) {
+  return recipe == "bf16" || recipe == "mxfp8" || recipe == "nvfp4" ? 64 : 16;
+}
+
+// Returns the fields that all calls of the model have in common.
+Fields common_fields(const Layer& base) {
+  Fields fields = Fields::parse(to_json(base));
+  fields["experts"] = std::max(base.local_experts, base.top_k);
+  fields["dispatch"] = "none";
+  fields["topk_ids_dtype"] = "i64";
+  fields["splits_alignment"] = splits_alignment_of(to_string(base.recipe));
+  fields.erase("max_permuted_rows");
+  return fields;
+}
+
+// Returns the gradients of tokens and probabilities that autograd may want. If nothing below the
+// layer is trained, autograd wants no gradient of tokens. If the router is frozen too, it wants no
+// gradient of probabilities.
+std::vector<std::vector<std::string>> gradients_of_inputs() {
+  return {{}, {"dx"}, {"dprobs"}, {"dx", "dprobs"}};
+}
+
+// Returns the gradients of weights and biases that are trained. Lists with only some of the biases
+// need no other kernels.
+std::vector<std::vector<std::string>> trained_weights(bool has_biases) {
+  std::vector<std::vector<std::string>> lists = {{}, {"dw1"}, {"dw2"}, {"dw1", "dw2"}};
+  if (has_biases) lists.push_back({"dw1", "dw2", "db1", "db2"});
+  return lists;
+}
+
+// Adds the layers of calls that keep quantized weights and of calls that do not.
+Result<void> add(Fields fields, std::vector<Layer>& layers) {
+  for (const bool keeps : {false, true}) {
+    fields["weight_checks"] = keeps;
+    MOEJIT_TRY_ASSIGN(Layer layer, compiler::parse_layer(fields.dump(), "layer"));
+    layers.push_back(std::move(layer));
+  }
+  return {};
+}
+
+// Adds the layers of calls of one size, with probabilities in one type.
+Result<void> add_calls(Fields fields, std::vector<Layer>& layers) {
+  fields["passes"] = {"forward"};
+  MOEJIT_TRY(add(fields, layers));
+  fields["passes"] = {"forward", "backward"};
+  for (const std::vector<std::string>& weights : trained_weights(fields["biases"]))
+    for (const std::vector<std::string>& inputs : gradients_of_inputs()) {
+      std::vector<std::string> gradients = inputs;
+      gradients.insert(gradients.end(), weights.begin(), weights.end());
+      if (gradients.empty()) continue;  // the call without gradients above
+      fields["gradients"] = gradients;
+      for (const char* dtype : {"f32", "bf16"}) {
+        fields["wgrad_dtype"] = dtype;
+        MOEJIT_TRY(add(fields, layers));
+        if (weights.empty()) break;
+      }
+    }
+  return {};
+}
+
+// Returns the layers that the experts of a transformers model ask for with moejit.torch, in calls
+// of at most `tokens` tokens. There are layers for each power of two from 256 on, without gradients
+// and with any that autograd may want. Probabilities and gradients of weights come in either type.
+// moejit/torch/ahead.py has the same list for a model in memory; tests/torch/ahead_test.py compares
+// the two with what calls ask for. Errors: all of parse_layer() for `base` with these fields.
+Result<std::vector<Layer>> layers_for_torch(const Layer& base, int64_t tokens) {
+  Fields fields = common_fields(base);
+  std::vector<Layer> layers;
+  for (int64_t size = kFewestMaxTokens;; size *= 2) {
+    fields["max_tokens"] = size;
+    // Under expert parallelism transformers hands each rank ids of its own experts, and larger ones
+    // for the others. Before 5.18 it does not say whether it does.
+    for (const char* foreign : {"report", "ignore"})
+      for (const char* dtype : {"f32", "bf16"}) {
+        fields["foreign_experts"] = foreign;
+        fields["topk_probs_dtype"] = dtype;
+        MOEJIT_TRY(add_calls(fields, layers));
+      }
+    if (size >= tokens) return layers;
+  }
+}
+
 // Returns the layers of moejit.torch as one JSON list, which moejit build takes.
-Result<std::string> list_for_torch(const LayerCommand& command, const compiler::Layer& base) {
-  MOEJIT_TRY_ASSIGN(const std::vector<compiler::Layer> layers,
-                    layers_for_torch(base, command.max_tokens));
+Result<std::string> list_for_torch(const LayerCommand& command, const Layer& base) {
+  MOEJIT_TRY_ASSIGN(const std::vector<Layer> layers, layers_for_torch(base, command.max_tokens));
   std::vector<std::string> texts;
-  for (const compiler::Layer& layer : layers) texts.push_back(compiler::to_json(layer));
+  for (const Layer& layer : layers) texts.push_back(compiler::to_json(layer));
   for (std::string& text : texts)
     while (text.ends_with('\n')) text.pop_back();
   return fmt::format("[\n{}\n]\n", fmt::join(texts, ",\n"));
+}
+
+Result<compiler::Activation> activation_of(const std::string& text) {
+  const std::vector<std::string_view> presets = compiler::preset_names();
+  if (std::ranges::count(presets, text) > 0) return compiler::make_activation(text);
+  Result<compiler::Activation> activation = compiler::parse_activation(text);
+  if (activation) return activation;
+  Error error = std::move(activation.error());
+  error.message = "the formula, " + error.message;
+  const bool is_word =
+      text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789") == std::string::npos;
+  if (is_word && error.hint.empty())
+    error.hint = fmt::format("presets: {}", fmt::join(presets, ", "));
+  return tl::make_unexpected(std::move(error));
+}
+
+std::string result_text(float result) {
+  return std::isnan(result) ? "NaN" : fmt::format("{:g}", result);
+}
+
+std::string text_of(const compiler::FormulaReport& formula) {
+  const std::string text = formula.text.empty() ? "(long: see the code below)" : formula.text;
+  std::string line = fmt::format("{:<10}  {}\n", formula.name, text);
+  if (const auto& at = formula.bad_point)
+    line += fmt::format(
+        "{:<10}  nearest point without a finite result: gate = {:g}, up = {:g} "
+        "gives {}\n",
+        "", at->gate, at->up, result_text(at->result));
+  return line;
 }
 
 }  // namespace
@@ -75,15 +198,22 @@ Result<void> run_layer(const LayerCommand& command, Terminal& terminal) {
                 "--for torch wants a model's configuration, not a layer description",
                 "moejit layer --from-hf config.json --for torch");
   if (!command.output.empty()) MOEJIT_TRY(checkpoint::check_writable(command.output));
-  MOEJIT_TRY_ASSIGN(const compiler::Layer layer, command.file.empty()
-                                                     ? layer_from_config(command, terminal)
-                                                     : read_layer(command.file));
+  MOEJIT_TRY_ASSIGN(const Layer layer, command.file.empty() ? layer_from_config(command, terminal)
+                                                            : read_layer(command.file));
   std::string json = compiler::to_json(layer);
   if (!command.made_for.empty()) {
     MOEJIT_TRY_ASSIGN(json, list_for_torch(command, layer));
   }
   if (!command.output.empty()) return write_file(command.output, json);
   terminal.print(json);
+  return {};
+}
+
+Result<void> run_activation(const ActivationCommand& command, Terminal& terminal) {
+  MOEJIT_TRY_ASSIGN(const compiler::Activation activation, activation_of(command.formula));
+  const compiler::ActivationReport report = compiler::report(activation);
+  for (const compiler::FormulaReport& formula : report.formulas) terminal.print(text_of(formula));
+  terminal.print("\n" + report.value_code + "\n" + report.gradient_code);
   return {};
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/layer_file.h"
 
-#include "cli/terminal/words.h"
+#include "cli/terminal/output.h"
 #include "compiler/support/file.h"
 
 #include <filesystem>

@@ -2,7 +2,6 @@
 // Runs the read-only verbs of moejit pack: ls, verify.
 #include "cache/pack.h"
 #include "cli/commands/cache_entries.h"
-#include "cli/commands/foreign_json.h"
 #include "cli/commands/pack_commands.h"
 #include "cli/terminal/output.h"
 #include "compiler/support/table.h"

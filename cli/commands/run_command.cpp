@@ -6,7 +6,6 @@
 #include "cli/commands/run_steps.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/terminal/output.h"
-#include "cli/terminal/words.h"
 #include "compiler/group_plan.h"
 #include "runtime/check/check_plan.h"
 #include "runtime/checkpoint/safetensors_file.h"

@@ -3,16 +3,17 @@
 #include "cli/report/tune_page.h"
 #include "cli/report/tune_report.h"
 #include "cli/terminal/output.h"
-#include "cli/terminal/words.h"
 #include "compiler/support/file.h"
 #include "runtime/trial/open_target.h"
 #include "runtime/tune/decision/tuned_records.h"
-#include "runtime/tune/folder_lock.h"
 #include "runtime/tune/sweep.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
 #include <filesystem>
 #include <fmt/core.h>
+#include <sys/file.h>
 
 namespace moejit::cli {
 namespace {
@@ -70,11 +71,27 @@ tl::unexpected<Error> not_written(Error error, const std::string& journal_path,
   return tl::make_unexpected(std::move(error));
 }
 
+// Returns a lock on the folder of a file, which lasts until the descriptor is closed. As commands
+// take it to read, change and write the file, none loses what another one wrote. Waits until other
+// commands release the lock. Returns an empty descriptor if the folder cannot be opened or its file
+// system has no locks.
+FileDescriptor lock_folder_of(const std::string& path) {
+  std::string folder = std::filesystem::path(path).parent_path();
+  if (folder.empty()) folder = ".";
+  FileDescriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock) return lock;
+  int result = 0;
+  do result = ::flock(lock.get(), LOCK_EX);
+  while (result != 0 && errno == EINTR);
+  if (result != 0) return {};
+  return lock;
+}
+
 // Writes what the journal gives into the record, beside the entries of other problems.
 Result<TuningRecord> update_record(const tune::Journal& journal, const std::string& journal_path,
                                    const std::string& output) {
   FileDescriptor lock;
-  if (!output.empty()) lock = tune::lock_folder_of(output);
+  if (!output.empty()) lock = lock_folder_of(output);
   MOEJIT_TRY_ASSIGN(TuningRecord record, record_of(journal, journal_path, output));
   if (output.empty()) return record;
   if (auto written = write_file(output, to_json(record)); !written)

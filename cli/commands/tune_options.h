@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/terminal/interruption.h"
 #include "cli/terminal/terminal.h"
 #include "runtime/tune/device_measurer.h"
-#include "runtime/tune/tune_observer.h"
-#include "runtime/tune/tune_subjects.h"
+#include "runtime/tune/tune_problem.h"
 
 #include <cstdint>
 #include <optional>
@@ -37,12 +35,11 @@ Result<tune::MeasureOptions> measure_options(const TuneOptions& options,
 // Returns the seconds of "90s", "20m", "1.5h" or "45" (seconds). Error kUsage names the option.
 Result<double> parse_duration(std::string_view option, const std::string& text);
 
-// Tells on a terminal what a tuner does. Once the tuner has begun, the first Ctrl-C stops it.
+// Tells on a terminal what a tuner does. The first Ctrl-C stops the tuner.
 class TerminalTuneObserver final : public tune::TuneObserver {
  public:
   explicit TerminalTuneObserver(const Terminal& terminal) : terminal_(terminal) {}
 
-  void begin() override { interruption_.emplace(); }
   bool stops() override { return signal().has_value(); }
   void note(std::string_view text) override { terminal_.note(text); }
   void warn(std::string_view text) override { terminal_.warn(text); }
@@ -52,13 +49,11 @@ class TerminalTuneObserver final : public tune::TuneObserver {
   void end_progress() override { terminal_.clear_progress(); }
 
   // Returns the signal that stopped the tuner.
-  std::optional<int> signal() const {
-    return interruption_ ? interruption_->signal() : std::nullopt;
-  }
+  std::optional<int> signal() const { return interruption_.signal(); }
 
  private:
   const Terminal& terminal_;
-  std::optional<Interruption> interruption_;
+  Interruption interruption_;
 };
 
 }  // namespace moejit::cli

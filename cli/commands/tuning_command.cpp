@@ -1,33 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the verbs of moejit tuning that look at records.
+// Runs the verbs of moejit tuning.
+#include "cli/commands/layer_file.h"
 #include "cli/commands/tuning_commands.h"
+#include "cli/report/tune_report.h"
+#include "compiler/support/file.h"
 #include "compiler/tuning.h"
 
 #include <algorithm>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 
 namespace moejit::cli {
 namespace {
 
 using compiler::TuningEntry;
 using compiler::TuningRecord;
-using compiler::TuningStep;
 
 std::string entries_text(std::size_t count) {
   return fmt::format("{} {}", count, count == 1 ? "entry" : "entries");
 }
 
 // Returns "12 rounds, 2026-12-02".
-template <typename Record>
-std::string sure_text(const Record& record) {
+std::string sure_text(const TuningEntry& record) {
   return fmt::format("{} {}{}{}", record.rounds, record.rounds == 1 ? "round" : "rounds",
                      record.date.empty() ? "" : ", ", record.date);
 }
 
 // Returns "-9.9 % time (95 %: -10.5 to -9.0); 12 rounds, 2026-12-02".
-template <typename Record>
-std::string gain_text(const Record& record) {
+std::string gain_text(const TuningEntry& record) {
   const auto percent = [](double ratio) { return 100.0 * (ratio - 1.0); };
   return fmt::format("{:+.1f} % time (95 %: {:+.1f} to {:+.1f}); {}", percent(record.ratio),
                      percent(record.ratio_low), percent(record.ratio_high), sure_text(record));
@@ -39,11 +41,6 @@ std::string entry_text(const TuningEntry& entry) {
                                : gain_text(entry);
   return fmt::format("\n{}\n    {}\n    {}\n", entry.problem, compiler::to_string(entry.choices),
                      gain);
-}
-
-std::string step_text(const TuningStep& step) {
-  return fmt::format("\n{}\n    {:.1f} us, with the usual choices {:.1f} us\n    {}\n", step.step,
-                     step.microseconds, step.default_microseconds, gain_text(step));
 }
 
 const TuningEntry* find(const TuningRecord& record, std::string_view problem) {
@@ -78,6 +75,42 @@ nlohmann::ordered_json choices_json(const TuningEntry* entry) {
   return entry == nullptr ? nlohmann::ordered_json() : nlohmann::ordered_json(entry->choices);
 }
 
+Result<void> write(const TuningRecord& record, const std::string& path, Terminal& terminal) {
+  MOEJIT_TRY(write_file(path, to_json(record)));
+  terminal.print(fmt::format("{}: {} of the {}\n", path, entries_text(record.entries.size()),
+                             to_string(record.gpu)));
+  return {};
+}
+
+// Returns the problems of all kernels of the descriptions' plans.
+Result<std::set<std::string>> problems_of(const std::vector<std::string>& layers,
+                                          std::string_view pass) {
+  std::set<std::string> problems;
+  for (const std::string& path : layers) {
+    MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, "cuda", {}, pass));
+    for (const compiler::KernelPlan& kernel : plan.kernels) problems.insert(kernel.problem);
+  }
+  return problems;
+}
+
+constexpr std::string_view kVerifyWithoutGpu =
+    "without a GPU, moejit tuning show tells what is in a record, and --target sim tries the "
+    "command";
+
+Result<tune::Verification> verify(const TuningVerifyCommand& command,
+                                  tune::TuneObserver& observer) {
+  if (command.subjects.layers.empty() && command.subjects.gemms.empty())
+    return fail(Stage::kCommand, ErrorCode::kUsage,
+                "wanted layer descriptions or --gemms FILE beside the record",
+                "an entry names its problem, and running it takes a layer or case that has it");
+  MOEJIT_TRY_ASSIGN(const tune::MeasureOptions options,
+                    measure_options(command.subjects, kVerifyWithoutGpu));
+  MOEJIT_TRY_ASSIGN(const compiler::TuningRecord record, compiler::read_tuning(command.record));
+  MOEJIT_TRY_ASSIGN(tune::TuneSubjects subjects, read_subjects(command.subjects));
+  return tune::verify_record(record, command.record, std::move(subjects), options, command.sample,
+                             observer);
+}
+
 }  // namespace
 
 Result<void> run_tuning_show(const TuningShowCommand& command, Terminal& terminal) {
@@ -89,7 +122,6 @@ Result<void> run_tuning_show(const TuningShowCommand& command, Terminal& termina
   std::string text =
       fmt::format("{}: {}\n", to_string(record.gpu), entries_text(record.entries.size()));
   for (const TuningEntry& entry : record.entries) text += entry_text(entry);
-  for (const TuningStep& step : record.steps) text += step_text(step);
   terminal.print(text);
   return {};
 }
@@ -108,6 +140,50 @@ Result<void> run_tuning_diff(const TuningDiffCommand& command, Terminal& termina
   }
   terminal.print(command.is_json ? json.dump(2) + "\n" : text);
   return {};
+}
+
+Result<void> run_tuning_merge(const TuningMergeCommand& command, Terminal& terminal) {
+  MOEJIT_TRY_ASSIGN(TuningRecord merged, compiler::read_tuning(command.records.front()));
+  for (std::size_t i = 1; i < command.records.size(); ++i) {
+    MOEJIT_TRY_ASSIGN(const TuningRecord record, compiler::read_tuning(command.records[i]));
+    auto joined = merge(merged, record);
+    if (!joined) {
+      joined.error().message = fmt::format("{}: {}", command.records[i], joined.error().message);
+      return tl::make_unexpected(std::move(joined).error());
+    }
+    merged = std::move(*joined);
+  }
+  return write(merged, command.output, terminal);
+}
+
+Result<void> run_tuning_prune(const TuningPruneCommand& command, Terminal& terminal) {
+  MOEJIT_TRY_ASSIGN(TuningRecord record, compiler::read_tuning(command.record));
+  MOEJIT_TRY_ASSIGN(const auto wanted, problems_of(command.layers, command.pass));
+  std::erase_if(record.entries,
+                [&](const TuningEntry& entry) { return !wanted.contains(entry.problem); });
+  return write(record, command.output, terminal);
+}
+
+Result<void> run_tuning_verify(const TuningVerifyCommand& command, Terminal& terminal) {
+  std::optional<int> signal;
+  const auto verified = [&] {
+    TerminalTuneObserver observer(terminal);
+    auto result = verify(command, observer);
+    signal = observer.signal();
+    return result;
+  };
+  MOEJIT_TRY_ASSIGN(const tune::Verification found, verified());
+  terminal.print(command.is_json ? verification_json(found) : verification_text(found));
+  if (found.failure) return tl::make_unexpected(*found.failure);
+  if (signal) Interruption::end_process(terminal, *signal);
+  const auto failed =
+      std::ssize(found.entries) -
+      std::ranges::count(found.entries, tune::Verdict::kHolds, &tune::VerifiedEntry::verdict);
+  if (failed == 0) return {};
+  return fail(Stage::kLaunch, ErrorCode::kTuningOutdated,
+              fmt::format("{} of {} entries of {} were not found to hold", failed,
+                          found.entries.size(), command.record),
+              "moejit tune measures them anew: --output with the same record replaces them");
 }
 
 }  // namespace moejit::cli

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report/bench_page.h"
 
-#include "cli/commands/bench_line.h"
+#include "cli/report/bench_report.h"
 #include "cli/report/html_page.h"
-#include "cli/report/kernel_rows.h"
+#include "cli/report/kernel_bars.h"
 #include "cli/report/report_text.h"
 #include "cli/report/roofline_plot.h"
 #include "compiler/support/file.h"
-#include "compiler/support/table.h"
 #include "runtime/trial/open_target.h"
 
 #include <algorithm>
@@ -73,34 +72,13 @@ void add_clocks(Element main, const std::vector<BenchLine>& lines) {
                      lines);
 }
 
-void add_tensor_cells(Element row, const BenchLine& line) {
-  if (!line.multiplies()) {
-    for (int i = 0; i < 4; ++i) add_no_number(row);
-    return;
-  }
-  const auto cool = known(line.flops(line.cool.microseconds));
-  const auto hot = known(line.flops(line.hot.microseconds));
-  add_number(row, cool, fmt::format("{:.0f}", cool.value_or(0.0) * 1e-12));
-  add_number(row, known(line.util_cool()), fmt::format("{:.3f}", line.util_cool()));
-  add_number(row, hot, fmt::format("{:.0f}", hot.value_or(0.0) * 1e-12));
-  add_number(row, known(line.util_hot()), fmt::format("{:.3f}", line.util_hot()));
-}
-
 void add_kernel(Element body, const BenchLine& line) {
-  const auto clock = [](double megahertz) { return fmt::format("{:.0f}", megahertz); };
-  const std::optional<double> watts = line.hot.gpu.mean_watts;
   Element row = body.add("tr").set("class", "line");
   row.add("td", line.kernel->operation).set("class", "choices");
-  add_number(row, known(line.cool.microseconds), micros_text(line.cool.microseconds));
-  add_number(row, known(line.cool.megahertz), clock(line.cool.megahertz));
-  add_number(row, known(line.hot.microseconds), micros_text(line.hot.microseconds));
-  add_number(row, known(line.hot.megahertz), clock(line.hot.megahertz));
-  add_number(row, watts, known_text(watts, "{:.0f}"));
-  add_number(row, static_cast<double>(line.work.min_bytes), bytes_text(line.work.min_bytes));
-  add_number(row, known(line.bytes_per_second()),
-             fmt::format("{:.0f}", line.bytes_per_second() * 1e-9));
-  add_number(row, known(line.share_of_copy()), fmt::format("{:.2f}", line.share_of_copy()));
-  add_tensor_cells(row, line);
+  const std::vector<BenchFigure> figures = bench_figures(line);
+  for (const BenchFigure& figure : figures)
+    add_number(row, known(figure.value), with_micro_sign(figure.text));
+  for (std::size_t i = figures.size(); i < kBenchColumns.size(); ++i) add_no_number(row);
   std::string reasons;
   for (const std::string_view reason : line.hot.gpu.throttle_reasons)
     reasons += fmt::format("{}{}", reasons.empty() ? "" : ", ", reason);
@@ -109,29 +87,17 @@ void add_kernel(Element body, const BenchLine& line) {
 
 void add_kernels(Element main, const std::vector<BenchLine>& lines) {
   main.add("h2", "All figures");
-  Element body = add_table(main,
-                           {{"kernel"},
-                            {"cool", true},
-                            {"MHz", true},
-                            {"hot", true},
-                            {"MHz", true},
-                            {"W", true},
-                            {"least bytes", true},
-                            {"GB/s", true},
-                            {"of copy", true},
-                            {"TFLOP/s cool", true},
-                            {"util", true},
-                            {"TFLOP/s hot", true},
-                            {"util", true},
-                            {"clock held down by"}},
-                           "dense");
+  std::vector<Heading> headings = {{"kernel"}};
+  for (const std::string_view name : kBenchColumns) headings.push_back({name, true});
+  headings.push_back({"clock held down by"});
+  Element body = add_table(main, headings, "dense");
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (i == 0 || lines[i].kernel->phase != lines[i - 1].kernel->phase)
       body.add("tr")
           .add("th", lines[i].kernel->phase)
           .set("class", "group")
           .set("scope", "colgroup")
-          .set("colspan", "14");
+          .set("colspan", std::string_view(std::to_string(headings.size())));
     add_kernel(body, lines[i]);
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/commands/bench_report.h"
+#include "cli/report/bench_report.h"
 
 #include <string>
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/report/clock_plot.h"
-
+#include "cli/report/race_plot.h"
 #include "cli/report/report_text.h"
 #include "cli/report/svg_plot.h"
 
@@ -13,7 +12,7 @@ namespace {
 constexpr double kClockPanelHeight = 84.0, kClockGap = 40.0;
 constexpr double kClockLeft = 56.0, kClockRight = 984.0;
 
-using Quantity = std::optional<double> TimedBlock::*;
+using Quantity = std::optional<double> tune::TimedBlock::*;
 
 // What the blocks of one round tell of a quantity.
 struct RoundMean {
@@ -21,10 +20,10 @@ struct RoundMean {
   double mean = 0.0, least = 0.0, most = 0.0;
 };
 
-std::vector<RoundMean> means_of(const RaceBlocks& found, Quantity quantity) {
+std::vector<RoundMean> means_of(const tune::RaceBlocks& found, Quantity quantity) {
   std::vector<RoundMean> means;
   int32_t blocks = 0;
-  for (const TimedBlock& block : found.blocks) {
+  for (const tune::TimedBlock& block : found.blocks) {
     const std::optional<double> value = known((block.*quantity).value_or(0.0));
     if (!value) continue;
     if (means.empty() || means.back().round != block.round) {
@@ -75,7 +74,7 @@ void draw_panel(Element svg, const std::vector<RoundMean>& means, const Scale& r
   add_polyline(svg, line, "trace");
 }
 
-void draw_rounds(Element svg, const RaceBlocks& found, const Scale& rounds, double bottom) {
+void draw_rounds(Element svg, const tune::RaceBlocks& found, const Scale& rounds, double bottom) {
   const int32_t step = std::max(1, (found.rounds + 23) / 24);
   for (int32_t round = 1; round <= found.rounds; round += step)
     add_label(svg, {rounds.at(round), bottom + 18.0}, fmt::format("{}", round), "soft middle");
@@ -89,14 +88,14 @@ void draw_rounds(Element svg, const RaceBlocks& found, const Scale& rounds, doub
 
 }  // namespace
 
-bool tells_clock_or_power(const RaceBlocks& found) {
-  return !means_of(found, &TimedBlock::megahertz).empty() ||
-         !means_of(found, &TimedBlock::watts).empty();
+bool tells_clock_or_power(const tune::RaceBlocks& found) {
+  return !means_of(found, &tune::TimedBlock::megahertz).empty() ||
+         !means_of(found, &tune::TimedBlock::watts).empty();
 }
 
-void draw_clocks(Element parent, const RaceBlocks& found) {
-  const std::vector<RoundMean> clocks = means_of(found, &TimedBlock::megahertz);
-  const std::vector<RoundMean> powers = means_of(found, &TimedBlock::watts);
+void draw_clocks(Element parent, const tune::RaceBlocks& found) {
+  const std::vector<RoundMean> clocks = means_of(found, &tune::TimedBlock::megahertz);
+  const std::vector<RoundMean> powers = means_of(found, &tune::TimedBlock::watts);
   const double panels = (clocks.empty() ? 0.0 : 1.0) + (powers.empty() ? 0.0 : 1.0);
   const double bottom = panels * (kClockPanelHeight + kClockGap) - 8.0;
   Element svg =

@@ -1,81 +1,155 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws the two figures that have a row for each kernel.
-#include "cli/report/kernel_rows.h"
+#include "cli/report/kernel_bars.h"
+
 #include "cli/report/report_text.h"
+#include "cli/report/svg_plot.h"
 
 #include <algorithm>
+#include <array>
 #include <fmt/core.h>
 
 namespace moejit::cli {
 namespace {
 
-constexpr double kBarHeight = 9.0;
+constexpr double kBarHeight = 9.0, kKernelRowHeight = 32.0, kKernelHeadingHeight = 28.0;
+constexpr double kKernelTop = 36.0;           // above the first row: the legend
+constexpr std::size_t kKernelMostLabel = 38;  // characters
 
-// Returns the largest number that is known, or 1.
-double largest(const std::vector<BenchLine>& lines, auto number) {
+// The two bars of a kernel, and the figure beside them. Numbers that are not known have no bar.
+struct Bars {
+  std::optional<double> hot, cool;
+  std::string text;
+};
+
+// A column of bars with an axis below.
+struct Panel {
+  double begin = 0.0, end = 0.0;
+  std::string_view label;
+  Bars (*bars_of)(const BenchLine& line) = nullptr;
+  bool is_share = false;  // then a line stands at 1, and figures at the panel's end
+};
+
+Scale scale_of(const Panel& panel, const std::vector<BenchLine>& lines) {
   double most = 0.0;
-  for (const BenchLine& line : lines) most = std::max(most, known(number(line)).value_or(0.0));
-  return most > 0.0 ? most : 1.0;
+  for (const BenchLine& line : lines) {
+    const Bars bars = panel.bars_of(line);
+    most = std::max({most, bars.hot.value_or(0.0), bars.cool.value_or(0.0)});
+  }
+  const Scale scale{
+      .low = 0.0, .high = most > 0.0 ? most : 1.0, .begin = panel.begin, .end = panel.end};
+  if (!panel.is_share) return rounded(scale, 5);
+  return {
+      .low = 0.0, .high = std::clamp(scale.high, 1.0, 2.0), .begin = panel.begin, .end = panel.end};
 }
 
-// Draws two bars, hot launches above cool ones. Unknown numbers have no bar.
-void draw_bars(Element svg, const BenchLine& line, const Scale& scale, double y,
-               std::optional<double> hot, std::optional<double> cool) {
+std::string_view hot_css(const BenchLine& line) { return line.multiplies() ? "tensor" : "hot"; }
+std::string_view cool_css(const BenchLine& line) {
+  return line.multiplies() ? "tensor-cool" : "cool";
+}
+
+void draw_bars(Element svg, const BenchLine& line, const Panel& panel, const Scale& scale,
+               double y) {
+  const Bars bars = panel.bars_of(line);
   const auto draw = [&](std::optional<double> value, double top, std::string_view css) {
     if (!value) return;
     add_box(svg, {scale.begin, top}, scale.at(scale.nearest(*value)) - scale.begin, kBarHeight,
-            css);
+            fmt::format("{} bar", css));
   };
-  draw(hot, y - kBarHeight - 1.0, fmt::format("{} bar", hot_css(line)));
-  draw(cool, y + 1.0, fmt::format("{} bar", cool_css(line)));
+  draw(bars.hot, y - kBarHeight - 1.0, hot_css(line));
+  draw(bars.cool, y + 1.0, cool_css(line));
+  const double longer = std::max(bars.hot.value_or(0.0), bars.cool.value_or(0.0));
+  const double text_x = panel.is_share ? scale.end + 12.0 : scale.at(scale.nearest(longer)) + 6.0;
+  add_label(svg, {text_x, y + 4.0}, bars.text);
 }
 
-void draw_time(const KernelRows& rows, const BenchLine& line, const Scale& scale, double y) {
-  const auto hot = known(line.hot.microseconds), cool = known(line.cool.microseconds);
-  draw_bars(rows.svg(), line, scale, y, hot, cool);
-  const double end = scale.at(scale.nearest(std::max(hot.value_or(0.0), cool.value_or(0.0))));
-  add_label(rows.svg(), {end + 6.0, y + 4.0}, known_time_text(hot));
+// Adds a filled box for hot and an outlined box for cool, for each kind of kernel that is there.
+void draw_legend(Element svg, const std::vector<BenchLine>& lines, double x) {
+  const auto add = [&](std::string_view css, std::string_view text, double width) {
+    add_box(svg, {x, 6.0}, 22.0, 10.0, css);
+    add_label(svg, {x + 28.0, 15.0}, text, "soft");
+    x += width;
+  };
+  if (!std::ranges::all_of(lines, &BenchLine::multiplies)) {
+    add("hot", "hot", 62.0);
+    add("cool", "cool", 82.0);
+  }
+  if (std::ranges::any_of(lines, &BenchLine::multiplies)) {
+    add("tensor", "hot, on tensor cores", 172.0);
+    add("tensor-cool", "cool, on tensor cores", 172.0);
+  }
 }
 
-// Draws the share of the tensor cores, or of the copy bandwidth, which only cool launches have: hot
-// ones may read from caches.
-void draw_share(const KernelRows& rows, const BenchLine& line, const Scale& scale, double y) {
-  const auto hot = line.multiplies() ? known(line.util_hot()) : std::nullopt;
-  const auto cool = known(line.multiplies() ? line.util_cool() : line.share_of_copy());
-  draw_bars(rows.svg(), line, scale, y, hot, cool);
-  const std::string text = line.multiplies()
-                               ? known_text(hot, "{:.3f}")
-                               : fmt::format("{} of copy", known_text(cool, "{:.2f}"));
-  add_label(rows.svg(), {scale.end + 12.0, y + 4.0}, text);
+bool begins_phase(const std::vector<BenchLine>& lines, std::size_t line) {
+  return line == 0 || lines[line].kernel->phase != lines[line - 1].kernel->phase;
+}
+
+void draw_kernels(Element parent, const std::vector<BenchLine>& lines, std::string_view description,
+                  const std::array<Panel, 2>& panels) {
+  std::vector<double> rows;  // the middle of each
+  double bottom = kKernelTop;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (begins_phase(lines, i)) bottom += kKernelHeadingHeight;
+    rows.push_back(bottom + 0.5 * kKernelRowHeight);
+    bottom += kKernelRowHeight;
+  }
+  Element svg = add_drawing(parent, kDrawingWidth, bottom + 52.0, description);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (begins_phase(lines, i))
+      add_label(svg, {8.0, rows[i] - 0.5 * kKernelRowHeight - 10.0}, lines[i].kernel->phase,
+                "bold soft");
+    add_label(svg, {20.0, rows[i] + 4.0}, shortened(lines[i].kernel->operation, kKernelMostLabel),
+              "code kernel");
+  }
+  for (const Panel& panel : panels) {
+    const Scale scale = scale_of(panel, lines);
+    add_x_axis(svg, {.scale = scale,
+                     .begin = kKernelTop,
+                     .end = bottom,
+                     .label = panel.label,
+                     .most_ticks = 5});
+    add_line(svg, {scale.begin, kKernelTop}, {scale.begin, bottom}, "axis");
+    if (panel.is_share)
+      add_line(svg, {scale.at(1.0), kKernelTop}, {scale.at(1.0), bottom}, "reference");
+    for (std::size_t i = 0; i < lines.size(); ++i) draw_bars(svg, lines[i], panel, scale, rows[i]);
+  }
+  draw_legend(svg, lines, panels.front().begin);
+}
+
+constexpr double kLeftBegin = 292.0, kLeftEnd = 590.0, kRightBegin = 676.0, kRightEnd = 890.0;
+
+Bars time_bars(const BenchLine& line) {
+  const auto hot = known(line.hot.microseconds);
+  return {hot, known(line.cool.microseconds), known_time_text(hot)};
+}
+
+// Returns the share of the tensor cores, or of the copy bandwidth, which only cool launches have:
+// hot ones may read from caches.
+Bars share_bars(const BenchLine& line) {
+  if (!line.multiplies()) {
+    const auto cool = known(line.share_of_copy());
+    return {std::nullopt, cool, fmt::format("{} of copy", known_text(cool, "{:.2f}"))};
+  }
+  const auto hot = known(line.util_hot());
+  return {hot, known(line.util_cool()), known_text(hot, "{:.3f}")};
+}
+
+Bars clock_bars(const BenchLine& line) {
+  const auto hot = known(line.hot.megahertz);
+  return {hot, known(line.cool.megahertz), known_text(hot, "{:.0f}")};
+}
+
+Bars power_bars(const BenchLine& line) {
+  const auto watts = known(line.hot.gpu.mean_watts.value_or(0.0));
+  return {watts, std::nullopt, known_text(watts, "{:.0f}")};
 }
 
 }  // namespace
 
 void draw_times(Element parent, const std::vector<BenchLine>& lines) {
-  const KernelRows rows(parent, lines, "Time of each kernel, and its share of what the GPU can do");
-  const auto longer = [](const BenchLine& line) {
-    return std::max(line.hot.microseconds, line.cool.microseconds);
-  };
-  const auto share = [](const BenchLine& line) {
-    return line.multiplies() ? std::max(line.util_hot(), line.util_cool()) : line.share_of_copy();
-  };
-  const Scale times = rounded({.low = 0.0,
-                               .high = largest(lines, longer),
-                               .begin = KernelRows::kLeftBegin,
-                               .end = KernelRows::kLeftEnd},
-                              5);
-  const Scale shares{.low = 0.0,
-                     .high = std::clamp(largest(lines, share), 1.0, 2.0),
-                     .begin = KernelRows::kRightBegin,
-                     .end = KernelRows::kRightEnd};
-  rows.add_grid(times, "time of a launch, \u00B5s", 5);
-  rows.add_grid(shares, "share of copy bandwidth, or of tensor cores", 5);
-  rows.add_reference(shares.at(1.0));
-  add_kernel_legend(rows.svg(), lines);
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    draw_time(rows, lines[i], times, rows.y_of(i));
-    draw_share(rows, lines[i], shares, rows.y_of(i));
-  }
+  draw_kernels(parent, lines, "Time of each kernel, and its share of what the GPU can do",
+               {Panel{kLeftBegin, kLeftEnd, "time of a launch, \u00B5s", &time_bars},
+                Panel{kRightBegin, kRightEnd, "share of copy bandwidth, or of tensor cores",
+                      &share_bars, true}});
 }
 
 bool tells_clock_or_power(const std::vector<BenchLine>& lines) {
@@ -85,35 +159,9 @@ bool tells_clock_or_power(const std::vector<BenchLine>& lines) {
 }
 
 void draw_kernel_clocks(Element parent, const std::vector<BenchLine>& lines) {
-  const KernelRows rows(parent, lines, "Clock and power of each kernel");
-  const auto clock = [](const BenchLine& line) {
-    return std::max(line.hot.megahertz, line.cool.megahertz);
-  };
-  const auto power = [](const BenchLine& line) { return line.hot.gpu.mean_watts.value_or(0.0); };
-  const Scale clocks = rounded({.low = 0.0,
-                                .high = largest(lines, clock),
-                                .begin = KernelRows::kLeftBegin,
-                                .end = KernelRows::kLeftEnd},
-                               5);
-  const Scale powers = rounded({.low = 0.0,
-                                .high = largest(lines, power),
-                                .begin = KernelRows::kRightBegin,
-                                .end = KernelRows::kRightEnd},
-                               5);
-  rows.add_grid(clocks, "clock of the SMs, MHz", 5);
-  rows.add_grid(powers, "mean power while hot, W", 5);
-  add_kernel_legend(rows.svg(), lines);
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    const BenchLine& line = lines[i];
-    const double y = rows.y_of(i);
-    draw_bars(rows.svg(), line, clocks, y, known(line.hot.megahertz), known(line.cool.megahertz));
-    const double end = clocks.at(clocks.nearest(std::max(clock(line), 0.0)));
-    add_label(rows.svg(), {end + 6.0, y + 4.0}, known_text(known(line.hot.megahertz), "{:.0f}"));
-    const auto watts = known(power(line));
-    draw_bars(rows.svg(), line, powers, y, watts, std::nullopt);
-    add_label(rows.svg(), {powers.at(watts.value_or(0.0)) + 6.0, y + 4.0},
-              known_text(watts, "{:.0f}"));
-  }
+  draw_kernels(parent, lines, "Clock and power of each kernel",
+               {Panel{kLeftBegin, kLeftEnd, "clock of the SMs, MHz", &clock_bars},
+                Panel{kRightBegin, kRightEnd, "mean power while hot, W", &power_bars}});
 }
 
 }  // namespace moejit::cli

@@ -2,10 +2,10 @@
 // Blue and orange are from Okabe and Ito's palette (Color Universal Design, 2008), whose colors
 // people with any color vision can tell apart. No color is the only sign of anything: shapes, fills
 // and words say the same.
-#include "cli/report/page_style.h"
-
 namespace moejit::cli {
 
+// It has none of the characters that HTML and XML read differently.
+extern const char* const kPageStyle;
 const char* const kPageStyle = R"css(
 :root {
   color-scheme: light dark;
@@ -103,9 +103,7 @@ svg .leader { stroke: var(--soft); stroke-width: 0.7; stroke-opacity: 0.7; fill:
   table { font-size: 8.5pt; }
   table.dense, table.dense td.choices { font-size: 6.5pt; }
   table.dense th, table.dense td { padding-right: 5px; }
-  table.dense { font-size: 12.5px; }
-table.dense th, table.dense td { padding-right: 11px; }
-td.choices { white-space: normal; font-size: 8pt; }
+  td.choices { white-space: normal; font-size: 8pt; }
   td.problem { min-width: 200px; font-size: 7.5pt; }
   th, td { padding-right: 10px; }
   pre { max-height: none; }

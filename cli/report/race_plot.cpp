@@ -47,10 +47,10 @@ struct Layout {
   double right() const { return scale.end + 16.0; }
 };
 
-Scale ratio_scale(const RaceBlocks& found, const Outcome& outcome) {
+Scale ratio_scale(const tune::RaceBlocks& found, const Outcome& outcome) {
   double low = std::min(0.97, std::isfinite(outcome.zone) ? 0.99 - outcome.zone : 1.0);
   double high = 1.03;
-  for (const TimedBlock& block : found.blocks) {
+  for (const tune::TimedBlock& block : found.blocks) {
     const bool is_out = css_of(state_of(outcome, block.candidate)) == "out";
     low = std::min(low, block.ratio - 0.005);
     high = std::max(high, std::min(block.ratio + 0.005, is_out ? kOutFarthest : kFarthest));
@@ -58,7 +58,8 @@ Scale ratio_scale(const RaceBlocks& found, const Outcome& outcome) {
   return rounded({.low = std::max(low, 0.0), .high = high}, 12);
 }
 
-Layout lay_out(const tune::ReplayedRace& race, const Outcome& outcome, const RaceBlocks& found) {
+Layout lay_out(const tune::ReplayedRace& race, const Outcome& outcome,
+               const tune::RaceBlocks& found) {
   Layout layout{.order = listed_order(outcome), .scale = ratio_scale(found, outcome)};
   std::size_t longest = 12;
   for (std::size_t i = 0; i < race.candidates.size(); ++i) {
@@ -149,7 +150,7 @@ void draw_row(Element svg, const Layout& layout, const Outcome& outcome, int32_t
 }
 
 // Draws the block's dot. Later rounds lie lower, so that a drift shows.
-void draw_dot(Element svg, const Layout& layout, const TimedBlock& block, int32_t rounds,
+void draw_dot(Element svg, const Layout& layout, const tune::TimedBlock& block, int32_t rounds,
               std::string_view css, double y) {
   const double drift =
       rounds < 2 ? 0.0 : static_cast<double>(block.round - 1) / static_cast<double>(rounds - 1);
@@ -215,7 +216,7 @@ std::string short_choices(const Choices& choices, const Choices& usual) {
 }
 
 void draw_race(Element parent, const tune::ReplayedRace& race, const Outcome& outcome,
-               const RaceBlocks& found) {
+               const tune::RaceBlocks& found) {
   const Layout layout = lay_out(race, outcome, found);
   Element svg = add_drawing(
       parent, kDrawingWidth, layout.bottom() + 44.0,
@@ -226,7 +227,7 @@ void draw_race(Element parent, const tune::ReplayedRace& race, const Outcome& ou
   for (std::size_t row = 0; row < layout.order.size(); ++row) {
     const int32_t candidate = layout.order[row];
     const double y = kRaceTop + kRaceRowHeight * (static_cast<double>(row) + 0.5);
-    for (const TimedBlock& block : found.blocks)
+    for (const tune::TimedBlock& block : found.blocks)
       if (block.candidate == candidate)
         draw_dot(svg, layout, block, found.rounds, css_of(state_of(outcome, candidate)), y);
     draw_row(svg, layout, outcome, candidate, y);

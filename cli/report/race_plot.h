@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/report/element.h"
-#include "cli/report/race_blocks.h"
+#include "cli/report/html_page.h"
 #include "runtime/tune/decision/race.h"
 #include "runtime/tune/decision/replay.h"
 
@@ -27,6 +26,13 @@ std::string short_choices(const compiler::Choices& choices, const compiler::Choi
 // Draws a dot for each block, in a line of dots for each candidate, with medians and their 95 %
 // intervals. A dot shows the block's time as a ratio to the usual choices' time in the same round.
 void draw_race(Element parent, const tune::ReplayedRace& race, const tune::Outcome& outcome,
-               const RaceBlocks& found);
+               const tune::RaceBlocks& found);
+
+// Returns whether any block tells its clock or its power.
+bool tells_clock_or_power(const tune::RaceBlocks& found);
+
+// Draws clock and power over the rounds: the mean of a round's blocks, with their range where they
+// differ. What no block tells is left out.
+void draw_clocks(Element parent, const tune::RaceBlocks& found);
 
 }  // namespace moejit::cli

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report/race_section.h"
 
-#include "cli/report/clock_plot.h"
 #include "cli/report/html_page.h"
-#include "cli/report/race_blocks.h"
 #include "cli/report/race_plot.h"
 #include "cli/report/report_text.h"
 
@@ -79,7 +77,7 @@ void add_candidates(Element parent, const ReportedRace& reported) {
 }
 
 // Adds what candidates were ruled out for, with what the compiler or the driver said.
-void add_faults(Element parent, const ReportedRace& reported, const RaceBlocks& found) {
+void add_faults(Element parent, const ReportedRace& reported, const tune::RaceBlocks& found) {
   bool has_heading = false;
   for (const int32_t candidate : listed_order(reported.outcome)) {
     if (state_of(reported.outcome, candidate) != RaceState::kRuledOut) continue;
@@ -91,12 +89,11 @@ void add_faults(Element parent, const ReportedRace& reported, const RaceBlocks& 
                               state_text(reported.outcome, candidate)))
         .set("class", "fault");
     const auto fault = found.faults.find(candidate);
-    if (fault != found.faults.end() && !fault->second->detail.empty())
-      parent.add("pre", fault->second->detail);
+    if (fault != found.faults.end() && !fault->second.empty()) parent.add("pre", fault->second);
   }
 }
 
-void add_clocks(Element parent, const RaceBlocks& found) {
+void add_clocks(Element parent, const tune::RaceBlocks& found) {
   parent.add("h3", "Clock and power");
   if (tells_clock_or_power(found)) {
     draw_clocks(add_figure(parent,
@@ -109,14 +106,14 @@ void add_clocks(Element parent, const RaceBlocks& found) {
 }
 
 // Returns how many blocks of candidates were timed without the race asking for them.
-int64_t unasked_of(const Outcome& outcome, const RaceBlocks& found) {
+int64_t unasked_of(const Outcome& outcome, const tune::RaceBlocks& found) {
   int64_t count = 0;
-  for (const TimedBlock& block : found.blocks) count += block.candidate > 0 ? 1 : 0;
+  for (const tune::TimedBlock& block : found.blocks) count += block.candidate > 0 ? 1 : 0;
   for (std::size_t i = 1; i < outcome.standings.size(); ++i) count -= outcome.standings[i].rounds;
   return count;
 }
 
-std::string blocks_text(const ReportedRace& reported, const RaceBlocks& found) {
+std::string blocks_text(const ReportedRace& reported, const tune::RaceBlocks& found) {
   std::string text = count_text(static_cast<int64_t>(found.blocks.size()), "block") +
                      ", a dot each; of a candidate's dots later rounds lie lower. Arrows stand for "
                      "slower ones than the axis has.";
@@ -134,9 +131,8 @@ std::string blocks_text(const ReportedRace& reported, const RaceBlocks& found) {
 
 }  // namespace
 
-void add_race(Element parent, std::size_t number, const ReportedRace& reported,
-              const tune::Journal& journal) {
-  const RaceBlocks found = blocks_of(journal, reported.race);
+void add_race(Element parent, std::size_t number, const ReportedRace& reported) {
+  const tune::RaceBlocks& found = reported.race.timed;
   Element section = parent.add("section");
   section.add("h2", fmt::format("Problem {}", number))
       .set("id", std::string_view(fmt::format("problem-{}", number)));

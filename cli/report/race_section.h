@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/report/element.h"
+#include "cli/report/html_page.h"
 #include "compiler/tuning.h"
-#include "runtime/tune/decision/journal.h"
 #include "runtime/tune/decision/replay.h"
 
 #include <cstddef>
@@ -18,7 +17,6 @@ struct ReportedRace {
 };
 
 // Adds the section of the problem with this number, which links lead to as "problem-1".
-void add_race(Element parent, std::size_t number, const ReportedRace& reported,
-              const tune::Journal& journal);
+void add_race(Element parent, std::size_t number, const ReportedRace& reported);
 
 }  // namespace moejit::cli

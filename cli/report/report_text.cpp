@@ -27,8 +27,9 @@ std::optional<double> known(double number) {
   return std::nullopt;
 }
 
-std::string micros_text(double microseconds) {
-  std::string text = time_text(microseconds);
+std::string micros_text(double microseconds) { return with_micro_sign(time_text(microseconds)); }
+
+std::string with_micro_sign(std::string text) {
   if (text.ends_with(" us")) text.replace(text.size() - 2, 1, "\u00B5");
   return text;
 }

@@ -15,6 +15,8 @@ std::optional<double> known(double number);
 
 // Returns "812.5 µs", "4.56 ms" or "1.23 s".
 std::string micros_text(double microseconds);
+// Returns the text of a time with the sign of micro in "us".
+std::string with_micro_sign(std::string text);
 
 // Returns a time in the same form, or "unknown".
 std::string known_time_text(std::optional<double> microseconds);

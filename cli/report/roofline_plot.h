@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/commands/bench_line.h"
-#include "cli/report/element.h"
+#include "cli/report/bench_report.h"
+#include "cli/report/html_page.h"
 
 #include <optional>
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/report/element.h"
+#include "cli/report/html_page.h"
 
 #include <functional>
 #include <string>

@@ -4,10 +4,9 @@
 #include "cli/report/html_page.h"
 #include "cli/report/race_section.h"
 #include "cli/report/report_text.h"
-#include "cli/report/step_section.h"
 #include "compiler/support/json_document.h"
 #include "runtime/tune/decision/replay.h"
-#include "runtime/tune/worth.h"
+#include "runtime/tune/tune_problem.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -144,8 +143,7 @@ Result<std::string> tune_report_html(const tune::Journal& journal, const TuningR
            "round, with its 95 % interval: what slows a whole round cancels. The share is that of "
            "the estimated time of all problems of the sweep.")
       .set("class", "note");
-  if (!record.steps.empty()) add_steps(main, record.steps);
-  for (std::size_t i = 0; i < reports.size(); ++i) add_race(main, i + 1, reports[i], journal);
+  for (std::size_t i = 0; i < reports.size(); ++i) add_race(main, i + 1, reports[i]);
   add_sessions(main, journal);
   return page.text();
 }

@@ -11,8 +11,8 @@
 namespace moejit::cli {
 
 // Returns a sweep as a page in HTML: what was found, and for each problem all blocks, clocks and
-// candidates. `record` has the entries of the journal's settled races, and its steps. Errors: all
-// of tune::replay().
+// candidates. `record` has the entries of the journal's settled races. Errors: all of
+// tune::replay().
 Result<std::string> tune_report_html(const tune::Journal& journal,
                                      const compiler::TuningRecord& record);
 

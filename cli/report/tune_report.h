@@ -3,7 +3,8 @@
 
 #include "compiler/tuning.h"
 #include "runtime/tune/decision/journal.h"
-#include "runtime/tune/tune_subjects.h"
+#include "runtime/tune/tune_problem.h"
+#include "runtime/tune/verify_record.h"
 
 #include <cstdint>
 #include <map>
@@ -37,5 +38,9 @@ std::string dry_run_text(const std::vector<tune::TuneProblem>& problems, double 
                          const std::vector<std::string>& unmeasured);
 std::string dry_run_json(const std::vector<tune::TuneProblem>& problems, double block_milliseconds,
                          const std::vector<std::string>& unmeasured);
+
+// Return what `moejit tuning verify` prints.
+std::string verification_text(const tune::Verification& verification);
+std::string verification_json(const tune::Verification& verification);
 
 }  // namespace moejit::cli

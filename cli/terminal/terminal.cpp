@@ -5,7 +5,10 @@
 #include "compiler/support/plain_text.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <fmt/core.h>
 #include <span>
 #include <sys/ioctl.h>
@@ -25,6 +28,15 @@ std::string one_line(std::string_view text) {
   std::ranges::replace_if(
       line, [](char c) { return c == '\n' || c == '\t'; }, ' ');
   return line;
+}
+
+constexpr std::array kSignals = {SIGINT, SIGTERM};
+
+volatile std::sig_atomic_t asked_by = 0;
+
+void ask(int signal) {
+  asked_by = signal;
+  std::signal(signal, SIG_DFL);
 }
 
 }  // namespace
@@ -90,6 +102,26 @@ void Terminal::report_progress(std::string_view what, int64_t done, int64_t tota
 
 void Terminal::clear_progress() const {
   if (is_interactive()) write_stderr("\r\x1b[K");
+}
+
+Interruption::Interruption() {
+  asked_by = 0;
+  for (const int signal : kSignals) std::signal(signal, ask);
+}
+
+Interruption::~Interruption() {
+  for (const int signal : kSignals) std::signal(signal, SIG_DFL);
+}
+
+std::optional<int> Interruption::signal() const {
+  return asked_by == 0 ? std::nullopt : std::optional<int>(asked_by);
+}
+
+void Interruption::end_process(Terminal& terminal, int signal) {
+  static_cast<void>(terminal.flush());
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+  std::abort();  // unless the signal is blocked, nothing comes here
 }
 
 }  // namespace moejit::cli

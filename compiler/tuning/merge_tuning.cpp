@@ -8,34 +8,28 @@
 namespace moejit::compiler {
 namespace {
 
-template <typename Record>
-double width_of(const Record& record) {
-  return record.ratio_high - record.ratio_low;
-}
+double width_of(const TuningEntry& entry) { return entry.ratio_high - entry.ratio_low; }
 
-// Returns the record with more rounds, else with the narrower interval, else the newer one, else
-// the one whose JSON comes first.
-template <typename Record>
-const Record& better_founded(const Record& one, const Record& other) {
+// Returns the entry with more rounds, else with the narrower interval, else the newer one, else the
+// one whose JSON comes first.
+const TuningEntry& better_entry(const TuningEntry& one, const TuningEntry& other) {
   if (one.rounds != other.rounds) return one.rounds > other.rounds ? one : other;
   if (width_of(one) != width_of(other)) return width_of(one) < width_of(other) ? one : other;
   if (one.date != other.date) return one.date > other.date ? one : other;
   return to_json(one) <= to_json(other) ? one : other;
 }
 
-// Adds the records of `more`, and sorts all by their names. Of two with one name the better founded
-// stays.
-template <typename Record>
-void join(std::vector<Record>& records, const std::vector<Record>& more,
-          std::string Record::*name) {
-  for (const Record& record : more) {
-    const auto found = std::ranges::find(records, record.*name, name);
-    if (found == records.end())
-      records.push_back(record);
+// Adds the entries of `more`, and sorts all by their problems. Of two of one problem the better
+// founded stays.
+void join(std::vector<TuningEntry>& entries, const std::vector<TuningEntry>& more) {
+  for (const TuningEntry& entry : more) {
+    const auto found = std::ranges::find(entries, entry.problem, &TuningEntry::problem);
+    if (found == entries.end())
+      entries.push_back(entry);
     else
-      *found = Record(better_founded(*found, record));
+      *found = TuningEntry(better_entry(*found, entry));
   }
-  std::ranges::sort(records, {}, name);
+  std::ranges::sort(entries, {}, &TuningEntry::problem);
 }
 
 // Returns the facts that either of them knows, with the larger number where they differ within one
@@ -76,8 +70,7 @@ Result<TuningRecord> merge(const TuningRecord& one, const TuningRecord& other) {
                 "keep a file for each GPU; plans take several files");
   TuningRecord merged = one;
   merged.gpu = join(one.gpu, other.gpu);
-  join(merged.entries, other.entries, &TuningEntry::problem);
-  join(merged.steps, other.steps, &TuningStep::step);
+  join(merged.entries, other.entries);
   join(merged.others, other.others);
   return merged;
 }

@@ -2,11 +2,8 @@
 
 #include "runtime/tune/device_measurer.h"
 
-#include "compiler/compiler.h"
 #include "runtime/trial/open_target.h"
 
-#include <algorithm>
-#include <array>
 #include <fmt/core.h>
 #include <string_view>
 #include <utility>
@@ -23,20 +20,9 @@ struct DeviceMeasurer::OpenProblem {
   std::vector<Launch> launches;  // by candidate; empty: not made yet
 };
 
-struct DeviceMeasurer::OpenStep {
-  TunedLayer layer;
-  std::shared_ptr<trial::Trial> session;
-  Launch usual;
-  // The version that was made last, and its choices.
-  std::vector<StepChoice> choices;
-  std::unique_ptr<runtime::PreparedPlan> prepared;
-};
-
-DeviceMeasurer::DeviceMeasurer(trial::OpenedTarget target, std::unique_ptr<runtime::Engine> engine,
-                               const TuneSubjects& subjects)
+DeviceMeasurer::DeviceMeasurer(trial::OpenedTarget target, std::unique_ptr<runtime::Engine> engine)
     : target_(std::move(target)),
       engine_(std::move(engine)),
-      layers_(subjects.layers),
       opened_layer_(std::make_shared<OpenedLayer>()),
       monitor_(measure::GpuMonitor::open(target_.device->gpu_facts().pci_bus_id)) {}
 
@@ -46,7 +32,7 @@ Result<std::unique_ptr<DeviceMeasurer>> DeviceMeasurer::create(
     trial::OpenedTarget target, std::unique_ptr<runtime::Engine> engine,
     const TuneSubjects& subjects) {
   std::unique_ptr<DeviceMeasurer> measurer(
-      new DeviceMeasurer(std::move(target), std::move(engine), subjects));
+      new DeviceMeasurer(std::move(target), std::move(engine)));
   MOEJIT_TRY_ASSIGN(
       measurer->problems_,
       collect_problems(subjects, measurer->target_.device->target(), measurer->opened_layer_));
@@ -76,7 +62,6 @@ Result<void> DeviceMeasurer::compile(std::size_t problem) {
 
 Result<void> DeviceMeasurer::open(std::size_t problem) {
   if (problem_ != nullptr && problem_->index == problem) return {};
-  step_.reset();
   problem_.reset();
   Result<void> opened = open_new_problem(problem);
   if (!opened) return failed(std::move(opened.error()));
@@ -105,8 +90,8 @@ Result<int64_t> DeviceMeasurer::make(int32_t candidate) {
 }
 
 Result<double> DeviceMeasurer::heat(double seconds, double most_seconds) {
-  const Launch& usual = step_ != nullptr ? step_->usual : problem_->launches.front();
-  Result<double> us = measure::heat(usual, *target_.device, seconds, most_seconds);
+  Result<double> us =
+      measure::heat(problem_->launches.front(), *target_.device, seconds, most_seconds);
   if (!us) return failed(std::move(us.error()));
   return us;
 }
@@ -128,42 +113,8 @@ Result<TimedBlocks> DeviceMeasurer::time_blocks(std::span<const LaunchBlock> blo
       .microseconds = std::move(*times), .megahertz = gpu.mean_megahertz, .watts = gpu.mean_watts};
 }
 
-Result<void> DeviceMeasurer::open_step(std::size_t layer) {
-  problem_.reset();
-  step_.reset();
-  auto session = open_layer(layers_[layer], *opened_layer_, *engine_, *target_.device);
-  if (!session) return failed(std::move(session.error()));
-  // Earlier measurements may have left anything in the tensors, so a step is run first.
-  if (auto run = measure::run_step((*session)->layer_call()); !run)
-    return failed(std::move(run.error()));
-  step_ = std::make_unique<OpenStep>();
-  step_->layer = layers_[layer];
-  step_->session = *session;
-  step_->usual = [session = step_->session] { return measure::run_step(session->layer_call()); };
-  return {};
-}
-
-Result<TimedBlocks> DeviceMeasurer::time_step(std::span<const StepChoice> tuned, int64_t launches) {
-  if (step_->prepared == nullptr || !std::ranges::equal(step_->choices, tuned)) {
-    step_->prepared.reset();
-    const compiler::Tuning tuning = tuning_of(tuned);
-    MOEJIT_TRY_ASSIGN(
-        const compiler::Plan plan,
-        plan_layer(step_->layer.measured_layer(), target_.device->target(), {.tuning = &tuning}));
-    auto prepared = runtime::PreparedPlan::prepare(plan, *engine_, *target_.device);
-    if (!prepared) return failed(std::move(prepared.error()));
-    step_->prepared = std::move(*prepared);
-    step_->choices.assign(tuned.begin(), tuned.end());
-  }
-  const measure::LayerCall call = step_->session->layer_call(*step_->prepared);
-  const Launch version = [&call] { return measure::run_step(call); };
-  const LaunchBlock before{.launch = &step_->usual, .launches = launches};
-  const LaunchBlock after{.launch = &version, .launches = launches};
-  return time_blocks(std::array{before, after, after, before});
-}
-
 tl::unexpected<Error> DeviceMeasurer::failed(Error error) {
-  if (!target_.device->synchronize(nullptr)) loss_ = Fault::kCrashes;
+  if (!target_.device->synchronize(nullptr)) is_usable_ = false;
   return tl::make_unexpected(std::move(error));
 }
 
@@ -188,7 +139,8 @@ RaceTimes race_times(const MeasureOptions& options) {
   return {.block_seconds = 1e-3 * options.block_milliseconds,
           .heat_seconds = options.heat_seconds,
           .most_heat_seconds = 5.0 * options.heat_seconds,
-          .lead_seconds = options.heat_seconds / 3.0};
+          .lead_seconds = options.heat_seconds / 3.0,
+          .candidate_seconds = options.candidate_seconds};
 }
 
 }  // namespace moejit::tune

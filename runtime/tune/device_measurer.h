@@ -5,8 +5,7 @@
 #include "runtime/trial/open_target.h"
 #include "runtime/tune/measurer.h"
 #include "runtime/tune/race_kernel.h"
-#include "runtime/tune/tune_observer.h"
-#include "runtime/tune/tune_subjects.h"
+#include "runtime/tune/tune_problem.h"
 
 #include <cstdint>
 #include <memory>
@@ -15,8 +14,15 @@
 
 namespace moejit::tune {
 
-// Measures on a device of this process. If a version ends the device's context, this measurer can
-// do no more: is_usable() then is false.
+// The device that a tuner measures on.
+struct MeasuredDevice {
+  compiler::Target target;
+  std::string gpu;          // gpu_to_json() of the device
+  std::string description;  // target_text() of the device
+  std::string cuda_version;
+};
+
+// Measures on a device of this process.
 class DeviceMeasurer final : public Measurer {
  public:
   // Creates a measurer of the subjects' problems. Returns the errors of collect_problems().
@@ -26,24 +32,23 @@ class DeviceMeasurer final : public Measurer {
   ~DeviceMeasurer() override;
 
   MeasuredDevice device() const;
+  const std::vector<TuneProblem>& problems() const { return problems_; }
 
-  Result<void> prefetch() override;
-  Result<void> compile(std::size_t problem) override;
+  // Start to compile all candidates in the background, and compile the candidates of one problem or
+  // wait until they are compiled. A candidate that does not compile is no error here.
+  Result<void> prefetch();
+  Result<void> compile(std::size_t problem);
+
   Result<void> open(std::size_t problem) override;
   Result<int64_t> make(int32_t candidate) override;
   Result<double> heat(double seconds, double most_seconds) override;
   Result<TimedBlocks> time(std::span<const int32_t> candidates, int64_t launches) override;
-  Result<void> open_step(std::size_t layer) override;
-  Result<TimedBlocks> time_step(std::span<const StepChoice> tuned, int64_t launches) override;
-  std::optional<Fault> loss() const override { return loss_; }
-  bool is_usable() const override { return !loss_; }
+  bool is_usable() const override { return is_usable_; }
 
  private:
   struct OpenProblem;
-  struct OpenStep;
 
-  DeviceMeasurer(trial::OpenedTarget target, std::unique_ptr<runtime::Engine> engine,
-                 const TuneSubjects& subjects);
+  DeviceMeasurer(trial::OpenedTarget target, std::unique_ptr<runtime::Engine> engine);
   Result<void> open_new_problem(std::size_t problem);
   Result<TimedBlocks> time_blocks(std::span<const measure::LaunchBlock> blocks);
   // Returns an error as it is, and remembers whether the device still works.
@@ -51,13 +56,11 @@ class DeviceMeasurer final : public Measurer {
 
   trial::OpenedTarget target_;
   std::unique_ptr<runtime::Engine> engine_;
-  std::vector<TunedLayer> layers_;
   std::shared_ptr<OpenedLayer> opened_layer_;
   std::vector<TuneProblem> problems_;
   std::unique_ptr<measure::GpuMonitor> monitor_;  // may be null
   std::unique_ptr<OpenProblem> problem_;          // the problem that is open, or null
-  std::unique_ptr<OpenStep> step_;                // the step that is open, or null
-  std::optional<Fault> loss_;
+  bool is_usable_ = true;
 };
 
 // Returns the GPU's identity as JSON, as journals have it.

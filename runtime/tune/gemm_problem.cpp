@@ -48,7 +48,7 @@ Result<TuneProblem> problem_of(const GemmCase& gemm, const compiler::Target& tar
   const compiler::KernelPlan& kernel = plan->kernels.front();
   TuneProblem problem{.name = kernel.problem,
                       .subject = gemm.name,
-                      .worth = worth_of(kernel),
+                      .step_us = estimated_us(kernel),
                       .candidates = kernel.candidates};
   problem.plan = [gemm, target](const PlanOptions& options) {
     return plan_case(gemm, target, options);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
 #include "compiler/group_plan.h"
+#include "runtime/trial/random_layer_inputs.h"
 #include "runtime/tune/tune_problem.h"
 
 #include <algorithm>
@@ -56,6 +57,27 @@ Result<Launch> make_version(const std::shared_ptr<trial::Trial>& session, const 
       [prepared, session, index] { return session->layer_call(*prepared).launch(index); });
 }
 
+runtime::TensorMap inputs_of(const TunedLayer& tuned) {
+  if (tuned.layer.expert_parallel.ranks > 1)
+    return trial::slot_inputs(tuned.measured_layer(), tuned.measured_tokens(), tuned.seed);
+  return trial::measuring_inputs(tuned.measured_layer(), tuned.tokens, tuned.seed);
+}
+
+// Opens the layer, unless it is already open, and runs each of its kernels once.
+Result<std::shared_ptr<trial::Trial>> open_layer(const TunedLayer& tuned, OpenedLayer& opened,
+                                                 runtime::Engine& engine, runtime::Device& device) {
+  if (opened.session != nullptr && opened.tuned == tuned) return opened.session;
+  opened = {};
+  MOEJIT_TRY_ASSIGN(const compiler::Plan plan, plan_layer(tuned.measured_layer(), device.target()));
+  MOEJIT_TRY_ASSIGN(std::shared_ptr<trial::Trial> session,
+                    trial::Trial::create(plan, engine, device, inputs_of(tuned)));
+  MOEJIT_TRY(session->call("update_weights"));
+  MOEJIT_TRY(session->call("forward"));
+  if (has_backward(tuned.layer)) MOEJIT_TRY(session->call("backward"));
+  opened = {tuned, session};
+  return session;
+}
+
 Result<OpenedKernel> open_kernel(const TunedLayer& tuned, OpenedLayer& last, std::size_t index,
                                  const std::vector<Choices>& candidates, runtime::Engine& engine,
                                  runtime::Device& device) {
@@ -80,6 +102,14 @@ bool has_problem(const Plan& plan, const std::string& problem) {
 }
 
 }  // namespace
+
+compiler::Layer TunedLayer::measured_layer() const {
+  return is_of_group(layer) ? layer_of_experts(layer) : layer;
+}
+
+int64_t TunedLayer::measured_tokens() const {
+  return is_of_group(layer) ? layer.expert_parallel.ranks * tokens : tokens;
+}
 
 Result<std::vector<std::string>> unmeasured_kernels(const TunedLayer& tuned,
                                                     const compiler::Target& target) {
@@ -106,7 +136,7 @@ Result<std::vector<TuneProblem>> problems_of(const TunedLayer& tuned,
     if (kernel.problem.empty() || !has_problem(described, kernel.problem)) continue;
     TuneProblem problem{.name = kernel.problem,
                         .subject = fmt::format("{} {}", layer.name, kernel.operation),
-                        .worth = worth_of(kernel, tuned.measured_tokens()),
+                        .step_us = estimated_us(kernel, tuned.measured_tokens()),
                         .candidates = kernel.candidates,
                         .index = i};
     problem.plan = [layer, target](const PlanOptions& options) {

@@ -1,28 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/choices.h"
 #include "compiler/support/error.h"
-#include "compiler/target.h"
-#include "runtime/tune/decision/fault.h"
-#include "runtime/tune/decision/step_choice.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace moejit::tune {
-
-// The device that a tuner measures on.
-struct MeasuredDevice {
-  compiler::Target target;
-  std::string gpu;          // gpu_to_json() of the device
-  std::string description;  // target_text() of the device
-  std::string cuda_version;
-};
 
 // The blocks of a round in the order in which they ran: the microseconds that a launch took in
 // each. Clock and power are means over all blocks.
@@ -31,18 +18,11 @@ struct TimedBlocks {
   std::optional<double> megahertz, watts;
 };
 
-// Runs versions of kernels for a tuner. It has a list of problems (collect_problems()) and of
-// layers (TuneSubjects). One problem or the step of one layer is open at a time. A version may
-// hang, or end everything that is open; loss() then says so. The next call that opens something
-// starts anew, and all versions must be made again.
+// Runs versions of kernels for a tuner. It has a list of problems (collect_problems()), one of
+// which is open at a time. A version may end or hang this process.
 class Measurer {
  public:
   virtual ~Measurer() = default;
-
-  // Start to compile all candidates in the background, and compile the candidates of one problem or
-  // wait until they are compiled. A candidate that does not compile is no error here.
-  virtual Result<void> prefetch() = 0;
-  virtual Result<void> compile(std::size_t problem) = 0;
 
   // Opens a problem, unless it is open, and runs its usual version. Returns errors of the problem's
   // operands and of the usual version.
@@ -57,16 +37,7 @@ class Measurer {
   // usual one.
   virtual Result<TimedBlocks> time(std::span<const int32_t> candidates, int64_t launches) = 0;
 
-  // Opens the whole step of a layer and runs it with the usual choices. heat() then launches this
-  // step.
-  virtual Result<void> open_step(std::size_t layer) = 0;
-  // Times four blocks of `launches` steps: with the usual choices, twice with `tuned`, and with the
-  // usual choices again.
-  virtual Result<TimedBlocks> time_step(std::span<const StepChoice> tuned, int64_t launches) = 0;
-
-  // Returns how the last call ended what was open: kCrashes or kHangs; none if nothing was lost.
-  virtual std::optional<Fault> loss() const = 0;
-  // Returns false once the device can no longer be opened.
+  // Returns false once the device no longer works. This process then can measure no more.
   virtual bool is_usable() const = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <fmt/core.h>
+#include <map>
 #include <random>
 #include <span>
 #include <utility>
@@ -17,33 +18,68 @@ namespace {
 using compiler::Choices;
 
 constexpr int32_t kMostFailedRounds = 3;
+// Launches count as hanging if they take so many times as long as those of the usual version
+// should, and a version's limit.
+constexpr double kSlowest = 20.0;
 
 class KernelRace {
  public:
   KernelRace(const TuneProblem& problem, std::size_t index, const RaceSite& site, Race& race)
-      : problem_(problem),
-        index_(index),
-        site_(site),
-        race_(race),
-        crashes_(problem.candidates.size()) {}
+      : problem_(problem), index_(index), site_(site), race_(race) {}
 
   Result<void> run() {
+    MOEJIT_TRY(take_losses());
     if (is_over()) return {};
     MOEJIT_TRY(open());
     MOEJIT_TRY(make_versions());
     if (is_over()) return {};
     MOEJIT_TRY(heat());
-    while (!is_over()) {
-      MOEJIT_TRY(run_rounds());
+    if (failed_rounds_ > 0) MOEJIT_TRY(find_culprit());
+    while (true) {
       MOEJIT_TRY(make_versions());  // candidates that race again since another one is out
+      if (is_over()) return {};
+      MOEJIT_TRY(run_rounds());
     }
-    return {};
   }
 
  private:
   bool is_over() const { return race_.racing().empty() || site_.stops(); }
 
+  // Rules out versions that ended a process before, or made it hang.
+  Result<void> take_losses() {
+    std::map<std::pair<Doing, int32_t>, int32_t> crashes;
+    for (const Loss& loss : site_.losses) {
+      if (loss.problem != index_) continue;
+      const bool is_first_crash =
+          ++crashes[{loss.doing, loss.candidate}] < 2 && loss.fault == Fault::kCrashes;
+      switch (loss.doing) {
+        case Doing::kOther: break;
+        case Doing::kUsual:
+          if (!is_first_crash) return lost(loss);
+          break;
+        case Doing::kMaking:
+          if (!is_first_crash) MOEJIT_TRY(rule_out(loss.candidate, loss.fault, loss.message));
+          break;
+        case Doing::kRounds:
+          if (++failed_rounds_ == kMostFailedRounds) return lost(loss);
+          break;
+        // It has failed in a round before.
+        case Doing::kAlone: MOEJIT_TRY(rule_out(loss.candidate, loss.fault, loss.message)); break;
+      }
+    }
+    return {};
+  }
+
+  static tl::unexpected<Error> lost(const Loss& loss) {
+    return fail(Stage::kLaunch, ErrorCode::kDriver, loss.message);
+  }
+
+  void begin(Doing doing, int32_t candidate, double seconds) {
+    site_.watch.begin(doing, index_, candidate, site_.times.candidate_seconds + kSlowest * seconds);
+  }
+
   Result<void> open() {
+    site_.watch.begin(Doing::kUsual, index_);
     MOEJIT_TRY(site_.measurer.open(index_));
     made_.assign(problem_.candidates.size(), false);
     made_.front() = true;
@@ -51,9 +87,16 @@ class KernelRace {
   }
 
   Result<void> heat() {
-    MOEJIT_TRY_ASSIGN(usual_us_,
-                      site_.measurer.heat(site_.times.heat_seconds, site_.times.most_heat_seconds));
+    const RaceTimes& times = site_.times;
+    begin(Doing::kUsual, 0, times.heat_seconds + times.most_heat_seconds);
+    MOEJIT_TRY_ASSIGN(usual_us_, site_.measurer.heat(times.heat_seconds, times.most_heat_seconds));
     return {};
+  }
+
+  Result<TimedBlocks> time(Doing doing, std::span<const int32_t> candidates) {
+    begin(doing, doing == Doing::kAlone ? candidates.front() : 0,
+          block_seconds() * static_cast<double>(candidates.size()));
+    return site_.measurer.time(candidates, launches());
   }
 
   // Makes the versions that race and are not made yet. If one of them is ruled out, others may race
@@ -70,6 +113,7 @@ class KernelRace {
   bool is_made(int32_t candidate) const { return made_[static_cast<std::size_t>(candidate)]; }
 
   Result<void> make(int32_t candidate) {
+    begin(Doing::kMaking, candidate, 0.0);
     const Result<int64_t> differing = site_.measurer.make(candidate);
     if (differing && *differing == 0) {
       made_[static_cast<std::size_t>(candidate)] = true;
@@ -81,15 +125,10 @@ class KernelRace {
     return take_failure(candidate, differing.error());
   }
 
-  // Rules out a version that failed alone. A process may also end for another reason, such as a
-  // system without memory. So only a version's second crash counts.
+  // Rules out a version that failed alone, if the process can go on.
   Result<void> take_failure(int32_t candidate, const Error& error) {
-    const std::optional<Fault> loss = site_.measurer.loss();
-    const bool is_first_crash =
-        loss == Fault::kCrashes && ++crashes_[static_cast<std::size_t>(candidate)] < 2;
-    if (!is_first_crash)
-      MOEJIT_TRY(rule_out(candidate, loss.value_or(fault_of(error)), error.message));
-    return loss ? open() : Result<void>{};
+    if (!site_.measurer.is_usable()) return tl::make_unexpected(error);
+    return rule_out(candidate, fault_of(error), error.message);
   }
 
   static Fault fault_of(const Error& error) {
@@ -102,6 +141,9 @@ class KernelRace {
   }
 
   Result<void> rule_out(int32_t candidate, Fault fault, std::string detail) {
+    const bool is_out =
+        race_.outcome().standings[static_cast<std::size_t>(candidate)].fault.has_value();
+    if (is_out) return {};  // a process before this one has told it
     MOEJIT_TRY(site_.journal.append(
         problem_.name,
         FoundFault{.choices = choices_of(candidate), .fault = fault, .detail = std::move(detail)}));
@@ -140,8 +182,8 @@ class KernelRace {
       order.insert(order.end(), rounds.back().begin(), rounds.back().end());
       seconds += block_seconds() * static_cast<double>(rounds.back().size());
     } while (seconds < site_.times.call_seconds && std::ssize(rounds) < race_.rounds_to_look());
-    const Result<TimedBlocks> timed = site_.measurer.time(order, launches());
-    if (!timed) return find_culprit(racing, timed.error());
+    const Result<TimedBlocks> timed = time(Doing::kRounds, order);
+    if (!timed) return take_failed_rounds(timed.error());
     std::span<const double> times = std::span(timed->microseconds).subspan(lead);
     for (const std::vector<int32_t>& round : rounds) {
       MOEJIT_TRY(take_round(round, times.first(round.size()), *timed));
@@ -174,21 +216,20 @@ class KernelRace {
     return race_.add_racing(std::move(round));
   }
 
-  // After rounds that failed, times each of their versions alone. Rules out versions that fail
-  // again.
-  Result<void> find_culprit(std::span<const int32_t> racing, const Error& error) {
-    if (++failed_rounds_ == kMostFailedRounds) return tl::make_unexpected(error);
-    if (site_.measurer.loss()) MOEJIT_TRY(open());
+  Result<void> take_failed_rounds(const Error& error) {
+    if (!site_.measurer.is_usable() || ++failed_rounds_ == kMostFailedRounds)
+      return tl::make_unexpected(error);
     MOEJIT_TRY(heat());
-    for (const int32_t candidate : racing) {
+    return find_culprit();
+  }
+
+  // Times each version alone. Rules out versions that fail again.
+  Result<void> find_culprit() {
+    for (const int32_t candidate : race_.racing()) {
       if (site_.stops()) return {};
-      if (!is_made(candidate)) MOEJIT_TRY(make(candidate));
       if (!is_made(candidate)) continue;
-      const Result<TimedBlocks> alone = site_.measurer.time(std::array{candidate}, launches());
-      if (alone) continue;
-      // It has failed in a round before, so a crash now counts as its second one.
-      crashes_[static_cast<std::size_t>(candidate)] = 1;
-      MOEJIT_TRY(take_failure(candidate, alone.error()));
+      const Result<TimedBlocks> alone = time(Doing::kAlone, std::array{candidate});
+      if (!alone) MOEJIT_TRY(take_failure(candidate, alone.error()));
     }
     return {};
   }
@@ -197,8 +238,7 @@ class KernelRace {
   const std::size_t index_;
   const RaceSite& site_;
   Race& race_;
-  std::vector<bool> made_;        // by candidate, since the problem was opened
-  std::vector<int32_t> crashes_;  // by candidate
+  std::vector<bool> made_;  // by candidate, since the problem was opened
   int32_t rounds_ = 0;
   int32_t failed_rounds_ = 0;
   double usual_us_ = 1.0;
@@ -209,12 +249,7 @@ class KernelRace {
 
 Result<void> race_kernel(const TuneProblem& problem, std::size_t index, const RaceSite& site,
                          Race& race) {
-  Result<void> raced = KernelRace(problem, index, site, race).run();
-  // The first crash has no culprit: a system without memory ends processes, too. So the race gets a
-  // second try.
-  if (!raced && site.measurer.loss() == Fault::kCrashes && site.measurer.is_usable())
-    raced = KernelRace(problem, index, site, race).run();
-  return raced;
+  return KernelRace(problem, index, site, race).run();
 }
 
 }  // namespace moejit::tune

@@ -5,9 +5,10 @@
 #include "runtime/tune/decision/race.h"
 #include "runtime/tune/measurer.h"
 #include "runtime/tune/tune_problem.h"
+#include "runtime/tune/watched_process.h"
 
 #include <functional>
-#include <string>
+#include <span>
 
 namespace moejit::tune {
 
@@ -21,26 +22,30 @@ struct RaceTimes {
   double lead_seconds = 0.2;  // the lead of a call
   double call_seconds =
       0.8;  // the rounds of a call, unless a look comes before; at least one round
+  double candidate_seconds = 60.0;  // a version may take so long to be made and to run once
 };
 
 // Where a race measures, and where it writes.
 struct RaceSite {
   Measurer& measurer;
+  Watch& watch;  // of this process
   JournalWriter& journal;
-  RaceTimes times;
-  std::function<bool()> stops;  // is asked between two rounds; true ends the race
+  RaceTimes times = {};
+  std::function<bool()> stops = {};  // is asked between two rounds; true ends the race
   RaceRules rules = {};
+  std::span<const Loss> losses = {};  // of the processes before
 };
 
 // Races the versions of problems[index]'s kernel until the race is settled or the site stops it.
 // Each version first runs once. A version is out if its results differ in a bit from the usual
-// version's. It is also out if it crashes twice, hangs, or fails in a timed round and then again
-// alone. Blocks and faults go to the journal, which names versions by their choices. `race` has the
-// rounds of earlier sessions.
+// version's, or if it fails or hangs. If it crashed, it gets a second try, since a system without
+// memory ends processes, too. After lost or failed rounds each version is timed alone: one that
+// fails again is out. Blocks and faults go to the journal, which names versions by their choices.
+// `race` has the rounds of earlier sessions.
 //
-// Returns errors of opening the problem and of the usual version, which has two tries if it
-// crashes. Also returns errors of the journal, and of rounds that fail again and again although no
-// version fails alone.
+// Returns errors of opening the problem and of the usual version, which also has a second try.
+// Returns errors of the journal, and of rounds that fail again and again although no version fails
+// alone. If the measurer is no longer usable, returns the error that ended it.
 Result<void> race_kernel(const TuneProblem& problem, std::size_t index, const RaceSite& site,
                          Race& race);
 

@@ -3,23 +3,71 @@
 
 #include "compiler/compiler.h"
 #include "compiler/tuning.h"
+#include "compiler/work.h"
+#include "runtime/measure/sm_clock.h"
 
 #include <algorithm>
-#include <array>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <map>
+#include <utility>
 
 namespace moejit::tune {
+namespace {
 
-compiler::Tuning tuning_of(const std::string& problem, const compiler::Choices& choices) {
-  return tuning_of(std::array{StepChoice{.problem = problem, .choices = choices}});
+// SMs and clock of an H100 and H200 SXM, and the bandwidth of an H200. Sources: NVIDIA H100 Tensor
+// Core GPU Architecture, which peak_multiply_adds() uses too, and NVIDIA H200 data sheet.
+constexpr double kSms = 132.0, kMegahertz = 1830.0;
+constexpr double kBytesPerMicrosecond = 4.8e6;
+// The shares of these peaks that our kernels reach at the power limit, by docs/performance. Grouped
+// GEMMs of large calls reach 0.5 to 0.6, kernels that are bound by memory 0.75 to 0.88.
+constexpr double kSustainedArithmetic = 0.55, kSustainedBandwidth = 0.85;
+
+// Returns the rows of a call that is routed evenly over all experts of all ranks.
+compiler::CallRows even_call(const compiler::CallBounds& bounds, int64_t tokens) {
+  const int64_t experts = std::max<int64_t>({bounds.experts, bounds.groups, 1});
+  const int64_t groups = bounds.groups > 0 ? bounds.groups : experts;
+  const int64_t share = std::max<int64_t>(tokens * bounds.top_k * groups / experts, 1);
+  const int64_t routed = std::min(share, bounds.max_permuted_rows);
+  // On average, a group ends in the middle of its last pad rows.
+  const int64_t pad_rows = groups * (bounds.splits_alignment - 1) / 2;
+  return {.tokens = tokens,
+          .routed = routed,
+          .padded = std::min(routed + pad_rows, bounds.max_permuted_rows),
+          .routed_tokens = std::min(tokens, routed)};
 }
 
-compiler::Tuning tuning_of(std::span<const StepChoice> choices) {
-  compiler::TuningRecord record;
-  for (const StepChoice& choice : choices)
-    record.entries.push_back({.problem = choice.problem, .choices = choice.choices});
-  std::vector<compiler::TuningRecord> records;
-  records.push_back(std::move(record));
+double estimated_us(const compiler::KernelPlan& kernel, const compiler::Work& work) {
+  const double multiply_adds_per_us =
+      kSms * kMegahertz * static_cast<double>(measure::peak_multiply_adds(kernel));
+  const double multiply_us =
+      static_cast<double>(work.multiply_adds) / (kSustainedArithmetic * multiply_adds_per_us);
+  const double memory_us =
+      static_cast<double>(work.min_bytes) / (kSustainedBandwidth * kBytesPerMicrosecond);
+  return std::max(multiply_us, memory_us);
+}
+
+void keep_verified(std::vector<TuneProblem>& problems,
+                   const std::vector<compiler::TuningEntry>& entries) {
+  const auto entry_of = [&](const TuneProblem& problem) {
+    return std::ranges::find(entries, problem.name, &compiler::TuningEntry::problem);
+  };
+  std::erase_if(problems,
+                [&](const TuneProblem& problem) { return entry_of(problem) == entries.end(); });
+  for (TuneProblem& problem : problems) {
+    const compiler::Choices& recorded = entry_of(problem)->choices;
+    const bool is_offered = std::ranges::count(problem.candidates, recorded) > 0;
+    const bool is_usual = problem.candidates.front() == recorded;
+    problem.candidates.resize(1);
+    if (is_offered && !is_usual) problem.candidates.push_back(recorded);
+  }
+}
+
+}  // namespace
+
+compiler::Tuning tuning_of(const std::string& problem, const compiler::Choices& choices) {
+  std::vector<compiler::TuningRecord> records(1);
+  records.front().entries.push_back({.problem = problem, .choices = choices});
   return *compiler::Tuning::make(std::move(records));  // a single record is always of one GPU
 }
 
@@ -62,31 +110,84 @@ Result<std::vector<compiler::KernelSource>> sources_of(const std::vector<TunePro
   return all;
 }
 
+double estimated_us(const compiler::KernelPlan& kernel) {
+  return estimated_us(
+      kernel, compiler::Work{.min_bytes = kernel.min_bytes, .multiply_adds = kernel.multiply_adds});
+}
+
+double estimated_us(const compiler::KernelPlan& kernel, int64_t tokens) {
+  return estimated_us(kernel, count_work(kernel, even_call(kernel.bounds, tokens)));
+}
+
+std::string share_text(double share) {
+  const double percent = 100.0 * share;
+  if (percent < 0.1) return "under 0.1 %";
+  return percent < 9.95 ? fmt::format("{:.1f} %", percent) : fmt::format("{:.0f} %", percent);
+}
+
 void join_problems(std::vector<TuneProblem>& problems) {
   std::map<std::string, std::size_t> places;
   std::vector<TuneProblem> joined;
-  std::map<std::size_t, double> worth;  // microseconds by owner
+  std::map<std::size_t, double> step_us;  // by owner
   for (TuneProblem& problem : problems) {
     const auto [place, is_new] = places.emplace(problem.name, joined.size());
     if (is_new)
       joined.push_back(std::move(problem));
     else
-      joined[place->second].worth = tune::joined(joined[place->second].worth, problem.worth);
+      joined[place->second].step_us += problem.step_us;
   }
   double all = 0.0;
   for (const TuneProblem& problem : joined) {
-    worth[problem.owner] += microseconds_of(problem.worth);
-    all += microseconds_of(problem.worth);
+    step_us[problem.owner] += problem.step_us;
+    all += problem.step_us;
   }
-  for (TuneProblem& problem : joined)
-    problem.share = all == 0.0 ? 0.0 : microseconds_of(problem.worth) / all;
+  for (TuneProblem& problem : joined) problem.share = all == 0.0 ? 0.0 : problem.step_us / all;
   std::ranges::stable_sort(joined, [&](const TuneProblem& one, const TuneProblem& other) {
-    const double a = worth[one.owner], b = worth[other.owner];
+    const double a = step_us[one.owner], b = step_us[other.owner];
     if (a != b) return a > b;
     if (one.owner != other.owner) return one.owner < other.owner;
     return one.share > other.share;
   });
   problems = std::move(joined);
+}
+
+Result<std::vector<TuneProblem>> collect_problems(const TuneSubjects& subjects,
+                                                  const compiler::Target& target,
+                                                  const std::shared_ptr<OpenedLayer>& opened) {
+  std::vector<TuneProblem> problems;
+  std::size_t owner = 0;
+  const auto add = [&](TuneProblem problem) {
+    problem.owner = owner;
+    problems.push_back(std::move(problem));
+  };
+  for (const TunedLayer& tuned : subjects.layers) {
+    MOEJIT_TRY_ASSIGN(std::vector<TuneProblem> found, problems_of(tuned, target, opened));
+    for (TuneProblem& problem : found) add(std::move(problem));
+    ++owner;
+  }
+  for (const measure::GemmCase& gemm : subjects.gemms) {
+    MOEJIT_TRY_ASSIGN(TuneProblem problem, problem_of(gemm, target, subjects.seed));
+    add(std::move(problem));
+    ++owner;
+  }
+  join_problems(problems);
+  if (!subjects.verified.empty()) keep_verified(problems, subjects.verified);
+  return problems;
+}
+
+Result<std::vector<std::string>> unmeasured_kernels(const TuneSubjects& subjects,
+                                                    const compiler::Target& target) {
+  std::vector<std::string> kernels;
+  for (const TunedLayer& tuned : subjects.layers) {
+    MOEJIT_TRY_ASSIGN(const auto found, unmeasured_kernels(tuned, target));
+    kernels.insert(kernels.end(), found.begin(), found.end());
+  }
+  return kernels;
+}
+
+std::string unmeasured_text(const std::vector<std::string>& kernels) {
+  return fmt::format("not measured, since no layer of one GPU has them: {}; the usual choices stay",
+                     fmt::join(kernels, ", "));
 }
 
 }  // namespace moejit::tune

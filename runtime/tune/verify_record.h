@@ -2,8 +2,8 @@
 #pragma once
 
 #include "runtime/tune/device_measurer.h"
-#include "runtime/tune/tune_observer.h"
 #include "runtime/tune/verified_entry.h"
+#include "runtime/tune/watched_process.h"
 
 #include <cstdint>
 #include <optional>

@@ -8,7 +8,8 @@
 //   FAULT_FUNCTION  function that fails, or * for any; with
 //   FAULT_CALL      which call of it, from 1; 0: every one; and
 //   FAULT_ERRNO     the errno it fails with, or
-//   FAULT_KILL      1: the process is killed before the call; a write is done by half
+//   FAULT_KILL      1: the process is killed before the call, with the one that forked it; a write
+//                   is done by half
 //   FAULT_HIDE_MS   files younger than that are not found when opened for reading, as clients of
 //                   network file systems remember that a name did not exist
 //   FAULT_LIE       1: renames are done and reported as failed (ENOENT), as where a request was
@@ -82,6 +83,7 @@ constexpr int kMostFiles = 4096;
 std::atomic<bool> is_below[kMostFiles];  // by descriptor
 char opened_as[kMostFiles][160];         // the same
 std::atomic<long> calls{0};
+const pid_t started = ::getpid();  // of a process that was forked: the one that forked it
 
 bool is_watched(int fd) { return fd >= 0 && fd < kMostFiles && is_below[fd]; }
 
@@ -115,7 +117,10 @@ bool fails(const char* function, const char* path) {
     return false;
   const long call = ++calls;
   if (wanted.call != 0 && wanted.call != call) return false;
-  if (wanted.kills) ::kill(::getpid(), SIGKILL);
+  if (wanted.kills) {
+    if (::getpid() != started) ::kill(started, SIGKILL);
+    ::kill(::getpid(), SIGKILL);
+  }
   if (wanted.error == 0) return false;
   errno = wanted.error;
   return true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tuner's journal of any bytes: read, its races and steps decided, its records made, and what it
+// A tuner's journal of any bytes: read, its races decided, its records made, and what it
 // decides taken out of them again.
 #include "runtime/tune/decision/tuned_records.h"
 #include "tests/fuzz/memory_file.h"
@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!records) return 0;
   for (const auto& record : *records) {
     const auto left = moejit::tune::without_decided(record, *journal);
-    if (!left || !left->steps.empty()) std::abort();
+    if (!left || !left->entries.empty()) std::abort();
   }
   return 0;
 }

@@ -32,6 +32,10 @@ RULES = {
     "cli/": ["cli/", "runtime/*", "compiler/*", "cache/*", SUPPORT, "runtime/check/",
              "runtime/checkpoint/", "runtime/measure/", "runtime/trial/", "runtime/tune/",
              "templates/moejit_device/params/"],
+    # What commands print and draw; commands lie above it.
+    "cli/report/": ["cli/report/", "cli/terminal/", "runtime/*", "runtime/measure/", "runtime/trial/", "runtime/tune/",
+                    "compiler/*", SUPPORT],
+    "cli/terminal/": ["cli/terminal/", SUPPORT],
     "tests/": ["tests/", "compiler/", "templates/", "cache/", "runtime/", "cli/",
                "moejit_device/", "moejit_sim/"],
     "docs/": ["docs/examples/", "runtime/*", "compiler/*", "cache/*", SUPPORT],

@@ -82,7 +82,8 @@ class Reader {
     if (index == journal_.sessions.size())
       return refuse_session(line.session, "wanted a session that began on an earlier line",
                             "is the beginning of the journal missing?");
-    journal_.entries.push_back({index, std::move(line.problem), std::move(line.event)});
+    if (line.event)
+      journal_.entries.push_back({index, std::move(line.problem), std::move(*line.event)});
     return {};
   }
 

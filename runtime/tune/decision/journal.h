@@ -7,20 +7,16 @@
 //   {"session":"7f3a","problem":"fc1","round":1,"place":"default_first","choices":{"stages":4},
 //    "microseconds":812.5,"megahertz":1402,"watts":690}
 //   {"session":"7f3a","problem":"fc1","choices":{"stages":5},"fault":"spills","detail":"..."}
-//   {"session":"7f3a","problem":"step layer=a tokens=4096 passes=forward","step_choices":
-//    [{"problem":"fc1","choices":{"stages":6},"text_digest":"3dfb...","certainty":0.04}]}
-//   {"session":"7f3a","problem":"step layer=a tokens=4096 passes=forward","step_round":1,
-//    "set":"9c01...","default_microseconds":[912.5,913],"tuned_microseconds":[901,902.25]}
 //
 // (each is one line in a file). A session is one run of a tuner. A file may hold several, also
 // interleaved, and journals may be joined with cat. Candidates are told apart by their choices and
-// never by their place in a list, so that a list may change between sessions.
+// never by their place in a list, so that a list may change between sessions. Journals of earlier
+// versions have lines of whole steps too, with "step_choices" or "step_round", which are read over.
 #pragma once
 
 #include "compiler/choices.h"
 #include "compiler/support/error.h"
-#include "runtime/tune/decision/fault.h"
-#include "runtime/tune/decision/step_choice.h"
+#include "runtime/tune/decision/race.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -81,28 +77,7 @@ struct FoundFault {
   bool operator==(const FoundFault&) const = default;
 };
 
-// The choices that races propose for all problems of a step, including the usual ones; at most one
-// for each problem. Each session that measures the step has this list before the step's rounds. The
-// entry's problem is the name of the step. The name has the plan's digest, the tokens and the
-// passes, so steps that take other times have other names.
-struct StepList {
-  std::vector<StepChoice> choices;
-
-  bool operator==(const StepList&) const = default;
-};
-
-// A round of a step. All of it is one line, so that a kill leaves the whole round or none of it.
-struct StepRound {
-  int32_t round = 1;  // within its session and step, from 1, whatever set was measured
-  std::string set;    // StepConfirmation::set_digest()
-  StepTimes times;
-  std::optional<double> megahertz;  // mean clock of the SMs
-  std::optional<double> watts;      // mean power
-
-  bool operator==(const StepRound&) const = default;
-};
-
-using Event = std::variant<CandidateList, Block, FoundFault, StepList, StepRound>;
+using Event = std::variant<CandidateList, Block, FoundFault>;
 
 struct Entry {
   std::size_t session = 0;  // index into the journal's sessions

@@ -3,7 +3,6 @@
 
 #include "compiler/support/json_text.h"
 #include "compiler/support/json_view.h"
-#include "runtime/tune/decision/step_line.h"
 
 #include <algorithm>
 #include <array>
@@ -124,6 +123,21 @@ Result<Place> read_place(const JsonView& root) {
   return kPlaces[index];
 }
 
+Result<double> read_time_us(const JsonView& view) {
+  MOEJIT_TRY_ASSIGN(const double us, view.read_number());
+  if (is_time_us(us)) return us;
+  return view.fail(ErrorCode::kInvalidValue,
+                   fmt::format("got {}, wanted {} to {}", view.got(), kShortestUs, kLongestUs));
+}
+
+// Reads a number that a GPU told; none if the member is missing.
+Result<std::optional<double>> read_reading(const JsonView& root, std::string_view key) {
+  const std::optional<JsonView> view = root.find(key);
+  if (!view) return std::nullopt;
+  MOEJIT_TRY_ASSIGN(const double value, view->read_number());
+  return value;
+}
+
 Result<Event> read_block(const JsonView& root, const JsonView& time) {
   Block block;
   MOEJIT_TRY_ASSIGN(const JsonView round, root.at("round"));
@@ -156,8 +170,6 @@ Result<Event> read_fault(const JsonView& root, const JsonView& name_view) {
 Result<Event> read_event(const JsonView& root) {
   if (const auto list = root.find("candidates")) return read_list(root, *list);
   if (const auto fault = root.find("fault")) return read_fault(root, *fault);
-  if (const auto choices = root.find("step_choices")) return read_step_list(*choices);
-  if (const auto round = root.find("step_round")) return read_step_round(root, *round);
   MOEJIT_TRY_ASSIGN(const JsonView time, root.at("microseconds"));
   return read_block(root, time);
 }
@@ -205,6 +217,7 @@ Result<Line> read_line(const JsonDocument& document) {
   SessionEvent line;
   MOEJIT_TRY_ASSIGN(line.session, root.read_string_at("session"));
   MOEJIT_TRY_ASSIGN(line.problem, root.read_string_at("problem"));
+  if (root.find("step_choices") || root.find("step_round")) return line;
   MOEJIT_TRY_ASSIGN(line.event, read_event(root));
   return line;
 }

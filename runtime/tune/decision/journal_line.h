@@ -4,16 +4,18 @@
 #include "compiler/support/json_document.h"
 #include "runtime/tune/decision/journal.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 
 namespace moejit::tune {
 
-// Any line of a session but its first; it names the session by id.
+// Any line of a session but its first; it names the session by id. A line of a whole step, as
+// earlier versions wrote them, has no event.
 struct SessionEvent {
   std::string session, problem;
-  Event event;
+  std::optional<Event> event;
 };
 
 using Line = std::variant<Session, SessionEvent>;

@@ -5,17 +5,22 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <span>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
 namespace moejit::tune {
 namespace {
+
+// A tuner that was killed a moment ago may still hold its lock.
+constexpr auto kEndingTime = std::chrono::seconds(2);
 
 // Syncs the folder, so that a new file is still found after a power cut. Some file systems cannot
 // do that; the file is then as safe as the file system makes it.
@@ -73,10 +78,15 @@ Result<void> JournalWriter::append_all(std::string_view problem, std::span<const
 }
 
 Result<void> JournalWriter::lock() {
+  const auto end = std::chrono::steady_clock::now() + kEndingTime;
   while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK)
       return cannot_write(fmt::format("cannot lock it: {}", errno_text(errno)));
+    if (std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      continue;
+    }
     return fail(Stage::kFile, ErrorCode::kFileWrite,
                 fmt::format("cannot append to {}: another tuner has it open", path_),
                 "wait for the other tuner to end, or name another journal");

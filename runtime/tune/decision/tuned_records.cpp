@@ -3,51 +3,15 @@
 
 #include "compiler/support/json_document.h"
 #include "runtime/tune/decision/replay.h"
-#include "runtime/tune/decision/replay_steps.h"
 
 #include <algorithm>
 #include <set>
-#include <span>
-#include <utility>
 
 namespace moejit::tune {
 namespace {
 
-using compiler::Choices;
 using compiler::TuningEntry;
 using compiler::TuningRecord;
-using compiler::TuningStep;
-
-// What a journal tells of one problem on one GPU.
-struct Measured {
-  // Blocks, each with the list that was the last before it.
-  std::vector<std::pair<const Block*, const CandidateList*>> blocks;
-  const CandidateList* list = nullptr;  // the last list
-  const Session* session = nullptr;     // the last session
-};
-
-Measured measured(const Journal& journal, const ReplayedRace& race) {
-  Measured found;
-  for (const Entry& entry : journal.entries) {
-    const Session& session = journal.sessions[entry.session];
-    if (entry.problem != race.problem || session.gpu != race.gpu) continue;
-    found.session = &session;
-    if (const auto* const list = std::get_if<CandidateList>(&entry.event)) found.list = list;
-    if (const auto* const block = std::get_if<Block>(&entry.event))
-      found.blocks.emplace_back(block, found.list);
-  }
-  return found;
-}
-
-// Returns the median time of these choices with the text of the last list.
-double median_us(const Measured& found, const Choices& choices) {
-  std::vector<double> times;
-  for (const auto& [block, list] : found.blocks)
-    if (block->choices == choices && list != nullptr &&
-        text_digest_of(*list, choices) == text_digest_of(*found.list, choices))
-      times.push_back(block->microseconds);
-  return median_interval(std::move(times)).median;
-}
 
 // Returns a text of the session's context; empty if the context has none of this name.
 std::string context_text(const Session& session, std::string_view key) {
@@ -59,52 +23,27 @@ std::string context_text(const Session& session, std::string_view key) {
 
 TuningEntry entry_of(const Journal& journal, const ReplayedRace& race) {
   const Outcome outcome = race.race.outcome();
-  const Standing& standing = outcome.standings[static_cast<std::size_t>(outcome.winner)];
-  const Measured found = measured(journal, race);
+  const auto winner = static_cast<std::size_t>(outcome.winner);
+  const Standing& standing = outcome.standings[winner];
+  const Session& session = journal.sessions[race.session];
   return {.problem = race.problem,
           .choices = race.winner(),
-          .microseconds = median_us(found, race.winner()),
-          .default_microseconds = median_us(found, race.candidates.front()),
+          .microseconds = race.timed.microseconds.at(outcome.winner),
+          .default_microseconds = race.timed.microseconds.at(0),
           .ratio = standing.median_ratio,
           .ratio_low = standing.low,
           .ratio_high = standing.high,
           .rounds = standing.rounds,
-          .text_digest = text_digest_of(*found.list, race.winner()),
-          .session = found.session->id,
-          .date = context_text(*found.session, "date"),
-          .version = context_text(*found.session, "version")};
-}
-
-TuningStep step_of(const Journal& journal, const ReplayedStep& step) {
-  const StepFigure figure = step.confirmation.figure();
-  const Session& session = journal.sessions[step.session];
-  return {.step = step.step,
-          .microseconds = figure.microseconds,
-          .default_microseconds = figure.default_microseconds,
-          .ratio = figure.ratio.median,
-          .ratio_low = figure.ratio.low,
-          .ratio_high = figure.ratio.high,
-          .rounds = figure.rounds,
+          .text_digest = race.text_digests.empty() ? "" : race.text_digests[winner],
           .session = session.id,
           .date = context_text(session, "date"),
           .version = context_text(session, "version")};
 }
 
-// Returns whether a step on the race's GPU has given up the choices of its winner.
-bool is_dropped(const ReplayedRace& race, std::span<const ReplayedStep> steps) {
-  return std::ranges::any_of(steps, [&](const ReplayedStep& step) {
-    return step.gpu == race.gpu &&
-           std::ranges::count(step.confirmation.dropped(), race.problem, &StepChoice::problem) > 0;
-  });
-}
-
 }  // namespace
 
-Result<std::vector<TuningRecord>> tuned_records(const Journal& journal, const RaceRules& race_rules,
-                                                const StepRules& step_rules) {
-  MOEJIT_TRY_ASSIGN(const std::vector<ReplayedRace> races, replay(journal, race_rules));
-  MOEJIT_TRY_ASSIGN(const std::vector<ReplayedStep> steps,
-                    replay_steps(journal, races, step_rules));
+Result<std::vector<TuningRecord>> tuned_records(const Journal& journal, const RaceRules& rules) {
+  MOEJIT_TRY_ASSIGN(const std::vector<ReplayedRace> races, replay(journal, rules));
   std::vector<TuningRecord> records;
   std::vector<std::string> gpus;  // GPUs of the records, as sessions write them
   for (const Session& session : journal.sessions) {
@@ -118,15 +57,8 @@ Result<std::vector<TuningRecord>> tuned_records(const Journal& journal, const Ra
     return records[static_cast<std::size_t>(std::ranges::find(gpus, gpu) - gpus.begin())];
   };
   for (const ReplayedRace& race : races)
-    if (race.is_decided() && !is_dropped(race, steps))
-      record_of(race.gpu).entries.push_back(entry_of(journal, race));
-  for (const ReplayedStep& step : steps)
-    if (step.confirmation.state() == StepState::kConfirmed)
-      record_of(step.gpu).steps.push_back(step_of(journal, step));
-  for (TuningRecord& record : records) {
-    std::ranges::sort(record.entries, {}, &TuningEntry::problem);
-    std::ranges::sort(record.steps, {}, &TuningStep::step);
-  }
+    if (race.is_decided()) record_of(race.gpu).entries.push_back(entry_of(journal, race));
+  for (TuningRecord& record : records) std::ranges::sort(record.entries, {}, &TuningEntry::problem);
   return records;
 }
 
@@ -142,11 +74,6 @@ Result<TuningRecord> without_decided(TuningRecord before, const Journal& journal
     if (gpus.contains(race.gpu) && race.is_decided())
       std::erase_if(before.entries,
                     [&](const TuningEntry& entry) { return entry.problem == race.problem; });
-  for (const Entry& entry : journal.entries)
-    if (gpus.contains(journal.sessions[entry.session].gpu) &&
-        std::holds_alternative<StepList>(entry.event))
-      std::erase_if(before.steps,
-                    [&](const TuningStep& step) { return step.step == entry.problem; });
   return before;
 }
 

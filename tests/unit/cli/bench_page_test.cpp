@@ -2,7 +2,7 @@
 // Figures made up so that what the page derives from them is known by hand.
 #include "cli/report/bench_page.h"
 
-#include "cli/commands/bench_line.h"
+#include "cli/report/bench_report.h"
 #include "compiler/support/file.h"
 #include "tests/support/matchers.h"
 #include "tests/unit/cli/two_kernel_bench.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Figures made up so that what the report derives from them is known by hand.
-#include "cli/commands/bench_report.h"
+#include "cli/report/bench_report.h"
 
 #include "tests/support/matchers.h"
 #include "tests/unit/cli/two_kernel_bench.h"

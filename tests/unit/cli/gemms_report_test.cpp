@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Figures made up so that what the report derives from them is known by hand.
-#include "cli/commands/gemms_report.h"
+#include "cli/report/gemms_report.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report/html_page.h"
 #include "cli/report/report_text.h"
-#include "cli/report/step_section.h"
 #include "cli/report/svg_plot.h"
 
 #include <cmath>
@@ -90,30 +89,6 @@ TEST(ReportText, SaysWhatARatioMeans) {
   EXPECT_EQ(change_range_text(0.0, std::numeric_limits<double>::infinity()), "unknown");
   EXPECT_EQ(shortened("\u00B5\u00B5\u00B5\u00B5", 3), "\u00B5\u00B5\u2026");
   EXPECT_EQ(shortened("abc", 3), "abc");
-}
-
-TEST(Steps, AreATableAndADrawing) {
-  HtmlPage page("title", "");
-  add_steps(page.main(), {{.step = "one <layer>",
-                           .microseconds = 3800.0,
-                           .default_microseconds = 4000.0,
-                           .ratio = 0.95,
-                           .ratio_low = 0.94,
-                           .ratio_high = 0.96,
-                           .rounds = 12},
-                          {.step = "two",
-                           .microseconds = 101.0,
-                           .default_microseconds = 100.0,
-                           .ratio = 1.01,
-                           .ratio_low = 0.0,
-                           .ratio_high = std::numeric_limits<double>::infinity(),
-                           .rounds = 3}});
-  const std::string text = page.text();
-  for (const char* const wanted :
-       {"<td>one &lt;layer&gt;</td>", "value=\"3800\">3.80 ms", "\u22125.0 %",
-        "\u22126.0 to \u22124.0 %", "+1.0 %", ">unknown<"})
-    EXPECT_NE(text.find(wanted), std::string::npos) << wanted << "\n" << text;
-  EXPECT_EQ(text.find("inf\""), std::string::npos);
 }
 
 }  // namespace

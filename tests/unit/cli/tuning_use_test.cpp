@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/commands/bench_report.h"
 #include "cli/commands/run_report.h"
 #include "cli/commands/tuning_records.h"
+#include "cli/report/bench_report.h"
 #include "compiler/compiler.h"
 #include "tests/support/matchers.h"
 #include "tests/unit/tuning/tuning_records.h"
@@ -33,7 +33,7 @@ Plan plan_with(const compiler::PlanOptions& options) {
 
 // A record of an H200 with other choices for both GEMMs.
 TuningRecord record_of_both() {
-  TuningRecord record{.gpu = compiler::h200(), .entries = {}, .steps = {}, .others = {}};
+  TuningRecord record{.gpu = compiler::h200(), .entries = {}, .others = {}};
   for (const compiler::KernelPlan& kernel : plan_with({.list_candidates = true}).kernels)
     if (kernel.operation.starts_with("gemm_"))
       record.entries.push_back(compiler::entry(kernel.problem, kernel.candidates.back()));

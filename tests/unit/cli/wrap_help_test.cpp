@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/terminal/words.h"
+#include "cli/terminal/output.h"
 
 #include <gtest/gtest.h>
 

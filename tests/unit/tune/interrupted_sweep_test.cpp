@@ -60,8 +60,9 @@ class InterruptedSweep : public ::testing::Test {
     MOEJIT_TRY_ASSIGN(JournalWriter journal,
                       JournalWriter::open(path_, {.id = fmt::format("s{}", ++sessions_),
                                                   .gpu = R"({"name":"A","arch":"sm_90a"})"}));
+    Watch watch;
     const RaceSite site{
-        .measurer = measurer, .journal = journal, .times = {}, .stops = [] { return false; }};
+        .measurer = measurer, .watch = watch, .journal = journal, .stops = [] { return false; }};
     for (std::size_t i = 0; i < problems_.size(); ++i) {
       MOEJIT_TRY(journal.append(problems_[i].name, CandidateList{problems_[i].candidates}));
       MOEJIT_TRY_ASSIGN(Race race, race_of(problems_[i].name));

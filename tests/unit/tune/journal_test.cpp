@@ -69,7 +69,19 @@ TEST_F(JournalTest, HasOneObjectALine) {
       "\n");
 }
 
-// Readers that know no steps refuse such lines too, by the same rule: nothing is left out quietly.
+TEST_F(JournalTest, ReadsOverWhatEarlierVersionsWroteOfWholeSteps) {
+  const auto journal = read(behind_header(
+      R"({"session":"a","problem":"step x","step_choices":[{"problem":"p","choices":{}}]})"
+      "\n"
+      R"({"session":"a","problem":"p","candidates":[{}]})"
+      "\n"
+      R"({"session":"a","problem":"step x","step_round":1,"set":"9c","tuned_microseconds":[1,2]})"
+      "\n"));
+  ASSERT_TRUE(succeeded(journal));
+  EXPECT_EQ(events_of(*journal), std::vector<Event>{CandidateList{{compiler::Choices{}}}});
+}
+
+// Nothing else is left out quietly.
 TEST_F(JournalTest, RefusesALineOfAnUnknownKind) {
   EXPECT_EQ(message_for(behind_header(R"({"session":"a","problem":"p","new_kind":1})")),
             ":2: $.microseconds: missing key");

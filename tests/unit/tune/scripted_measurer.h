@@ -3,16 +3,20 @@
 
 #include "runtime/tune/measurer.h"
 
-#include <gtest/gtest.h>
+#include <array>
+#include <atomic>
+#include <csignal>
 #include <map>
+#include <new>
 #include <optional>
 #include <set>
 #include <span>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <vector>
 
 namespace moejit::testing {
 
-using tune::Fault;
 using tune::Measurer;
 using tune::TimedBlocks;
 
@@ -24,6 +28,7 @@ enum class Behavior {
   kChangesBits,
   kCrashes,          // whenever it is made
   kCrashesOnce,      // when it is first made
+  kEndsTheContext,   // whenever it is made: an error after which the device no longer works
   kHangs,            // whenever it is made
   kCrashesInRounds,  // but not when it is made
   kHangsInRounds,    // "
@@ -33,41 +38,44 @@ enum class Behavior {
 
 constexpr double kUsualUs = 100.0;
 
-// A measurer whose candidates misbehave as they are told, in a process that dies as they do. Times
-// are those of a script, so the faults alone decide.
+// A measurer whose candidates misbehave as they are told: they kill this process, or make it hang.
+// Times are those of a script, so the faults alone decide.
 class ScriptedMeasurer final : public Measurer {
  public:
   std::map<int32_t, Behavior> behaviors;  // of candidates that are not good
   std::map<int32_t, double> ratios;       // to the usual version's time; default: 1
   bool has_open_fault = false;
-  int32_t crashes_to_come = 0;  // of the usual version, when it is heated
-  int32_t starts = 0;           // of the process
-  std::map<int32_t, int32_t> makes;
-  std::vector<std::vector<int32_t>> calls;  // the candidates that each call timed
+  std::vector<std::vector<int32_t>> calls;  // the candidates that each call of this process timed
 
-  Result<void> prefetch() override { return {}; }
-  Result<void> compile(std::size_t) override { return {}; }
+  // What all processes count.
+  struct Counts {
+    std::atomic<int32_t> crashes_to_come = 0;  // of the usual version, when it is heated
+    std::atomic<int32_t> opened = 0;
+    std::array<std::atomic<int32_t>, 8> made = {};  // by candidate
+  };
+  Counts& counts = *new (::mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Counts;
+
+  ~ScriptedMeasurer() override { ::munmap(&counts, sizeof(Counts)); }
 
   Result<void> open(std::size_t) override {
-    loss_.reset();
     if (has_open_fault) return error(ErrorCode::kTensorMismatch);
-    if (!is_open_) ++starts;
-    is_open_ = true;
+    ++counts.opened;
+    made_.clear();
     return {};
   }
 
   Result<int64_t> make(int32_t candidate) override {
-    EXPECT_TRUE(is_open_);
-    loss_.reset();
-    ++makes[candidate];
+    const int32_t times = ++counts.made[static_cast<std::size_t>(candidate)];
     switch (behavior_of(candidate)) {
       case Behavior::kDoesNotCompile: return error(ErrorCode::kCompileFailed);
       case Behavior::kDoesNotLaunch: return error(ErrorCode::kDriver);
       case Behavior::kChangesBits: return 7;
-      case Behavior::kCrashes: return lose(Fault::kCrashes);
-      case Behavior::kHangs: return lose(Fault::kHangs);
+      case Behavior::kCrashes: crash();
+      case Behavior::kHangs: hang();
+      case Behavior::kEndsTheContext: is_usable_ = false; return error(ErrorCode::kDriver);
       case Behavior::kCrashesOnce:
-        if (makes[candidate] == 1) return lose(Fault::kCrashes);
+        if (times == 1) crash();
         break;
       default: break;
     }
@@ -76,28 +84,21 @@ class ScriptedMeasurer final : public Measurer {
   }
 
   Result<double> heat(double, double) override {
-    EXPECT_TRUE(is_open_);
-    loss_.reset();
-    if (crashes_to_come > 0) {
-      --crashes_to_come;
-      return lose(Fault::kCrashes);
-    }
+    if (counts.crashes_to_come-- > 0) crash();
     return kUsualUs;
   }
 
   Result<TimedBlocks> time(std::span<const int32_t> candidates, int64_t) override {
-    EXPECT_TRUE(is_open_);
-    loss_.reset();
     calls.emplace_back(candidates.begin(), candidates.end());
     TimedBlocks timed;
     for (const int32_t candidate : candidates) {
-      EXPECT_TRUE(candidate == 0 || made_.contains(candidate)) << candidate << " was not made";
+      if (candidate != 0 && !made_.contains(candidate)) crash();
       switch (behavior_of(candidate)) {
-        case Behavior::kCrashesInRounds: return lose(Fault::kCrashes);
-        case Behavior::kHangsInRounds: return lose(Fault::kHangs);
+        case Behavior::kCrashesInRounds: crash();
+        case Behavior::kHangsInRounds: hang();
         case Behavior::kFailsInRounds: return error(ErrorCode::kDriver);
         case Behavior::kFailsInCompany:
-          if (candidates.size() > 1) return lose(Fault::kCrashes);
+          if (candidates.size() > 1) crash();
           break;
         default: break;
       }
@@ -110,13 +111,7 @@ class ScriptedMeasurer final : public Measurer {
     return timed;
   }
 
-  Result<void> open_step(std::size_t) override { return error(ErrorCode::kUnsupported); }
-  Result<TimedBlocks> time_step(std::span<const tune::StepChoice>, int64_t) override {
-    return error(ErrorCode::kUnsupported);
-  }
-
-  std::optional<Fault> loss() const override { return loss_; }
-  bool is_usable() const override { return true; }
+  bool is_usable() const override { return is_usable_; }
 
  private:
   Behavior behavior_of(int32_t candidate) const {
@@ -126,16 +121,17 @@ class ScriptedMeasurer final : public Measurer {
   static tl::unexpected<Error> error(ErrorCode code) {
     return fail(Stage::kLaunch, code, "as told");
   }
-  tl::unexpected<Error> lose(Fault fault) {
-    loss_ = fault;
-    is_open_ = false;
-    made_.clear();
-    return error(ErrorCode::kDriver);
+  // A signal that leaves no core file.
+  [[noreturn]] static void crash() {
+    static_cast<void>(::raise(SIGKILL));
+    ::_exit(1);
+  }
+  [[noreturn]] static void hang() {
+    while (true) ::pause();
   }
 
-  bool is_open_ = false;
   std::set<int32_t> made_;
-  std::optional<Fault> loss_;
+  bool is_usable_ = true;
   int32_t blocks_ = 0;
 };
 

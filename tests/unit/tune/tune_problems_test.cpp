@@ -4,7 +4,7 @@
 #include "compiler/tuning.h"
 #include "runtime/trial/random_layer_inputs.h"
 #include "runtime/trial/routing_tensors.h"
-#include "runtime/tune/tune_subjects.h"
+#include "runtime/tune/tune_problem.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 
@@ -40,10 +40,7 @@ std::vector<std::string> subjects_of(const std::vector<TuneProblem>& problems) {
 }
 
 TuneProblem problem(std::string name, std::size_t owner, double microseconds) {
-  return {.name = name,
-          .subject = name,
-          .owner = owner,
-          .worth = {.memory_us = microseconds, .launches = 1}};
+  return {.name = name, .subject = name, .owner = owner, .step_us = microseconds};
 }
 
 TEST(TuneProblems, AreJoinedAndSortedByTheWorthOfTheirOwners) {
@@ -51,9 +48,9 @@ TEST(TuneProblems, AreJoinedAndSortedByTheWorthOfTheirOwners) {
                                        problem("c", 1, 20.0), problem("b", 1, 4.0),
                                        problem("d", 2, 11.0)};
   join_problems(problems);
-  // 0 is worth 5 + 10, since it keeps the b of both.
+  // 0 takes 5 + 10, since it keeps the b of both.
   EXPECT_EQ(subjects_of(problems), (std::vector<std::string>{"c", "b", "a", "d"}));
-  EXPECT_EQ(microseconds_of(problems[1].worth), 10.0);
+  EXPECT_EQ(problems[1].step_us, 10.0);
   EXPECT_DOUBLE_EQ(problems[0].share, 20.0 / 46.0);
 }
 

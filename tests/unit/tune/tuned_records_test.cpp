@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/tune/decision/tuned_records.h"
 
-#include "tests/unit/tune/journal_gpus.h"
 #include "tests/unit/tune/journal_sample.h"
 
 #include <gtest/gtest.h>

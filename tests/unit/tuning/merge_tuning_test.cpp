@@ -22,14 +22,6 @@ TuningRecord random_record(std::mt19937_64& random) {
     made.date = below(2) == 0 ? "2026-12-02" : "2026-12-03";
     record.entries.push_back(std::move(made));
   }
-  for (const char* const name : {"step a", "step b", "step c"}) {
-    if (below(2) == 0) continue;
-    TuningStep made = step(name, static_cast<int64_t>(6 + below(2)));
-    made.ratio_high += 0.01 * static_cast<double>(below(2));
-    made.date = below(2) == 0 ? "2026-12-02" : "2026-12-03";
-    made.microseconds += static_cast<double>(below(2));
-    record.steps.push_back(std::move(made));
-  }
   if (below(3) == 0)
     record.others.push_back(
         {"note", {.kind = JsonKind::kNumber, .text = below(2) == 0 ? "1" : "2"}});
@@ -52,16 +44,11 @@ TEST(MergeTuning, IsCommutativeAssociativeAndIdempotent) {
   }
 }
 
-// Returns which of two entries of one problem, or measurements of one step, a merge keeps.
+// Returns which of two entries of one problem a merge keeps.
 TuningEntry kept_entry(const TuningEntry& one, const TuningEntry& other) {
   return merge({.gpu = h200(), .entries = {one}}, {.gpu = h200(), .entries = {other}})
       .value()
       .entries.at(0);
-}
-TuningStep kept_step(const TuningStep& one, const TuningStep& other) {
-  return merge({.gpu = h200(), .steps = {one}}, {.gpu = h200(), .steps = {other}})
-      .value()
-      .steps.at(0);
 }
 
 TEST(MergeTuning, KeepsTheEntryOfMoreRoundsThenOfTheNarrowerIntervalThenTheNewerOne) {
@@ -77,25 +64,6 @@ TEST(MergeTuning, KeepsTheEntryOfMoreRoundsThenOfTheNarrowerIntervalThenTheNewer
   newer.choices = {{"stages", 6}};
   newer.date = "2027-01-01";
   EXPECT_EQ(kept_entry(few, newer).choices, newer.choices);
-}
-
-TEST(MergeTuning, KeepsTheStepOfMoreRoundsThenOfTheNarrowerIntervalThenTheNewerOne) {
-  const TuningStep few = step("a", 8);
-  TuningStep many = step("a", 12);
-  many.ratio_high = 0.99;
-  EXPECT_EQ(kept_step(few, many).rounds, 12);
-  TuningStep wide = few;
-  wide.ratio_low = 0.5;
-  EXPECT_EQ(kept_step(wide, few).ratio_low, few.ratio_low);
-  TuningStep newer = few;
-  newer.date = "2027-01-01";
-  EXPECT_EQ(kept_step(few, newer).date, newer.date);
-  const auto merged = merge({.gpu = h200(), .steps = {few, step("c")}},
-                            {.gpu = h200(), .steps = {step("b"), many}});
-  ASSERT_TRUE(merged);
-  ASSERT_EQ(merged->steps.size(), 3U);
-  EXPECT_EQ(merged->steps[0].rounds, 12);
-  EXPECT_EQ(merged->steps[1].step, "b");
 }
 
 TEST(MergeTuning, RefusesRecordsOfTwoGpus) {

@@ -39,17 +39,4 @@ inline TuningEntry entry(std::string problem, Choices choices, int64_t rounds = 
           .version = "0.1.0"};
 }
 
-inline TuningStep step(std::string name, int64_t rounds = 12) {
-  return {.step = std::move(name),
-          .microseconds = 9500.5,
-          .default_microseconds = 10000.0,
-          .ratio = 0.95005,
-          .ratio_low = 0.945,
-          .ratio_high = 0.96,
-          .rounds = rounds,
-          .session = "s1",
-          .date = "2026-12-02",
-          .version = "0.1.0"};
-}
-
 }  // namespace moejit::compiler

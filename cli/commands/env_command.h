@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/terminal/terminal.h"
+#include "compiler/support/error.h"
+
+namespace moejit::cli {
+
+// The command about this machine: a record, which the command line fills (docs/cli.md), and the
+// function that does it. Results go to the terminal's print().
+
+struct EnvCommand {
+  bool is_json = false;
+};
+Result<void> run_env(const EnvCommand& command, Terminal& terminal);
+
+}  // namespace moejit::cli

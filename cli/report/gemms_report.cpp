@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/report/gemms_report.h"
+
+#include "cli/terminal/output.h"
+#include "compiler/support/table.h"
+#include "runtime/measure/sm_clock.h"
+#include "runtime/trial/open_target.h"
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+namespace moejit::cli {
+namespace {
+
+// The measurements in one case's line.
+struct GemmLine {
+  const GemmResult& result;
+  int32_t sm_count = 0;
+  compiler::Work work = count_work(result.kernel, result.rows);
+
+  double flops(double microseconds) const {
+    return 2.0 * static_cast<double>(work.multiply_adds) / microseconds * 1e6;
+  }
+  double bytes_per_second(double microseconds) const {
+    return static_cast<double>(work.min_bytes) / microseconds * 1e6;
+  }
+  double util(double microseconds, double megahertz) const {
+    return measure::utilization(work.multiply_adds, sm_count,
+                                measure::peak_multiply_adds(result.kernel),
+                                {microseconds, megahertz});
+  }
+};
+
+nlohmann::ordered_json json_of(const measure::GemmCase& gemm) {
+  if (gemm.operation == measure::GemmOperation::kContractionGroupedGemm)
+    return {{"name", gemm.name},
+            {"operation", to_string(gemm.operation)},
+            {"groups", gemm.groups},
+            {"columns_per_group", gemm.columns_per_group},
+            {"ragged", gemm.is_ragged},
+            {"rows", gemm.rows},
+            {"n", gemm.n},
+            {"scales", to_string(gemm.gradient_scales)},
+            {"output", to_string(gemm.output)}};
+  return {{"name", gemm.name},
+          {"operation", to_string(gemm.operation)},
+          {"groups", gemm.groups},
+          {"rows_per_group", gemm.rows_per_group},
+          {"ragged", gemm.is_ragged},
+          {"splits_alignment", gemm.splits_alignment},
+          {"n", gemm.n},
+          {"k", gemm.k},
+          {"sections", gemm.sections},
+          {"scales", to_string(gemm.scales)},
+          {"accumulation", to_string(gemm.accumulation)},
+          {"scale_sharing_k", gemm.scale_sharing_k}};
+}
+
+nlohmann::ordered_json json_of(const GemmLine& line) {
+  const GemmResult& result = line.result;
+  const measure::CoolRun& cool = result.cool;
+  const measure::HotRun& hot = result.hot;
+  nlohmann::ordered_json json = json_of(result.gemm);
+  json["spec"] = to_string(result.kernel.spec);
+  const bool has_rows = result.gemm.operation == measure::GemmOperation::kGroupedGemm;
+  json[has_rows ? "real_rows" : "real_columns"] = result.rows.routed;
+  json[has_rows ? "padded_rows" : "padded_columns"] = result.rows.padded;
+  json["equal_elements"] = result.compared;
+  json["multiply_adds"] = line.work.multiply_adds;
+  json["min_bytes"] = line.work.min_bytes;
+  json["peak_multiply_adds_per_sm_and_cycle"] = measure::peak_multiply_adds(result.kernel);
+  json["cool_us"] = cool.microseconds;
+  json["cool_mhz"] = cool.megahertz;
+  json["flops_cool"] = line.flops(cool.microseconds);
+  json["util_cool"] = line.util(cool.microseconds, cool.megahertz);
+  json["bytes_per_second_cool"] = line.bytes_per_second(cool.microseconds);
+  json["hot_us"] = hot.microseconds;
+  json["hot_mhz"] = hot.megahertz;
+  json["hot_launches"] = hot.launches;
+  json["hot_seconds"] = hot.seconds;
+  json["flops_hot"] = line.flops(hot.microseconds);
+  json["util_hot"] = line.util(hot.microseconds, hot.megahertz);
+  json["bytes_per_second_hot"] = line.bytes_per_second(hot.microseconds);
+  add_samples(json, hot.gpu);
+  return json;
+}
+
+}  // namespace
+
+std::string gemms_table(const std::vector<GemmResult>& results, const BenchRun& run) {
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"case"},
+               {"rows", kRight},
+               {"equal", kRight},
+               {"cool", kRight},
+               {"MHz", kRight},
+               {"TFLOP/s", kRight},
+               {"util", kRight},
+               {"hot", kRight},
+               {"MHz", kRight},
+               {"W", kRight},
+               {"TFLOP/s", kRight},
+               {"util", kRight},
+               {"GB/s", kRight}});
+  for (const GemmResult& result : results) {
+    const GemmLine line{result, run.sm_count};
+    const measure::CoolRun& cool = result.cool;
+    const measure::HotRun& hot = result.hot;
+    table.add({result.gemm.name, fmt::format("{}", result.rows.routed),
+               fmt::format("{}", result.compared), time_text(cool.microseconds),
+               fmt::format("{:.0f}", cool.megahertz),
+               fmt::format("{:.0f}", line.flops(cool.microseconds) * 1e-12),
+               fmt::format("{:.3f}", line.util(cool.microseconds, cool.megahertz)),
+               time_text(hot.microseconds), fmt::format("{:.0f}", hot.megahertz),
+               watts_text(hot.gpu), fmt::format("{:.0f}", line.flops(hot.microseconds) * 1e-12),
+               fmt::format("{:.3f}", line.util(hot.microseconds, hot.megahertz)),
+               fmt::format("{:.0f}", line.bytes_per_second(hot.microseconds) * 1e-9)});
+  }
+  return fmt::format("target {}\n\n{}\n{}\n", run.target, table.text(),
+                     trial::counters_text(run.counters));
+}
+
+std::string gemms_json(const std::vector<GemmResult>& results, const BenchRun& run) {
+  nlohmann::ordered_json json;
+  add_run(json, run);
+  json["gemms"] = nlohmann::ordered_json::array();
+  for (const GemmResult& result : results)
+    json["gemms"].push_back(json_of(GemmLine{result, run.sm_count}));
+  json["compiled"] = run.counters.compiled;
+  json["from_cache"] = run.counters.from_cache;
+  json["from_packs"] = run.counters.from_packs;
+  return json_output(json);
+}
+
+}  // namespace moejit::cli
