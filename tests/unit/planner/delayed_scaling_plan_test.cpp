@@ -125,14 +125,17 @@ TEST(DelayedScalingPlan, RecordEachOperandInItsColumnsOfTheState) {
 TEST(DelayedScalingPlan, RecordNothingThatIsRecomputed) {
   Layer layer = layer_of(Recipe::kFp8Delayed);
   layer.recompute = Recompute::kMoeExpert;
-  const Plan plan = plan_of(layer);
-  for (const KernelPlan& kernel : plan.kernels) {
-    if (kernel.phase != "backward") continue;
-    EXPECT_FALSE(touches(kernel, "fc1_amax_history")) << kernel.operation;
-    EXPECT_FALSE(touches(kernel, "fc2_amax_history")) << kernel.operation;
-    EXPECT_FALSE(touches(kernel, "fc2_scale")) << kernel.operation;
+  for (const bool fuses : {true, false}) {
+    layer.fuse_activation = layer.fuse_activation_transpose = layer.fuse_transpose = fuses;
+    const Plan plan = plan_of(layer);
+    for (const KernelPlan& kernel : plan.kernels) {
+      if (kernel.phase != "backward") continue;
+      EXPECT_FALSE(touches(kernel, "fc1_amax_history")) << kernel.operation;
+      EXPECT_FALSE(touches(kernel, "fc2_amax_history")) << kernel.operation;
+      EXPECT_FALSE(touches(kernel, "fc2_scale")) << kernel.operation;
+    }
+    EXPECT_EQ(find_tensor(plan, "act_scale")->role, TensorRole::kSaved);
   }
-  EXPECT_EQ(find_tensor(plan, "act_scale")->role, TensorRole::kSaved);
 }
 
 TEST(DelayedScalingPlan, CastNothingForTheStateAlone) {
