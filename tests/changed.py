@@ -16,8 +16,10 @@ import cpu_table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 QUOTED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
-# Labels whose tests neither compile nor run kernels of templates: texts, parsers, how ranks meet, who compiles first.
-WITHOUT_KERNELS = {"error", "flight", "fuzz", "lint", "ranks"}
+# Labels whose tests no kernel's text can fail, unless it fails those of others: they neither compile nor run kernels
+# (texts, parsers, how ranks meet), launch them where nothing runs (driver), or ask who compiles them first and what
+# becomes of files, whatever is in them (flight, fault).
+WITHOUT_KERNELS = {"driver", "error", "fault", "flight", "fuzz", "lint", "ranks"}
 # In the build folder: the last whole run that passed.
 PASSED = "passed-tests.json"
 HOST = ("compiler", "runtime", "cli", "cache", "tests")
@@ -92,10 +94,12 @@ def of_kernel(header, tests, records):
 
 
 def of_tool(tests, tool):
-    """Tests that run the tool, or the units of cli."""
+    """Tests that run the tool, or the units of cli. Some know it without an argument; programs of the label error call
+    the libraries below it."""
     return {name_of(test) for test in tests
             if tool in test.get("command", ()) or "/tests/unit/cli/" in "".join(test.get("command", ())[1:2])
-            or {"cli", "error", "flight", "package"} & set(labels_of(test))}
+            or {"cli", "flight", "package"} & set(labels_of(test))
+            or "error" in labels_of(test) and not program_of(test).endswith("_test")}
 
 
 def choose(files, tests, records, tool):

@@ -132,6 +132,18 @@ TEST_F(EngineFlightTest, MakesWhatWasPrefetchedThoughNobodyAsks) {
   EXPECT_EQ(control()->begun, 4);
 }
 
+TEST_F(EngineFlightTest, MakesWhatWasPrefetchedThoughAWaiterHasLeft) {
+  control()->microseconds = 20000;
+  const auto one = engine({.compile_jobs = 1});
+  one->prefetch(kernels(2));
+  wait_until_begun(1);
+  EXPECT_FALSE(one->obtain(flight_kernel(1), {.deadline = steady_clock::now()}));
+  for (int i = 0; i < 10000 && control()->finished < 2; ++i)
+    std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_EQ(control()->finished, 2);
+  EXPECT_EQ(control()->cancelled, 0);
+}
+
 TEST_F(EngineFlightTest, LeavesAtTheDeadlineAndGivesUpTheCompile) {
   control()->microseconds = 60'000'000;
   const auto one = engine();

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <fmt/core.h>
 #include <thread>
+#include <utility>
 
 namespace moejit::testing {
 namespace {
@@ -134,6 +135,26 @@ TEST_F(SimulatorUnits, MayHaveOtherBytesThanKernelsCompiledAlone) {
   EXPECT_NE(first->obtain(kernel(1))->binary->bytes, second->obtain(kernel(1))->binary->bytes);
   EXPECT_EQ(first->counters().nondeterministic + second->counters().nondeterministic, 0);
   EXPECT_TRUE(warnings_.empty()) << warnings_.front();
+}
+
+// The unit looks again when its turn comes, and compiles what is missing by then.
+TEST_F(SimulatorUnits, GiveEachItsKernelThoughAnotherProcessMadeOneMeanwhile) {
+  use_compiler("1");
+  const auto first = engine(), second = engine();
+  std::jthread busy([&] { EXPECT_TRUE(succeeded(first->obtain(kernel(9)))); });
+  wait_until_compiles(1);  // the only thread is busy
+  use_compiler("0");
+  bool is_made = false;
+  const auto all = first->obtain_all(kernels(3), {}, [&](std::size_t) {
+    if (std::exchange(is_made, true)) return;
+    EXPECT_TRUE(succeeded(second->obtain(kernel(0))));
+  });
+  ASSERT_TRUE(succeeded(all));
+  for (int i = 0; i < 3; ++i) {
+    const auto& binary = (*all)[static_cast<std::size_t>(i)].binary;
+    ASSERT_NE(binary, nullptr) << i;
+    EXPECT_EQ(binary->entry, kernel(i).entry);
+  }
 }
 
 TEST_F(SimulatorUnits, AreGivenUpWhenNobodyWantsThem) {

@@ -6,6 +6,7 @@
 #include "runtime/trial/group_inputs.h"
 #include "runtime/trial/random_layer_inputs.h"
 #include "runtime/trial/routing_tensors.h"
+#include "tests/support/kernels_ahead.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 #include "tests/tested_target.h"
@@ -32,6 +33,20 @@ Layer group_layer(int32_t ranks) {
   layer.expert_parallel.ranks = ranks;
   return layer;
 }
+
+namespace {
+
+// Has the kernels of all ranks compiled together, with those of one rank that has all tokens.
+bool note_kernels(const std::vector<compiler::Plan>& plans, const Layer& layer) {
+  bool are_there = true;
+  for (const compiler::Plan& plan : plans)
+    are_there = note_kernels_of(plan).has_value() && are_there;
+  const auto one = compiler::plan_layer(compiler::layer_of_one_rank(layer), plans.front().target,
+                                        {.keep_intermediates = true});
+  return one && note_kernels_of(*one) && are_there;
+}
+
+}  // namespace
 
 Layer group_layer_of_many(int32_t ranks) {
   Layer layer = group_layer(ranks);
@@ -89,7 +104,7 @@ std::unique_ptr<GroupCase> GroupCase::open(const Layer& layer, std::vector<int64
   const auto plans =
       trial::plan_ranks(layer, made->devices_->device(0).target(), {.timeout_ms = timeout_ms});
   EXPECT_TRUE(succeeded(plans));
-  if (!plans) return nullptr;
+  if (!plans || !note_kernels(*plans, layer)) return nullptr;
   auto session = trial::Trial::create(*plans, test_engine(), *made->devices_, of_ranks);
   EXPECT_TRUE(succeeded(session));
   if (!session) return nullptr;

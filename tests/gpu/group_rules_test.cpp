@@ -5,6 +5,7 @@
 #include "runtime/group/group_state.h"
 #include "runtime/prepared_plan.h"
 #include "tests/gpu/group_case.h"
+#include "tests/support/kernels_ahead.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
 #include "tests/tested_target.h"
@@ -166,6 +167,7 @@ TEST_F(GroupMemories, OfTrainingAreEnoughForForward) {
   ASSERT_TRUE(succeeded(forward));
   auto group = Group::adopt(plan_, devices_->device(0), members_);
   ASSERT_TRUE(succeeded(group));
+  ASSERT_TRUE(succeeded(note_kernels_of(*forward)));
   EXPECT_TRUE(succeeded(PreparedPlan::prepare(*forward, test_engine(), **group)));
   group->reset();
   for (GroupMember& member : members_) member.identity.clear();
@@ -232,6 +234,7 @@ class GroupTensors : public ::testing::Test {
     ASSERT_TRUE(succeeded(group));
     group_ = std::move(*group);
     plan_ = *plan;
+    ASSERT_TRUE(succeeded(note_kernels_of(plan_)));
     auto made = PreparedPlan::prepare(plan_, test_engine(), *group_);
     ASSERT_TRUE(succeeded(made));
     layer_ = std::move(*made);

@@ -128,27 +128,21 @@ class RecipeRows : public ::testing::TestWithParam<Row> {
   std::unique_ptr<TestLayer> layer_;
 };
 
+// Is compared in every tensor, too. A forward pass has the bits of another recipe with its formats.
 TEST_P(RecipeRows, MatchTheReferenceInEveryTensor) {
-  ASSERT_NO_FATAL_FAILURE(run(GetParam().recipe));
-  expect_reference(*layer_, inputs_, dy_);
-}
-
-TEST_P(RecipeRows, AreComparedInEveryTensor) {
-  ASSERT_NO_FATAL_FAILURE(run(GetParam().recipe));
-  EXPECT_EQ(unseen_damage(*layer_, inputs_, dy_, {Pass::kForward, Pass::kBackward}),
-            std::vector<std::string>{});
-}
-
-// What has the same formats in both has the same bits.
-TEST_P(RecipeRows, HaveTheForwardPassOfTheirFormats) {
   const Recipe& recipe = GetParam().recipe;
   ASSERT_NO_FATAL_FAILURE(run(recipe));
   const auto y = layer_->read<uint16_t>("y");
+  expect_reference(*layer_, inputs_, dy_);
+  EXPECT_EQ(unseen_damage(*layer_, inputs_, dy_, {Pass::kForward, Pass::kBackward}),
+            std::vector<std::string>{});
   const auto has_its_formats = [&](const Recipe& other) {
     return other.tokens == recipe.tokens && other.activations == recipe.activations &&
            other.weights == recipe.weights && other.has_history == recipe.has_history;
   };
-  ASSERT_NO_FATAL_FAILURE(run(*std::ranges::find_if(compiler::kRecipes, has_its_formats)));
+  const Recipe& other = *std::ranges::find_if(compiler::kRecipes, has_its_formats);
+  if (other == recipe) return;
+  ASSERT_NO_FATAL_FAILURE(run(other));
   EXPECT_EQ(layer_->read<uint16_t>("y"), y);
 }
 

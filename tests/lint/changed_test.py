@@ -30,6 +30,8 @@ TESTS = [
     test("cli.docs", "cli", "python3", f"{ROOT}/tests/cli/docs_test.py", TOOL),
     test("fault.tool", "fault", "python3", "tool_test.py", TOOL),
     test("fault.errno", "fault", "python3", "errno_test.py"),
+    test("LayerError.Names", "error", "/build/layer_error_test", "--gtest_filter=LayerError.Names"),
+    test("images_test", "driver", "/build/images_test"),
     test("package.docs_commands", "package", "python3", "docs_commands_test.py"),
     test("Rendezvous.Meets", "ranks", "/build/rendezvous_test"),
     test("lint.check_text", "lint", "python3", "check_text.py"),
@@ -44,7 +46,8 @@ def chosen(*files, records=RECORDS):
 class Choice(unittest.TestCase):
     def test_a_kernel_runs_suites_that_used_it_and_those_that_recorded_nothing(self):
         self.assertEqual({each["name"] for each in TESTS} - chosen(f"templates/{ROUTE}"),
-                         {"other_sim_test", "Rendezvous.Meets"})
+                         {"other_sim_test", "Rendezvous.Meets", "LayerError.Names", "images_test", "fault.tool",
+                          "fault.errno"})
 
     def test_headers_count_through_others_and_in_the_simulator(self):
         names = changed.reached(["moejit_device/stage/row_chain.cuh"])

@@ -35,13 +35,15 @@ class Writer:
     and "unsharded" if FSDP has not sharded them. "replace" puts other tensors in their place, "swap" swaps what tensors
     are, "structure" changes the module before its first call. "copy" and "functional" need modules that can be copied,
     or called with other tensors, and "inference" calls without gradients. `device` is the only type of device that has
-    it.
+    it. Writers of a `family` differ in how they come to the memory, or in which values they change there. A call tells
+    them apart only by what it compares, and that is the same in all kinds of calls.
     """
     name: str
     sort: str
     write: Callable
     prepare: Callable | None = None
     device: str | None = None
+    family: str | None = None
     is_visible: bool = True  # whether another weight means another y
     rounds: int = 1  # the fewest that make sense
 

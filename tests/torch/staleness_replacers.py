@@ -50,7 +50,8 @@ for _name, _make in OPTIMIZERS.items():
     # torch 2.11 has the fused Adagrad on the CPU alone; its fused SGD there leaves bf16 as it is.
     _device = {"Adagrad, fused": "cpu", "SGD, fused": "cuda"}.get(_name)
     # DTensors have no fused Adagrad or SGD at all.
-    writer("optimizer" if _device is None else "unsharded", _name, device=_device)(step_of(_name, _make))
+    writer("optimizer" if _device is None else "unsharded", _name, device=_device,
+           family="optimizer")(step_of(_name, _make))
 writer("optimizer", "AdamW, capturable", device="cuda")(
     step_of("AdamW, capturable", lambda given: torch.optim.AdamW(given, 0.2, capturable=True)))
 

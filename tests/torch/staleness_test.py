@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever writes to weights between two calls, the second one computes with the weights of its moment.
 
-Each kind of call is a test, whose cells are all writers that make sense there, each with one recipe in turn.
-MOEJIT_STALENESS=all takes every recipe.
+Each kind of call is a test. Its cells are the writers that make sense there, each with one recipe in turn. The first
+kind has all of them, others every fifth of a family in turn. MOEJIT_STALENESS=all takes all writers and every recipe.
 """
+import collections
 import os
 import unittest
 
@@ -16,6 +17,7 @@ from staleness_kinds import KINDS
 from staleness_writers import WRITERS
 
 ALL = os.environ.get("MOEJIT_STALENESS") == "all"
+TURN = 5  # prime to the number of recipes, so that a writer of a family meets each of them
 
 
 class Matrix(unittest.TestCase):
@@ -35,9 +37,14 @@ def add_tests(case, kinds):
 
 def cells(kind, number):
     """(writer, recipe, names of the weights of each round) of all cells of the kind."""
+    places = collections.Counter()
     for index, writer in enumerate(WRITERS):
         if writer.sort not in kind.sorts or writer.device not in (None, DEVICE.type):
             continue
+        if writer.family is not None:
+            places[writer.family] += 1
+            if not ALL and kind is not KINDS[0] and (places[writer.family] + number) % TURN != 0:
+                continue
         recipes = kind.recipes if ALL else {kind.recipes[(index + number) % len(kind.recipes)]}
         if kind is KINDS[0]:
             recipes = {*recipes, "fp8_flow"}

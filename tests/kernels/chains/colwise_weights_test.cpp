@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/reference/layouts.h"
+#include "runtime/reference/number_formats.h"
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"
 #include "templates/moejit_device/params/tile_chain_params.h"
@@ -74,9 +75,10 @@ class ColwiseWeightsKernel : public Chains {
     return {output<T>(std::move(name), count + 2 * GuardedOutput<T>::kGuard), count};
   }
 
-  // `skip` is empty, or the word that says whether to.
+  // `skip` is empty, or the word that says whether to. With `scales`, one for each matrix, tiles
+  // have none of their own.
   Outputs quantize(const std::vector<uint16_t>& weights, const WeightsShape& shape, int64_t ctas,
-                   const std::vector<uint32_t>& skip = {}) {
+                   const std::vector<uint32_t>& skip = {}, const std::vector<float>& scales = {}) {
     Outputs to{.q = guarded_output<uint8_t>("w_q", shape.elements()),
                .scale_inv = guarded_output<float>("w_scale_inv", shape.scales()),
                .colwise_q = guarded_output<uint8_t>("w_colwise_q", shape.colwise_elements()),
@@ -86,6 +88,7 @@ class ColwiseWeightsKernel : public Chains {
                  ? reference::interleaved<uint16_t>(weights, shape.section_rows, shape.columns)
                  : weights);
     const DeviceBuffer skip_word = input("skip", skip);
+    const DeviceBuffer expert_scales = input("expert_scales", scales);
     const device::TileChainParams params{
         .input = w.as<const Bf16>(),
         .output = to.q.as<E4m3>(),
@@ -93,17 +96,19 @@ class ColwiseWeightsKernel : public Chains {
         .matrices = shape.matrices,
         .output_colwise = to.colwise_q.as<E4m3>(),
         .output_colwise_scale_inv = to.colwise_scale_inv.as<float>(),
-        .skip = skip.empty() ? nullptr : skip_word.as<const uint32_t>()};
+        .skip = skip.empty() ? nullptr : skip_word.as<const uint32_t>(),
+        .expert_scales = scales.empty() ? nullptr : expert_scales.as<const float>()};
     const compiler::TileChainSpec spec{.sections = shape.sections,
                                        .section_rows = shape.section_rows,
                                        .columns = shape.columns,
                                        .tiles_per_scale = shape.sharing,
                                        .writes_colwise = true,
                                        .is_interleaved = shape.is_interleaved,
+                                       .has_expert_scale = !scales.empty(),
                                        .threads = 256 * shape.sharing};
     run(spec, ctas, params,
-        {&w, &skip_word, &to.q.buffer(), &to.scale_inv.buffer(), &to.colwise_q.buffer(),
-         &to.colwise_scale_inv.buffer()});
+        {&w, &skip_word, &expert_scales, &to.q.buffer(), &to.scale_inv.buffer(),
+         &to.colwise_q.buffer(), &to.colwise_scale_inv.buffer()});
     return to;
   }
 
@@ -191,6 +196,33 @@ TEST_F(ColwiseWeightsKernel, GivesTheSameForAnyNumberOfCtasAndOrderOfThreads) {
   for (const int64_t ctas : {1, 5, 64}) {
     open(seed++);
     expect_equal({.matrices = 2, .sections = 2, .section_rows = 144, .columns = 272}, ctas);
+  }
+}
+
+// One CTA takes tile after tile, through the same shared memory, and other CTAs one tile each. A
+// matrix of the scale 1 has the values of its weights.
+TEST_F(ColwiseWeightsKernel, TakesTheScaleOfItsMatrixForAnyNumberOfCtas) {
+  const WeightsShape shape{.matrices = 2, .sections = 2, .section_rows = 144, .columns = 272};
+  std::vector<uint16_t> weights =
+      reference::random_weights(shape.matrices, shape.rows(), shape.columns, 1);
+  const std::vector<float> scales = {1.0f, 64.0f};
+  std::vector<uint8_t> wanted;
+  for (size_t i = 0; i < weights.size(); ++i)
+    wanted.push_back(reference::encode_fp8(
+        reference::float_from_bf16(weights[i]) * scales[i / (weights.size() / 2)],
+        reference::Fp8Format::kE4m3));
+  uint64_t seed = 1;
+  std::vector<uint8_t> transposed;
+  for (const int64_t ctas : {64, 5, 1}) {
+    open(seed++);
+    const Outputs got = quantize(weights, shape, ctas, {}, scales);
+    EXPECT_TRUE(matches(compare_e4m3({"w_q", shape.columns}, got.q.download(), wanted)));
+    if (transposed.empty()) transposed = got.colwise_q.download();
+    EXPECT_EQ(got.colwise_q.download(), transposed) << ctas << " CTAs";
+    EXPECT_TRUE(got.q.has_whole_guards());
+    EXPECT_TRUE(got.colwise_q.has_whole_guards());
+    EXPECT_TRUE(got.scale_inv.is_untouched());
+    EXPECT_TRUE(got.colwise_scale_inv.is_untouched());
   }
 }
 

@@ -153,6 +153,16 @@ TEST_F(SharedStatsTest, TellOfKernelsThatWereMadeAnewWithOtherBytes) {
   EXPECT_EQ(cache->statistics().counted.total[Count::kNondeterministic], 1);
 }
 
+TEST_F(SharedStatsTest, CountAnEntryOnceThatWasReplacedByALargerOne) {
+  const auto cache = open();
+  ASSERT_TRUE(cache->put(sha256("1"), "{}", payload(1024)));
+  ASSERT_TRUE(cache->put(sha256("1"), "{}", payload(4096, 2)));
+  const CacheStatistics now = cache->statistics();
+  EXPECT_EQ(now.files, 1);
+  EXPECT_EQ(now.counted.total[Count::kFiles], now.files);
+  EXPECT_EQ(now.counted.total[Count::kBytes], now.bytes);
+}
+
 TEST_F(SharedStatsTest, DoNotCallOtherWordsForTheSameKernelOtherBytes) {
   const Digest key = sha256("key");
   open()->put(key, "{\"of\":\"an earlier version\"}", payload(10, 1));

@@ -141,6 +141,22 @@ TEST_F(EvictionTest, NeverRemovesWhatWasUsedInTheLastTenMinutes) {
   EXPECT_EQ(collected.bytes, 3 * kEntryBytes);
 }
 
+// A folder of young entries is too large for a while. Who publishes then must not list it each
+// time.
+TEST_F(EvictionTest, LooksAgainWhenTheOldestIsOldEnough) {
+  const auto cache = open_with({.max_files = 2});
+  for (int i = 0; i < 6; ++i) {
+    put(*cache, i);
+    set_age(path_of(key(i)), std::chrono::minutes(i + 1));
+  }
+  const CacheFolder folder = CacheFolder::open(root()).value();
+  const CacheLimits limits{.max_files = 2};
+  const Eviction eviction = evict(folder, limits, limits);
+  EXPECT_EQ(eviction.evicted_files, 0);
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  EXPECT_NEAR(static_cast<double>((eviction.next_ns - now_ns()) / kSecond), 4 * 60, 30);
+}
+
 TEST_F(EvictionTest, AHitCountsAsUseAtMostOncePerHour) {
   const auto cache = open_with({});
   put(*cache, 0);

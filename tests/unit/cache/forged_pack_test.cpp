@@ -65,6 +65,20 @@ TEST_F(ForgedPack, KeysOutOfOrderAreCaught) {
   expect_caught(3, [](PackRecord& record) { record.key.bytes.fill(0xff); });
 }
 
+// Else keys before the first one of a page would be looked for in the page before it.
+TEST_F(ForgedPack, FirstKeysOfPagesThatTheirPagesLackAreCaught) {
+  Bytes pack = write(100);
+  PackHeader header = decode_header(std::span(pack).first(kPackHeaderBytes)).value();
+  pack[header.table_offset() + kTableRowBytes + 31] ^= std::byte{1};
+  header.front = sha256(std::span<const std::byte>(pack).subspan(
+      kPackHeaderBytes, header.index_offset() - kPackHeaderBytes));
+  put_bytes(pack, 0, encode_header(header));
+  write_bytes(pack);
+  const auto opened = Pack::open(file());
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_FALSE((*opened)->verify().empty());
+}
+
 TEST_F(ForgedPack, DigestsOfOtherEntriesAreCaught) {
   expect_caught(7, [](PackRecord& record) { record.digest = sha256("another"); });
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/cache/pack_test.h"
 
+#include "cache/pack/pack_format.h"
+
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -66,6 +68,23 @@ TEST_F(PackTest, OfFormat1AreReadToTheLastByte) {
   });
 }
 
+// Each bit of a key flips to another key that may be in order: then the entry is damaged, not
+// absent.
+TEST_F(PackTest, TellsOfADamagedIndexInsteadOfAMiss) {
+  const Bytes whole = write(100);
+  const PackHeader header = decode_header(std::span(whole).first(kPackHeaderBytes)).value();
+  for (const std::size_t index : {0, 50, 99}) {
+    const std::size_t record = header.index_offset() + index * kRecordBytes;
+    const Digest key = decode_record(std::span(whole).subspan(record)).key;
+    Bytes bytes = whole;
+    bytes[record + 31] ^= std::byte{1};  // the last byte of its key
+    write_bytes(bytes);
+    const auto pack = Pack::open(file());
+    ASSERT_TRUE(pack) << message_of(pack.error());
+    EXPECT_FALSE((*pack)->get(key)) << index;
+  }
+}
+
 TEST_F(PackTest, RefusesTwoContentsOfOneKey) {
   std::vector<Entry> both = entries(2);
   both[1].key = both[0].key;
@@ -77,7 +96,7 @@ TEST_F(PackTest, RefusesTwoContentsOfOneKey) {
 
 TEST_F(PackTest, TakesTheShortestMetadataOfOnePayload) {
   std::vector<Entry> all = entries(1);
-  for (const char* metadata : {"{\"b\":1}", "{\"a\":1}", "{\"of\":\"an earlier version\"}"}) {
+  for (const char* metadata : {"{\"b\":1}", "{\"a\":1}", "{\"_of\":\"an earlier version\"}"}) {
     all.push_back(all[0]);
     all.back().metadata = metadata;
   }

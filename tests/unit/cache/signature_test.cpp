@@ -188,6 +188,9 @@ TEST_F(SignatureTest, AnExpiredSignatureIsRefused) {
   sign_file(kPrivateA, {.expires_at = kNow - 1});
   EXPECT_EQ(refusal(kPublicA),
             fmt::format("its signature by key {} expired on 2027-01-15", id_of(kPrivateA)));
+  write(1);
+  sign_file(kPrivateA, {.expires_at = kNow});  // its last second
+  EXPECT_EQ(refusal(kPublicA), "");
 }
 
 TEST_F(SignatureTest, ARolledBackPackIsRefused) {

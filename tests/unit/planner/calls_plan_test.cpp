@@ -177,6 +177,20 @@ TEST(CallsPlan, SaysWhatACallTakes) {
   EXPECT_FALSE(has_memory(call_of(plan, "update_weights")));
 }
 
+// Who updates weights need not ask what the check found.
+TEST(CallsPlan, NeedsNoOutputOfUpdatedWeights) {
+  Layer layer = training_layer();
+  layer.weight_checks = true;
+  const Plan plan = plan_of(layer);
+  int64_t outputs = 0;
+  for (const CallTensor& tensor : call_of(plan, "update_weights").tensors) {
+    if (plan.tensors[tensor.slot].role != TensorRole::kOutput) continue;
+    ++outputs;
+    EXPECT_TRUE(tensor.is_optional) << plan.tensors[tensor.slot].name;
+  }
+  EXPECT_GT(outputs, 0);
+}
+
 TEST(CallsPlan, OfAGroupAreMadeByAllRanksButThoseOfWeights) {
   const Plan plan =
       planned(parsed(with("\"passes\": [\"forward\", \"backward\"], ",

@@ -27,6 +27,13 @@ TEST(ContractionGroupedGemm, LoadsMoreOldValuesTheFewerTokensThereAre) {
   EXPECT_EQ(few.panels_loaded, 4);
   EXPECT_EQ(few.panels_staged, 6);
   EXPECT_EQ(few.stages, 3);
+  const auto loaded = [](int64_t tokens) {
+    return choose_tiles(problem(GradientOutput::kF32Add), tokens).panels_loaded;
+  };
+  EXPECT_EQ(loaded(2048), 0);
+  EXPECT_EQ(loaded(2047), 3);
+  EXPECT_EQ(loaded(768), 3);
+  EXPECT_EQ(loaded(767), 4);
 }
 
 // Where it was measured to gain: L2 adds everything, CTAs have many tiles, and promotion is short.

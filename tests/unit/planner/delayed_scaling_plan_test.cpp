@@ -91,8 +91,10 @@ TEST(DelayedScalingPlan, RecordNoGradientThatIsNotCast) {
 TEST(DelayedScalingPlan, BeginWithHistoriesOfZerosAndScalesOfOnes) {
   int states = 0;
   for (const TensorPlan& tensor : plan_of(layer_of(Recipe::kFp8Delayed)).tensors) {
-    states += tensor.role == TensorRole::kState ? 1 : 0;
-    EXPECT_EQ(tensor.first_value, tensor.name.ends_with("_scale") ? 1.0f : 0.0f) << tensor.name;
+    const bool is_state = tensor.role == TensorRole::kState;
+    states += is_state ? 1 : 0;
+    EXPECT_EQ(tensor.first_value, is_state && tensor.name.ends_with("_scale") ? 1.0f : 0.0f)
+        << tensor.name;
   }
   EXPECT_EQ(states, 8);
 }
@@ -125,14 +127,17 @@ TEST(DelayedScalingPlan, RecordEachOperandInItsColumnsOfTheState) {
 TEST(DelayedScalingPlan, RecordNothingThatIsRecomputed) {
   Layer layer = layer_of(Recipe::kFp8Delayed);
   layer.recompute = Recompute::kMoeExpert;
-  const Plan plan = plan_of(layer);
-  for (const KernelPlan& kernel : plan.kernels) {
-    if (kernel.phase != "backward") continue;
-    EXPECT_FALSE(touches(kernel, "fc1_amax_history")) << kernel.operation;
-    EXPECT_FALSE(touches(kernel, "fc2_amax_history")) << kernel.operation;
-    EXPECT_FALSE(touches(kernel, "fc2_scale")) << kernel.operation;
+  for (const bool fuses : {true, false}) {
+    layer.fuse_activation = layer.fuse_activation_transpose = layer.fuse_transpose = fuses;
+    const Plan plan = plan_of(layer);
+    for (const KernelPlan& kernel : plan.kernels) {
+      if (kernel.phase != "backward") continue;
+      EXPECT_FALSE(touches(kernel, "fc1_amax_history")) << kernel.operation;
+      EXPECT_FALSE(touches(kernel, "fc2_amax_history")) << kernel.operation;
+      EXPECT_FALSE(touches(kernel, "fc2_scale")) << kernel.operation;
+    }
+    EXPECT_EQ(find_tensor(plan, "act_scale")->role, TensorRole::kSaved);
   }
-  EXPECT_EQ(find_tensor(plan, "act_scale")->role, TensorRole::kSaved);
 }
 
 TEST(DelayedScalingPlan, CastNothingForTheStateAlone) {

@@ -5,6 +5,7 @@
 #include "tests/unit/planner/group_layers.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <string>
 
@@ -158,12 +159,30 @@ TEST(GroupPlanner, JoinsDispatchWithPermuteAndCombineWithUnpermute) {
   EXPECT_EQ(kept->shape.front(), (Dim{"S", 128}));
 }
 
+// A rank that calls backward with another T would wait for rows that never come. What compares is
+// the first kernel of the call that knows T of the rank.
+TEST(GroupPlanner, ComparesTokensBeforeBackwardSends) {
+  for (const std::string_view recipe : {"fp8_flow", "fp8_current"}) {
+    const Plan plan = planned(parsed(with(fmt::format(
+        R"("recipe": "{}", "dispatch": "none", "passes": ["forward", "backward"], )", recipe))));
+    const auto sends = std::ranges::find_if(plan.kernels, [](const KernelPlan& kernel) {
+      return kernel.phase == "backward" && kernel.operation.starts_with("dispatch");
+    });
+    ASSERT_NE(sends, plan.kernels.end()) << recipe;
+    EXPECT_EQ(std::ranges::count(sends->arguments, "saved_tokens", &KernelArgument::role), 1)
+        << recipe;
+  }
+}
+
 // Histograms of the route are in shared memory, four CTAs of an SM: many experts have kernels of
 // their own.
 TEST(GroupPlanner, RoutesManyExpertsApart) {
   Layer layer = parsed(with(""));
-  layer.experts = 2048;
-  layer.local_experts = 1024;
+  layer.local_experts = 512;  // of 20 KiB of histograms
+  layer.experts = 2 * layer.local_experts;
+  EXPECT_EQ(operations_of(planned(layer), "forward").front(), "route_dispatch_permute");
+  layer.local_experts = 513;
+  layer.experts = 2 * layer.local_experts;
   const Plan plan = planned(layer);
   const auto forward = operations_of(plan, "forward");
   ASSERT_GE(forward.size(), 3U);

@@ -117,6 +117,8 @@ TEST(GroupedGemmTiles, AreTheWidestForLongContractionsOfManyRows) {
   EXPECT_EQ(chosen.stages, 4);
   EXPECT_LE(launch_shape(chosen).shared_bytes, Target{}.shared_memory_bytes);
   EXPECT_NE(tile_reasons(problem, chosen)[1].find("multiplied in two halves"), std::string::npos);
+  for (int32_t n = 256; n <= 1280; n += 8)  // narrow ones cover what is left
+    EXPECT_EQ(with_widest_tiles({.section_n = n}).narrow_tiles, (n % 256 + 127) / 128) << n;
 }
 
 TEST(GroupedGemmTiles, ShareBInClustersWhereItIsLargeAndGroupsAre) {

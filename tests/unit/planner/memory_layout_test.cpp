@@ -93,6 +93,31 @@ TEST(CallDims, AreThoseOfTheWorstRouting) {
       }
 }
 
+// Saved memory is promised as a line: a call may not need more.
+TEST(CallDims, AreBelowTheirLine) {
+  constexpr int64_t kUnit = 3;
+  for (const int32_t experts : {1, 3, 4})
+    for (const int32_t alignment : {1, 4, 16, 128})
+      for (const int32_t top_k : {1, 2})
+        for (const int64_t max_tokens : {1, 13, 66, 132}) {
+          Layer layer{.local_experts = experts,
+                      .top_k = top_k,
+                      .splits_alignment = alignment,
+                      .max_tokens = max_tokens};
+          layer.max_permuted_rows = worst_case_permuted_rows(layer);
+          const CallBounds bounds = call_bounds(layer);
+          for (const CallDim dim :
+               {CallDim::kTokens, CallDim::kRows, CallDim::kColumns, CallDim::kColumnBlocks}) {
+            const LinearBound line = bound_bytes(bounds, dim, kUnit);
+            for (int64_t tokens = 0; tokens <= max_tokens; ++tokens)
+              EXPECT_LE(kUnit * call_dims(bounds, tokens).size(dim),
+                        line.fixed + tokens * line.per_token)
+                  << experts << " experts, alignment " << alignment << ", T " << tokens << " of "
+                  << max_tokens;
+          }
+        }
+}
+
 TEST(MemoryLayout, HasThePlansOffsetsAndSizesAtMaxTokens) {
   for (const bool keeps_intermediates : {false, true})
     for (const auto& [plan, layout] : random_plans(keeps_intermediates)) {
