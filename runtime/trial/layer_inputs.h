@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace moejit::trial {
 
@@ -20,10 +21,12 @@ struct InputOptions {
   std::optional<int64_t> tokens;             // T of random data; default: min(max_tokens, 128)
   uint64_t seed = 0;
   RandomRouting routing = RandomRouting::kSkewed;  // of random data
+  std::vector<std::string> calls;  // of the plan, that will be made; empty: any that overwrite
 };
 
 // Loads x, topk_ids, topk_probs, the state if there is one, and the weights of one call, each
-// checked against the plan. If a file lacks the state, it is the state of a first step. Weights are
+// checked against the plan. dy is loaded if a call takes it. Gradients that a call adds to begin as
+// zeros. If a file lacks the state, it is the state of a first step. Weights are
 // w1 and w2. If the file or checkpoint has them quantized, they are w1_q, w1_scale_inv, w2_q and
 // w2_scale_inv instead. Errors name file and tensor: kMissingTensor, kTensorMismatch,
 // kInvalidValue.
