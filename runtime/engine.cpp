@@ -5,8 +5,8 @@
 #include "compiler/support/env.h"
 #include "compiler/support/fork.h"
 #include "runtime/compile_budget.h"
+#include "runtime/kernel_store.h"
 #include "runtime/obtain/flights.h"
-#include "runtime/obtain/kernel_maker.h"
 
 #include <algorithm>
 #include <charconv>
@@ -75,10 +75,12 @@ compiler::KernelKey memory_key(const compiler::KernelSource& source) {
 }  // namespace
 
 struct Engine::Impl {
-  explicit Impl(const EngineOptions& options)
-      : maker(options), flights(maker, options.compile_jobs), warning_sink(options.warn) {}
+  Impl(const EngineOptions& options, std::unique_ptr<KernelStore> opened)
+      : store(std::move(opened)),
+        flights(*store, options.compile_jobs),
+        warning_sink(options.warn) {}
 
-  KernelMaker maker;
+  std::unique_ptr<KernelStore> store;
   Flights flights;
   std::function<void(std::string_view)> warning_sink;
   ForkMutex warned_mutex;
@@ -95,9 +97,8 @@ void Engine::warn(const std::string& text) {
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   MOEJIT_TRY_ASSIGN(const EngineOptions complete, with_environment(options));
-  auto impl = std::make_unique<Impl>(complete);
-  MOEJIT_TRY(impl->maker.open());
-  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+  MOEJIT_TRY_ASSIGN(auto store, KernelStore::open(complete));
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(complete, std::move(store))));
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -135,24 +136,23 @@ void Engine::prefetch(std::span<const compiler::KernelSource> sources) {
 }
 
 const compiler::KernelBinary* Engine::find(const Digest& key) const {
-  const auto* kernel = impl_->flights.memory().find(key);
-  return kernel != nullptr ? kernel->get() : nullptr;
+  return impl_->flights.find(key);
 }
 
 int32_t Engine::compile_jobs() const { return impl_->flights.compile_jobs(); }
 
 EngineCounters Engine::counters() const {
-  EngineCounters counters = impl_->maker.counters();
+  EngineCounters counters = impl_->store->counters();
   const EngineCounters in_memory = impl_->flights.counters();
   counters.from_memory = in_memory.from_memory;
   counters.remembered_failures = in_memory.remembered_failures;
   return counters;
 }
 
-std::string Engine::cache_description() const { return impl_->maker.cache_description(); }
+std::string Engine::cache_description() const { return impl_->store->folder_description(); }
 
-std::string Engine::write_problem() const { return impl_->maker.write_problem(); }
+std::string Engine::write_problem() const { return impl_->store->write_problem(); }
 
-std::vector<std::string> Engine::pack_paths() const { return impl_->maker.pack_paths(); }
+std::vector<std::string> Engine::pack_paths() const { return impl_->store->pack_paths(); }
 
 }  // namespace moejit::runtime

@@ -119,7 +119,8 @@ class Engine {
 
   // Returns the kernel that this engine holds in memory under compiler::kernel_key(source, {}), the
   // key of a source without its compiler, or null. The pointer is valid as long as the engine. Is
-  // cheap enough for hot paths: it computes no key, allocates nothing and reads no disk.
+  // cheap: it computes no key, allocates nothing and reads no disk. It takes a lock, as every
+  // request for a kernel does.
   const compiler::KernelBinary* find(const Digest& key) const;
 
   // Hands a sentence to EngineOptions::warn, unless it has had the same one.

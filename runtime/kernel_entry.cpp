@@ -2,7 +2,6 @@
 #include "runtime/kernel_entry.h"
 
 #include "compiler/support/json_text.h"
-#include "runtime/fold_headers.h"
 
 #include <array>
 #include <utility>
@@ -46,8 +45,9 @@ bool is_text(const JsonValue& object, const char* name, const std::string& wante
 
 std::string kernel_metadata(const compiler::KernelBinary& binary, const compiler::KernelKey& key) {
   Json fields = Json::array();
-  for (const HashedField& field : fold_headers(key.fields))
-    fields.push_back(std::vector{field.name, field.value});
+  for (const HashedField& field : key.fields)
+    fields.push_back(
+        std::vector<std::string_view>{field.name, stored_value(field.name, field.value)});
   Json object = {{"entry", binary.entry}, {"key", fields}, {"target", to_string(binary.target)}};
   if (binary.usage) {
     Json usage = Json::object();
@@ -84,7 +84,13 @@ std::vector<HashedField> key_fields_of(std::string_view metadata) {
     if (!pair || pair->size() != 2) return {};
     fields.push_back({(*pair)[0], (*pair)[1]});
   }
-  return unfold_headers(fields);
+  return fields;
+}
+
+std::string_view stored_value(std::string_view field, std::string_view value) {
+  constexpr std::size_t kHeaderDigits = 8;  // tell people which header changed
+  const bool is_header = field.starts_with("header:") || field.starts_with("header ");
+  return is_header && Digest::from_hex(value) ? value.substr(0, kHeaderDigits) : value;
 }
 
 }  // namespace moejit::runtime

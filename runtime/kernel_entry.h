@@ -15,12 +15,12 @@ namespace moejit::runtime {
 
 // Most bytes of a kernel's cache entry besides its machine code: header, metadata, padding and
 // checksum. The bound holds for every kernel of the layers in docs/examples/layers, fused or apart.
-inline constexpr std::size_t kMostEntryOverheadBytes = 2304;
+inline constexpr std::size_t kMostEntryOverheadBytes = 4096;
 
 // Returns the metadata of a kernel's cache entry: canonical JSON (keys sorted, no blanks) of
 // "entry", "target", "usage" if known, and "key". The key has the fields of the key in order as
-// pairs of name and value, with its headers folded (fold_headers.h). Its arguments alone decide it,
-// so that equal kernels make equal files.
+// pairs of name and value; of a header's digest it has the first digits. Its arguments alone decide
+// it, so that equal kernels make equal files.
 std::string kernel_metadata(const compiler::KernelBinary& binary, const compiler::KernelKey& key);
 
 // Returns the kernel in a verified entry; none if the entry is not of the kernel that the source
@@ -28,8 +28,13 @@ std::string kernel_metadata(const compiler::KernelBinary& binary, const compiler
 std::optional<compiler::KernelBinary> kernel_of(cache::Entry entry,
                                                 const compiler::KernelSource& source);
 
-// Returns the fields of the key in such metadata, in order, with the digests of headers as they are
-// stored. An earlier version wrote all 64 digits. Empty if the text is something else.
+// Returns the fields of the key in such metadata, in order, with values as they are stored. Earlier
+// versions wrote all digits of headers, or one field "header:*" ("header *") for all headers. Empty
+// if the text is something else.
 std::vector<HashedField> key_fields_of(std::string_view metadata);
+
+// Returns the text that metadata store of a field's value. Values of the field of two keys are the
+// same, as far as metadata tell, if their stored texts are.
+std::string_view stored_value(std::string_view field, std::string_view value);
 
 }  // namespace moejit::runtime

@@ -12,21 +12,18 @@
 namespace moejit::runtime {
 
 Result<std::unique_ptr<KernelStore>> KernelStore::open(const EngineOptions& options) {
-  std::unique_ptr<KernelStore> store(new KernelStore());
-  store->warn_ = options.warn;
-  store->is_frozen_ = options.frozen;
-  store->takes_other_compilers_ = !options.own_compiler_only;
+  std::unique_ptr<KernelStore> store(new KernelStore(options));
   if (!options.use_cache) {
     store->no_folder_reason_ = "the caller asked for it";
     return store;
   }
-  MOEJIT_TRY(store->open_folder(options));
-  MOEJIT_TRY(store->open_packs(options));
+  MOEJIT_TRY(store->open_folder());
+  MOEJIT_TRY(store->open_packs());
   return store;
 }
 
-Result<void> KernelStore::open_folder(const EngineOptions& options) {
-  cache::DefaultFolder folder{.path = options.cache_dir, .is_explicit = true, .reason = {}};
+Result<void> KernelStore::open_folder() {
+  cache::DefaultFolder folder{.path = options_.cache_dir, .is_explicit = true, .reason = {}};
   if (folder.path.empty()) {
     MOEJIT_TRY_ASSIGN(folder, cache::default_folder());
   }
@@ -35,10 +32,10 @@ Result<void> KernelStore::open_folder(const EngineOptions& options) {
     return {};
   }
   auto opened = cache::KernelCache::open(
-      folder.path, options.warn,
-      cache::settings_of_environment({.max_bytes = options.cache_max_bytes,
-                                      .max_files = options.cache_max_files,
-                                      .writes_to_network = options.cache_network_write}));
+      folder.path, options_.warn,
+      cache::settings_of_environment({.max_bytes = options_.cache_max_bytes,
+                                      .max_files = options_.cache_max_files,
+                                      .writes_to_network = options_.cache_network_write}));
   if (opened) {
     folder_ = std::move(*opened);
     folder_compilers_ = std::make_unique<FolderCompilers>(*folder_);
@@ -46,19 +43,19 @@ Result<void> KernelStore::open_folder(const EngineOptions& options) {
   }
   if (folder.is_explicit) return tl::make_unexpected(std::move(opened).error());
   no_folder_reason_ = opened.error().message;
-  if (warn_) warn_(fmt::format("{}; kernels stay in memory", no_folder_reason_));
+  if (options_.warn) options_.warn(fmt::format("{}; kernels stay in memory", no_folder_reason_));
   return {};
 }
 
-Result<void> KernelStore::open_packs(const EngineOptions& options) {
+Result<void> KernelStore::open_packs() {
   std::vector<std::string> paths;
-  if (options.packs) {
-    paths = *options.packs;
+  if (options_.packs) {
+    paths = *options_.packs;
   } else {
     MOEJIT_TRY_ASSIGN(paths, cache::default_packs());
   }
   if (paths.empty()) return {};
-  MOEJIT_TRY_ASSIGN(const cache::PackTrust trust, cache::pack_trust(options.pack_keys));
+  MOEJIT_TRY_ASSIGN(const cache::PackTrust trust, cache::pack_trust(options_.pack_keys));
   for (const std::string& path : paths) {
     MOEJIT_TRY_ASSIGN(auto pack, cache::Pack::open(path, trust));
     OpenPack open{.pack = std::move(pack), .compilers = {}};
@@ -75,7 +72,7 @@ Result<void> KernelStore::open_packs(const EngineOptions& options) {
 KernelStore::Found KernelStore::find(const compiler::KernelSource& source,
                                      std::optional<OwnKey> known) {
   const bool is_at_hand = compiler::is_toolchain_at_hand(source.target);
-  const bool opens_compiler = !is_at_hand && !(is_frozen_ && takes_other_compilers_);
+  const bool opens_compiler = !is_at_hand && (!options_.frozen || options_.own_compiler_only);
   if (opens_compiler)
     if (auto found = find_in_packs(source, std::nullopt)) return {std::move(found), {}};
   if (!folder_ && (packs_.empty() || opens_compiler)) return {};
@@ -91,7 +88,7 @@ std::optional<ObtainedKernel> KernelStore::find_with(const compiler::KernelSourc
                                                      bool asks_packs) {
   if (own)
     if (auto found = find_in_folder(source, own->key.digest)) return found;
-  const bool takes_others = folder_ && takes_other_compilers_ && (is_frozen_ || !own);
+  const bool takes_others = folder_ && !options_.own_compiler_only && (options_.frozen || !own);
   std::vector<CompilerFields> asked;
   if (takes_others) {
     asked = folder_compilers_->all();
@@ -174,25 +171,13 @@ std::optional<ObtainedKernel> KernelStore::find_in_pack(const OpenPack& pack, co
 
 void KernelStore::report_bad_pack(const std::string& path, const compiler::KernelSource& source,
                                   const std::string& message) {
-  ++corrupt_in_packs_;
+  count(&EngineCounters::corrupt);
   {
     const std::lock_guard lock(warned_mutex_);
     damaged_.emplace(source.entry, path);
     if (!warned_.insert(path).second) return;
   }
-  if (warn_) warn_(fmt::format("{}; its kernels are looked up elsewhere", message));
-}
-
-void KernelStore::count_miss() {
-  if (folder_) folder_->count_miss();
-}
-
-bool KernelStore::publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key) {
-  if (!folder_) return false;
-  // The compiler is recorded first, so that a process that sees the entry knows which one to ask
-  // for.
-  record_compiler(*folder_, compiler_of(binary.target, key.fields));
-  return folder_->put(key.digest, kernel_metadata(binary, key), binary.bytes);
+  if (options_.warn) options_.warn(fmt::format("{}; its kernels are looked up elsewhere", message));
 }
 
 std::string KernelStore::folder_description() const {
@@ -212,24 +197,20 @@ std::vector<std::string> KernelStore::pack_paths() const {
   return paths;
 }
 
-std::optional<std::string> KernelStore::damaged_pack_of(
-    const compiler::KernelSource& source) const {
-  const std::lock_guard lock(warned_mutex_);
-  const auto found = damaged_.find(source.entry);
-  return found == damaged_.end() ? std::nullopt : std::optional(found->second);
+EngineCounters KernelStore::counters() const {
+  const std::lock_guard guard(counters_mutex_);
+  EngineCounters counters = counters_;
+  if (folder_) counters.corrupt += folder_->counters().corrupt;
+  return counters;
 }
 
-std::vector<CompilerFields> KernelStore::folder_compilers(const compiler::Target& target) const {
-  if (!folder_) return {};
-  std::vector<CompilerFields> compilers = folder_compilers_->all();
-  std::erase_if(compilers, [&target](const CompilerFields& compiler) {
-    return !key_with({.entry = {}, .text = {}, .target = target}, compiler);
-  });
-  return compilers;
+void KernelStore::count(int64_t EngineCounters::*counter) {
+  const std::lock_guard guard(counters_mutex_);
+  ++(counters_.*counter);
 }
 
-std::int64_t KernelStore::corrupt() const {
-  return corrupt_in_packs_ + (folder_ ? folder_->counters().corrupt : 0);
+void KernelStore::count_miss() {
+  if (folder_) folder_->count_miss();
 }
 
 }  // namespace moejit::runtime

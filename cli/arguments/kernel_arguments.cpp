@@ -109,6 +109,7 @@ void add_run(CLI::App& app, Action& action) {
       "  moejit run operation.json --tokens 64 --check\n"
       "  moejit run layer.json --pass backward --check\n"
       "  moejit run layer.json --target sim --input in.safetensors --output out.safetensors\n"
+      "  moejit run layer.json --call backward_data --check\n"
       "  moejit run layer.json --ranks 2 --check\n"
       "  moejit run layer.json --weights FOLDER --layer 3\n"
       "  moejit run layer.json --weights model-*.safetensors --prefix model.layers.3.mlp\n",
@@ -120,9 +121,15 @@ void add_run(CLI::App& app, Action& action) {
          "--ranks", command->ranks,
          "Run all ranks of a layer with expert_parallel, a GPU or a simulated one for each")
       ->check(CLI::Range(1, 8));
-  sub->add_option("--pass", command->pass, "forward, or backward: that and then the gradients")
-      ->check(CLI::IsMember({"forward", "backward"}))
-      ->capture_default_str();
+  CLI::Option* pass =
+      sub->add_option("--pass", command->pass, "forward, or backward: that and then the gradients")
+          ->check(CLI::IsMember({"forward", "backward"}))
+          ->capture_default_str();
+  sub->add_option("--call", command->call,
+                  "A call of the plan, as backward_data or update_weights; calls that it needs run "
+                  "first")
+      ->excludes(pass)
+      ->check([](const std::string& name) { return name.empty() ? "the name is empty" : ""; });
   add_cache_options(*sub, command->cache);
   add_tuning_options(*sub, command->tuning);
   trial::InputOptions& inputs = command->inputs;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/cache_entries.h"
 
-#include "runtime/fold_headers.h"
-
 #include <algorithm>
 #include <array>
 #include <fmt/core.h>
@@ -123,7 +121,10 @@ std::vector<FieldDifference> differing_fields(std::span<const HashedField> a,
   std::vector<FieldDifference> result;
   for (const auto& [place, value] : left) {
     const std::string* other = value_in(right, place);
-    if (other == nullptr || !runtime::is_same_value(place.first, value, *other))
+    const auto stored = [&place](const std::string& text) {
+      return runtime::stored_value(place.first, text);
+    };
+    if (other == nullptr || stored(value) != stored(*other))
       result.push_back({place.first, value, other == nullptr ? "" : *other});
   }
   for (const auto& [place, value] : right)

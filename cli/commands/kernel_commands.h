@@ -39,6 +39,7 @@ struct RunCommand {
   trial::InputOptions inputs;
   int32_t ranks = 0;             // of a group in this process; 0: the layer is of one rank
   std::string pass = "forward";  // or "backward": both
+  std::string call;              // of the plan, by name; empty: what `pass` says
   std::string output;            // empty: nothing is written
   bool dump_intermediates = false;
   bool check = false;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/kernel_commands.h"
 #include "cli/commands/layer_file.h"
+#include "cli/commands/run_calls.h"
 #include "cli/commands/run_group.h"
 #include "cli/commands/run_report.h"
 #include "cli/commands/run_steps.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/terminal/output.h"
+#include "compiler/call_order.h"
 #include "compiler/group_plan.h"
 #include "runtime/check/check_plan.h"
 #include "runtime/checkpoint/safetensors_file.h"
@@ -14,7 +16,6 @@
 #include "runtime/trial/routing_tensors.h"
 #include "runtime/trial/trial.h"
 
-#include <array>
 #include <fmt/core.h>
 #include <optional>
 #include <utility>
@@ -54,7 +55,6 @@ Result<void> check_operation_options(const RunCommand& command, std::string_view
   return {};
 }
 
-bool is_backward(const RunCommand& command) { return command.pass == "backward"; }
 bool keeps_intermediates(const RunCommand& command) {
   return command.check || command.dump_intermediates;
 }
@@ -75,15 +75,9 @@ std::string build_arguments(const RunCommand& command, const Description& descri
 struct Run {
   const RunCommand& command;
   const Plan& plan;
-  trial::OperationCall call;  // of a layer: its tokens, rows and inputs
+  RunCalls calls;
+  trial::OperationCall call = {};  // of a layer: its tokens, rows and inputs
   RunReport report = {};
-
-  bool has_history() const { return plan.layer && plan.layer->recipe.has_history; }
-  std::vector<std::string_view> calls() const {
-    if (plan.operation) return {"run"};
-    if (!is_backward(command)) return {"update_weights", "forward"};
-    return {"update_weights", "forward", "backward"};
-  }
 };
 
 Result<trial::OperationCall> load_call(const Plan& plan, const trial::InputOptions& options) {
@@ -100,18 +94,11 @@ Result<std::unique_ptr<Trial>> open_trial(const Run& run, runtime::Engine& engin
                         : Trial::create(run.plan, engine, device, run.call);
 }
 
-// Finds the scales of the next step and returns the states after it; none if the recipe has no
-// history.
+// Finds the scales of the next step and returns the states after it; none if no call does.
 Result<TensorMap> update_scales(const Run& run, Trial& trial, runtime::LaunchObserver& observer) {
-  TensorMap states;
-  if (!run.has_history()) return states;
-  MOEJIT_TRY(trial.call("update_forward_scales", &observer));
-  if (is_backward(run.command)) MOEJIT_TRY(trial.call("update_backward_scales", &observer));
-  for (const compiler::TensorPlan& tensor : trial.plan().tensors) {
-    if (tensor.role != compiler::TensorRole::kState) continue;
-    MOEJIT_TRY_ASSIGN(states[tensor.name], trial.read(tensor));
-  }
-  return states;
+  if (run.calls.scales.empty()) return TensorMap{};
+  MOEJIT_TRY(make_calls(trial, run.calls.scales, &observer));
+  return read_states(trial, 0);
 }
 
 void describe_sizes(Run& run) {
@@ -121,26 +108,26 @@ void describe_sizes(Run& run) {
 }
 
 void check_results(Run& run, const TensorMap& results, const TensorMap& states) {
-  constexpr auto kScaleCalls =
-      std::to_array<std::string_view>({"update_forward_scales", "update_backward_scales"});
-  run.report.checks = check::check_plan(run.plan, run.calls(), run.call.inputs, results);
-  if (run.plan.operation) return;
-  for (check::TensorCheck& check : check::check_plan(run.plan, kScaleCalls, results, states)) {
+  const std::vector<std::string_view> passes = names_of(run.plan, run.calls.passes),
+                                      scales = names_of(run.plan, run.calls.scales);
+  run.report.checks = check::check_plan(run.plan, passes, run.call.inputs, results);
+  for (check::TensorCheck& check : check::check_plan(run.plan, scales, results, states)) {
     check.tensor += kOfNextStep;
     run.report.checks.push_back(std::move(check));
   }
 }
 
 // Makes the calls and returns their results.
-Result<TensorMap> make_calls(Run& run, Trial& trial, runtime::Device& device,
-                             StepProgress& progress) {
+Result<TensorMap> run_calls(Run& run, Trial& trial, runtime::Device& device,
+                            StepProgress& progress) {
   const RunCommand& command = run.command;
   measure::KernelTimer timer(device);
   RunObserver observer(timer, progress, run.plan);
-  for (const std::string_view call : run.calls()) MOEJIT_TRY(trial.call(call, &observer));
+  MOEJIT_TRY(make_calls(trial, run.calls.passes, &observer));
   MOEJIT_TRY_ASSIGN(const std::vector<uint32_t> status, trial.status());
   run.report.status = status.front();
-  MOEJIT_TRY_ASSIGN(TensorMap results, trial.results(0, keeps_intermediates(command)));
+  MOEJIT_TRY_ASSIGN(TensorMap results,
+                    read_results(trial, run.calls, 0, keeps_intermediates(command)));
   MOEJIT_TRY_ASSIGN(TensorMap states, update_scales(run, trial, observer));
   MOEJIT_TRY_ASSIGN(run.report.times, timer.take_samples());
   describe_sizes(run);
@@ -165,7 +152,7 @@ Result<void> run_on_one_device(const RunCommand& command, const Description& des
                                Terminal& terminal) {
   Description description = described;
   if (auto* const layer = std::get_if<compiler::Layer>(&description))
-    choose_passes(*layer, is_backward(command) ? "training" : "forward");
+    choose_passes(*layer, passes_of(command));
   MOEJIT_TRY_ASSIGN(const trial::OpenedTarget target,
                     trial::open_target(command.target, command.inputs.seed,
                                        "run it in the simulator: --target sim"));
@@ -175,26 +162,34 @@ Result<void> run_on_one_device(const RunCommand& command, const Description& des
                     plan_description(description, target.device->target(),
                                      {.keep_intermediates = keeps_intermediates(command),
                                       .tuning = tuning.get()}));
-  Run run{.command = command, .plan = plan, .call = {}};
+  MOEJIT_TRY_ASSIGN(RunCalls calls,
+                    choose_calls(plan, command, plan.operation ? "run" : command.pass));
+  tell_calls(plan, calls, terminal);
+  Run run{.command = command, .plan = plan, .calls = std::move(calls)};
   run.report.target = target.description;
   run.report.output = command.output;
+  run.report.calls = run.calls.names(plan);
+  run.report.kernels = kernels_of(plan, run.calls.all());
   run.report.routing = routing_of(command, plan);
   run.report.tuning = tuning_use(plan, tuning.get());
   tell_tuning(run.report.tuning, terminal);
   std::optional<trial::SimulatedTime> time;
   if (plan.layer) {
-    MOEJIT_TRY_ASSIGN(time, estimate_run(command, plan, terminal));
+    MOEJIT_TRY_ASSIGN(time, estimate_run(command, plan, run.report.kernels, terminal));
   }
-  StepProgress progress(terminal, run_steps(plan, time, command.check));
+  StepProgress progress(terminal, run_steps(plan, run.report.kernels, time, command.check));
   progress.start(kDataStep);
-  MOEJIT_TRY_ASSIGN(run.call, load_call(plan, command.inputs));
+  trial::InputOptions inputs = command.inputs;
+  inputs.calls = run.report.calls;
+  MOEJIT_TRY_ASSIGN(run.call, load_call(plan, inputs));
   trial::CacheOptions cache = command.cache;
   cache.build_arguments = build_arguments(command, described, plan);
   MOEJIT_TRY_ASSIGN(const auto engine, trial::open_engine(cache, terminal.warner()));
   progress.start(kPrepareStep);
   MOEJIT_TRY_ASSIGN(const auto trial, open_trial(run, *engine, *target.device));
-  MOEJIT_TRY_ASSIGN(TensorMap results, make_calls(run, *trial, *target.device, progress));
-  if (plan.layer) results = tensors_for_file(plan, std::move(results), command.dump_intermediates);
+  MOEJIT_TRY_ASSIGN(TensorMap results, run_calls(run, *trial, *target.device, progress));
+  if (plan.layer)
+    results = tensors_for_file(plan, run.calls, std::move(results), command.dump_intermediates);
   results.erase("status");  // the report has it
   if (!command.output.empty()) MOEJIT_TRY(checkpoint::write_safetensors(command.output, results));
   run.report.counters = engine->counters();

@@ -2,6 +2,7 @@
 #include "cli/commands/run_group.h"
 
 #include "cli/commands/layer_file.h"
+#include "cli/commands/run_calls.h"
 #include "cli/commands/run_report.h"
 #include "cli/commands/tuning_records.h"
 #include "cli/terminal/output.h"
@@ -34,6 +35,7 @@ struct GroupReport {
   std::string target;
   std::vector<int64_t> tokens;                  // of each rank
   std::optional<trial::RandomRouting> routing;  // of random data
+  std::vector<std::string> calls;               // those made, if the user chose a call
   std::vector<uint32_t> status;
   std::vector<check::TensorCheck>
       checks;  // of the ranks, and of the one rank with the CPU reference
@@ -42,22 +44,30 @@ struct GroupReport {
   std::string output;               // file, may be empty
 };
 
-std::vector<std::string_view> calls_of(const Layer& layer) {
-  if (has_backward(layer)) return {"update_weights", "forward", "backward"};
-  return {"update_weights", "forward"};
-}
-
 // Runs the layer on one rank with all tokens, and compares each of its kernels with the CPU
 // reference. The ranks' results are compared with the results of this run.
-Result<TensorMap> run_one_rank(const Layer& layer, runtime::Device& device, runtime::Engine& engine,
+Result<TensorMap> run_one_rank(const RunCommand& command, const Layer& layer,
+                               runtime::Device& device, runtime::Engine& engine,
                                const TensorMap& inputs, GroupReport& report) {
   MOEJIT_TRY_ASSIGN(const compiler::Plan plan,
                     compiler::plan_layer(compiler::layer_of_one_rank(layer), device.target(),
                                          {.keep_intermediates = true}));
   MOEJIT_TRY_ASSIGN(const auto trial, trial::Trial::create(plan, engine, device, inputs));
-  for (const std::string_view call : calls_of(layer)) MOEJIT_TRY(trial->call(call));
+  MOEJIT_TRY_ASSIGN(const RunCalls calls, choose_calls(plan, command, command.pass));
+  MOEJIT_TRY(make_calls(*trial, calls.passes));
   MOEJIT_TRY_ASSIGN(TensorMap results, trial->results(0, true));
-  for (check::TensorCheck& check : check::check_plan(plan, calls_of(layer), inputs, results)) {
+  std::vector<check::TensorCheck> checks =
+      check::check_plan(plan, names_of(plan, calls.passes), inputs, results);
+  if (calls.asked_for != nullptr && !calls.scales.empty()) {
+    MOEJIT_TRY(make_calls(*trial, calls.scales));
+    MOEJIT_TRY_ASSIGN(const TensorMap states, read_states(*trial, 0));
+    for (check::TensorCheck& check :
+         check::check_plan(plan, names_of(plan, calls.scales), results, states)) {
+      check.tensor += kOfNextStep;
+      checks.push_back(std::move(check));
+    }
+  }
+  for (check::TensorCheck& check : checks) {
     check.tensor += " of one rank";
     report.checks.push_back(std::move(check));
   }
@@ -66,35 +76,34 @@ Result<TensorMap> run_one_rank(const Layer& layer, runtime::Device& device, runt
 
 // Makes the calls of a step on all ranks. Returns the results of each rank, on request with its
 // intermediates. States are as the next step finds them.
-Result<std::vector<TensorMap>> run_ranks(const Layer& layer, trial::Trial& trial,
+Result<std::vector<TensorMap>> run_ranks(const RunCalls& calls, trial::Trial& trial,
                                          bool with_intermediates, GroupReport& report) {
-  for (const std::string_view call : calls_of(layer)) MOEJIT_TRY(trial.call(call));
+  MOEJIT_TRY(make_calls(trial, calls.passes));
   MOEJIT_TRY_ASSIGN(report.status, trial.status());
   std::vector<TensorMap> results;
   for (int32_t rank = 0; rank < trial.ranks(); ++rank) {
     report.tokens.push_back(trial.tokens(rank));
-    MOEJIT_TRY_ASSIGN(TensorMap own, trial.results(rank, with_intermediates));
+    MOEJIT_TRY_ASSIGN(TensorMap own, read_results(trial, calls, rank, with_intermediates));
     results.push_back(std::move(own));
   }
-  if (!layer.recipe.has_history) return results;
-  MOEJIT_TRY(trial.call("update_forward_scales"));
-  if (has_backward(layer)) MOEJIT_TRY(trial.call("update_backward_scales"));
-  for (int32_t rank = 0; rank < trial.ranks(); ++rank)
-    for (const compiler::TensorPlan& tensor : trial.plan(rank).tensors)
-      if (tensor.role == compiler::TensorRole::kState) {
-        MOEJIT_TRY_ASSIGN(results[static_cast<std::size_t>(rank)][tensor.name],
-                          trial.read(tensor, rank));
-      }
+  if (calls.scales.empty()) return results;
+  MOEJIT_TRY(make_calls(trial, calls.scales));
+  for (int32_t rank = 0; rank < trial.ranks(); ++rank) {
+    MOEJIT_TRY_ASSIGN(TensorMap states, read_states(trial, rank));
+    for (auto& [name, state] : states)
+      results[static_cast<std::size_t>(rank)][name] = std::move(state);
+  }
   return results;
 }
 
 // Writes the tensors of rank 1 as "rank1.y", ...
 Result<void> write_results(const std::string& path, std::span<const Plan> plans,
-                           std::vector<TensorMap> results, bool with_intermediates) {
+                           const RunCalls& calls, std::vector<TensorMap> results,
+                           bool with_intermediates) {
   TensorMap all;
   for (std::size_t rank = 0; rank < plans.size(); ++rank)
     for (auto& [name, tensor] :
-         tensors_for_file(plans[rank], std::move(results[rank]), with_intermediates))
+         tensors_for_file(plans[rank], calls, std::move(results[rank]), with_intermediates))
       all.emplace(trial::rank_prefix(rank) + name, std::move(tensor));
   return checkpoint::write_safetensors(path, all);
 }
@@ -109,6 +118,7 @@ std::string tokens_text(const std::vector<int64_t>& tokens) {
 std::string text_of(const Layer& layer, const GroupReport& report, int32_t width) {
   std::string text = fmt::format("layer \"{}\" on {}, {}{}\n", layer.name, report.target,
                                  tokens_text(report.tokens), trial::routing_text(report.routing));
+  text += calls_text(report.calls);
   if (!report.checks.empty()) {
     Table table({{"tensor"}, {"against the reference"}});
     for (const check::TensorCheck& check : report.checks) table.add({check.tensor, check.verdict});
@@ -127,6 +137,7 @@ std::string json_of(const Layer& layer, const GroupReport& report) {
                                  {"ranks", report.tokens.size()},
                                  {"tokens", report.tokens}};
   if (report.routing) json["routing"] = to_string(*report.routing);
+  if (!report.calls.empty()) json["calls"] = report.calls;
   json["status"] = report.status;
   json["check"] = nullptr;
   if (!report.checks.empty()) {
@@ -188,8 +199,9 @@ Result<void> check_ranks(int32_t ranks, const Layer& layer, const std::string& p
 Result<void> run_group(const RunCommand& command, const Layer& described, Terminal& terminal) {
   MOEJIT_TRY(check_ranks(command.ranks, described, command.layer));
   Layer layer = described;
-  choose_passes(layer, command.pass == "backward" ? "training" : "forward");
+  choose_passes(layer, passes_of(command));
   MOEJIT_TRY_ASSIGN(const Plan any, compiler::plan_layer(layer, {}));
+  MOEJIT_TRY(choose_calls(any, command, command.pass));
   if (command.inputs.input_path.empty())
     MOEJIT_TRY(trial::random_token_count(layer, command.inputs.tokens));
   MOEJIT_TRY_ASSIGN(const auto devices,
@@ -205,26 +217,31 @@ Result<void> run_group(const RunCommand& command, const Layer& described, Termin
                     trial::plan_ranks(layer, target,
                                       {.keep_intermediates = command.dump_intermediates,
                                        .tuning = tuning.get()}));
-  MOEJIT_TRY_ASSIGN(const auto inputs, trial::load_group_inputs(plans, command.inputs));
+  MOEJIT_TRY_ASSIGN(const RunCalls calls, choose_calls(plans.front(), command, command.pass));
+  tell_calls(plans.front(), calls, terminal);
+  report.calls = calls.names(plans.front());
+  trial::InputOptions input_options = command.inputs;
+  input_options.calls = report.calls;
+  MOEJIT_TRY_ASSIGN(const auto inputs, trial::load_group_inputs(plans, input_options));
   MOEJIT_TRY_ASSIGN(const auto trial, trial::Trial::create(plans, *engine, *devices, inputs));
   report.tuning = tuning_use(plans.front(), tuning.get());
   tell_tuning(report.tuning, terminal);
   MOEJIT_TRY_ASSIGN(std::vector<TensorMap> results,
-                    run_ranks(layer, *trial, command.dump_intermediates, report));
+                    run_ranks(calls, *trial, command.dump_intermediates, report));
   if (command.check) {
     const TensorMap whole = trial::join_inputs(inputs);
     const bool is_simulated = target.kind == compiler::TargetKind::kSim;
     MOEJIT_TRY_ASSIGN(const trial::OpenedTarget one,
                       trial::open_target(is_simulated ? "sim" : "cuda", command.inputs.seed, ""));
     MOEJIT_TRY_ASSIGN(const TensorMap of_one,
-                      run_one_rank(layer, *one.device, *engine, whole, report));
+                      run_one_rank(command, layer, *one.device, *engine, whole, report));
     for (check::TensorCheck& check :
          check::check_group(layer, {.inputs = whole, .results = of_one}, results, report.tokens))
       report.checks.push_back(std::move(check));
   }
   if (!command.output.empty())
-    MOEJIT_TRY(
-        write_results(command.output, plans, std::move(results), command.dump_intermediates));
+    MOEJIT_TRY(write_results(command.output, plans, calls, std::move(results),
+                             command.dump_intermediates));
   report.counters = engine->counters();
   terminal.print(command.is_json ? json_of(layer, report)
                                  : text_of(layer, report, terminal.width()));

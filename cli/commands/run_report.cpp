@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 namespace moejit::cli {
@@ -39,23 +40,24 @@ bool finds_scales(const KernelPlan& kernel) {
 
 // Returns whether the kernel makes the tensor: it is the first that uses it, and the tensor is no
 // input. A tensor that the plan does not name belongs to a list, whose operation has one kernel.
-bool makes(const compiler::Plan& plan, size_t kernel, const std::string& tensor) {
+bool makes(const compiler::Plan& plan, const RunReport& report, size_t kernel,
+           const std::string& tensor) {
   if (tensor.ends_with(kOfNextStep))
     return finds_scales(plan.kernels[kernel]) &&
            writes(plan.kernels[kernel], tensor.substr(0, tensor.size() - kOfNextStep.size()));
   if (compiler::find_tensor(plan, tensor) == nullptr) return true;
-  const auto uses = [&](const compiler::KernelPlan& one) {
-    return !finds_scales(one) && touches(one, tensor);
+  const auto uses = [&](size_t one) {
+    return !finds_scales(plan.kernels[one]) && touches(plan.kernels[one], tensor);
   };
-  return std::ranges::find_if(plan.kernels, uses) - plan.kernels.begin() ==
-         static_cast<std::ptrdiff_t>(kernel);
+  const auto first = std::ranges::find_if(report.kernels, uses);
+  return first != report.kernels.end() && *first == kernel;
 }
 
 std::vector<const check::TensorCheck*> checks_of(const compiler::Plan& plan,
                                                  const RunReport& report, size_t kernel) {
   std::vector<const check::TensorCheck*> checks;
   for (const check::TensorCheck& check : report.checks)
-    if (makes(plan, kernel, check.tensor)) checks.push_back(&check);
+    if (makes(plan, report, kernel, check.tensor)) checks.push_back(&check);
   return checks;
 }
 
@@ -116,6 +118,11 @@ void describe_sizes(const compiler::Plan& plan, const trial::OperationCall& call
   if (has_columns) report.columns = call.dims.columns;
 }
 
+std::string calls_text(const std::vector<std::string>& calls) {
+  if (calls.empty()) return "";
+  return fmt::format("\ncalls: {}\n", fmt::join(calls, ", "));
+}
+
 std::string status_text(uint32_t status) {
   std::string text;
   for (const StatusBit& bit : kStatusBits)
@@ -138,8 +145,9 @@ std::string text_of(const compiler::Plan& plan, const RunReport& report, int32_t
     table.add(std::move(cells));
   }
   const auto passed = std::ranges::count_if(report.checks, &check::TensorCheck::has_passed);
-  std::string text = fmt::format("{} \"{}\", target {}{}\n\n{}", kind_of(plan), name_of(plan),
-                                 report.target, sizes_text(report), table.text(width));
+  std::string text =
+      fmt::format("{} \"{}\", target {}{}\n{}\n{}", kind_of(plan), name_of(plan), report.target,
+                  sizes_text(report), calls_text(report.calls), table.text(width));
   text += fmt::format("\ntotal {}", time_text(total));
   if (report.is_checked)
     text += fmt::format(", check {}: {} of {} tensors agree",
@@ -158,6 +166,7 @@ std::string json_of(const compiler::Plan& plan, const RunReport& report) {
   if (report.rows) json["rows"] = *report.rows;
   if (report.columns) json["columns"] = *report.columns;
   if (report.routing) json["routing"] = to_string(*report.routing);
+  if (!report.calls.empty()) json["calls"] = report.calls;
   add_tuning(json, report.tuning);
   json["status"] = {{"word", report.status}};
   for (const StatusBit& bit : kStatusBits)
@@ -205,15 +214,13 @@ Result<void> finish_run(const compiler::Plan& plan, const RunReport& report,
   return {};
 }
 
-runtime::TensorMap tensors_for_file(const compiler::Plan& plan, runtime::TensorMap results,
-                                    bool with_intermediates) {
-  if (!with_intermediates) {
+runtime::TensorMap tensors_for_file(const compiler::Plan& plan, const RunCalls& calls,
+                                    runtime::TensorMap results, bool with_intermediates) {
+  if (!with_intermediates)
     std::erase_if(results, [&](const auto& entry) {
       const compiler::TensorPlan* const tensor = compiler::find_tensor(plan, entry.first);
-      return tensor == nullptr || !trial::is_result(*tensor);
+      return tensor == nullptr || !is_output(plan, calls, *tensor);
     });
-    return results;
-  }
   trial::slice_colwise(results);
   if (plan.layer->gate_up_layout == compiler::GateUpLayout::kInterleaved &&
       !compiler::has_scales(plan.layer->recipe.weights))

@@ -3,6 +3,7 @@
 
 #include "cli/commands/kernel_commands.h"
 #include "cli/commands/layer_file.h"
+#include "cli/commands/run_calls.h"
 #include "cli/commands/tuning_records.h"
 #include "runtime/check/tensor_check.h"
 #include "runtime/engine.h"
@@ -10,6 +11,7 @@
 #include "runtime/measure/kernel_timer.h"
 #include "runtime/trial/operation_inputs.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,6 +32,8 @@ struct RunReport {
   std::optional<int64_t> columns;  // C, where there is one
   std::optional<trial::RandomRouting> routing;  // of random data, where rows belong to experts
   uint32_t status = 0;
+  std::vector<std::string> calls;    // those made, if the user chose a call
+  std::vector<std::size_t> kernels;  // of these calls, by index into Plan::kernels
   std::vector<measure::KernelTimer::Sample> times;
   bool is_checked = false;
   std::vector<check::TensorCheck> checks;
@@ -41,6 +45,9 @@ struct RunReport {
 // Sets those sizes of the report that the operation has.
 void describe_sizes(const compiler::Plan& plan, const trial::OperationCall& call,
                     RunReport& report);
+
+// Returns an empty line and one that names the calls of a run; empty if there are none.
+std::string calls_text(const std::vector<std::string>& calls);
 
 // Returns a sentence about the status word; empty if no bit is set.
 std::string status_text(uint32_t status);
@@ -54,9 +61,9 @@ std::string json_of(const compiler::Plan& plan, const RunReport& report);
 Result<void> finish_run(const compiler::Plan& plan, const RunReport& report,
                         const RunCommand& command, Terminal& terminal);
 
-// Returns what `moejit run --output` writes of a layer's results. Without intermediates that is the
-// results alone; with them it is all tensors, in the form that docs/cli.md describes.
-runtime::TensorMap tensors_for_file(const compiler::Plan& plan, runtime::TensorMap results,
-                                    bool with_intermediates);
+// Returns what `moejit run --output` writes of a layer's results, in the form that docs/cli.md
+// describes: all of them with intermediates, else those that is_output() names.
+runtime::TensorMap tensors_for_file(const compiler::Plan& plan, const RunCalls& calls,
+                                    runtime::TensorMap results, bool with_intermediates);
 
 }  // namespace moejit::cli

@@ -19,28 +19,23 @@ int32_t free_cores() {
 }
 
 trial::SimulatedTime estimate_random(const RunCommand& command, const compiler::Plan& plan,
-                                     int64_t tokens) {
+                                     const std::vector<size_t>& kernels, int64_t tokens) {
   return trial::estimate_simulated_time(
       plan,
       trial::random_topk_ids(*plan.layer, tokens, command.inputs.seed, command.inputs.routing),
       {.makes_weights = command.inputs.checkpoint.shards.empty(),
        .is_checked = command.check,
-       .cores = free_cores()});
+       .cores = free_cores(),
+       .kernels = kernels});
 }
 
 }  // namespace
 
-std::vector<Step> run_steps(const compiler::Plan& plan,
+std::vector<Step> run_steps(const compiler::Plan& plan, const std::vector<size_t>& kernels,
                             const std::optional<trial::SimulatedTime>& time, bool is_checked) {
   std::vector<Step> steps = {{kDataStep, time ? time->random_data : 0.0}, {kPrepareStep}};
-  for (const std::string_view name : {"run", "update_weights", "forward", "backward",
-                                      "update_forward_scales", "update_backward_scales"})
-    for (const compiler::CallPlan& call : plan.calls) {
-      if (call.name != name) continue;
-      for (const auto& [is_collective, kernel] : call.steps)
-        if (!is_collective)
-          steps.push_back({plan.kernels[kernel].operation, time ? time->kernels[kernel] : 0.0});
-    }
+  for (const size_t kernel : kernels)
+    steps.push_back({plan.kernels[kernel].operation, time ? time->kernels[kernel] : 0.0});
   if (is_checked) steps.push_back({kCheckStep, time ? time->check : 0.0});
   return steps;
 }
@@ -57,15 +52,16 @@ std::string long_run_text(double seconds, int64_t most_tokens) {
 
 Result<std::optional<trial::SimulatedTime>> estimate_run(const RunCommand& command,
                                                          const compiler::Plan& plan,
+                                                         const std::vector<size_t>& kernels,
                                                          const Terminal& terminal) {
   if (plan.target.kind != compiler::TargetKind::kSim || !command.inputs.input_path.empty())
     return std::nullopt;
   MOEJIT_TRY_ASSIGN(const int64_t tokens,
                     trial::random_token_count(*plan.layer, command.inputs.tokens));
-  const trial::SimulatedTime time = estimate_random(command, plan, tokens);
+  const trial::SimulatedTime time = estimate_random(command, plan, kernels, tokens);
   if (!is_long(time.total())) return time;
   int64_t fewer = tokens / 2;
-  while (fewer > 0 && is_long(estimate_random(command, plan, fewer).total())) fewer /= 2;
+  while (fewer > 0 && is_long(estimate_random(command, plan, kernels, fewer).total())) fewer /= 2;
   terminal.warn(long_run_text(time.total(), fewer));
   return time;
 }

@@ -19,9 +19,9 @@ inline constexpr const char* kDataStep = "making or reading the data";
 inline constexpr const char* kPrepareStep = "kernels from cache or compiler";
 inline constexpr const char* kCheckStep = "comparing with the reference";
 
-// Returns all steps of a run: the data, the kernels in launch order, and the check if `is_checked`.
+// Returns all steps of a run: the data, these kernels of the plan, and the check if `is_checked`.
 // Without `time` their length is unknown, as on a GPU.
-std::vector<Step> run_steps(const compiler::Plan& plan,
+std::vector<Step> run_steps(const compiler::Plan& plan, const std::vector<size_t>& kernels,
                             const std::optional<trial::SimulatedTime>& time, bool is_checked);
 
 // Returns whether a run of so many seconds is long enough to need a warning.
@@ -31,10 +31,12 @@ bool is_long(double seconds);
 // a number of tokens with a short run; 0: there is none.
 std::string long_run_text(double seconds, int64_t most_tokens);
 
-// Estimates how long a run on random tokens takes in the simulator, and warns if that is long.
-// Returns none for other runs: a GPU takes hardly any time, and a file has its own tokens.
+// Estimates how long a run of these kernels on random tokens takes in the simulator, and warns if
+// that is long. Returns none for other runs: a GPU takes hardly any time, and a file has its own
+// tokens.
 Result<std::optional<trial::SimulatedTime>> estimate_run(const RunCommand& command,
                                                          const compiler::Plan& plan,
+                                                         const std::vector<size_t>& kernels,
                                                          const Terminal& terminal);
 
 // Times the kernels of a run, and tells its progress which one begins.

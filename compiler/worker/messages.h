@@ -21,12 +21,13 @@ struct WorkerRequest {
   bool operator==(const WorkerRequest&) const = default;
 };
 
-// Encode and decode the request as CBOR. Decoding takes any bytes, and returns none if they are no
-// such message.
+// Encode and decode the request: a line of JSON. Decoding takes any bytes, and returns none if they
+// are no such message.
 std::vector<std::byte> encode_request(const WorkerRequest& request);
 std::optional<WorkerRequest> decode_request(std::span<const std::byte> bytes);
 
-// Encode and decode the answer about `source`: a kernel for it, or an error.
+// Encode and decode the answer about `source`: a kernel for it, or an error. Behind the line of
+// JSON comes the machine code. Bytes of texts that are not UTF-8 become U+FFFD.
 std::vector<std::byte> encode_reply(const Result<CompiledKernel>& reply);
 std::optional<Result<CompiledKernel>> decode_reply(std::span<const std::byte> bytes,
                                                    const KernelSource& source);

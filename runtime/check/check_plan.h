@@ -16,9 +16,9 @@ namespace moejit::check {
 // the tensors that the calls were given. `results` are all other tensors whose contents are known
 // after the calls, with the calls' T and the actual permuted rows. If the plan keeps its
 // intermediates, everything that its kernels wrote is compared. Names that no call of the plan has
-// are ignored. The calls must have overwritten the gradients. If the routing differs, later kernels
-// are not compared, since it decides how their tensors are laid out. With `written`, compares only
-// kernels that write it.
+// are ignored. Gradients that calls add to are compared if `inputs` has what they held before. If
+// the routing differs, later kernels are not compared, since it decides how their tensors are laid
+// out. With `written`, compares only kernels that write it.
 std::vector<TensorCheck> check_plan(const compiler::Plan& plan,
                                     std::span<const std::string_view> calls,
                                     const runtime::TensorMap& inputs,

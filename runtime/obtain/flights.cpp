@@ -54,7 +54,7 @@ struct Flights::Flight {
 
   compiler::KernelSource source;
   compiler::KernelKey key;
-  std::optional<OwnKey> own;  // from the caller that began it, for the maker
+  std::optional<OwnKey> own;  // from the caller that began it, for the store
 
   // The mutex of Flights guards these.
   std::shared_ptr<Job> job = std::make_shared<Job>();
@@ -66,8 +66,8 @@ struct Flights::Flight {
   std::optional<ObtainedResult> result;
 };
 
-Flights::Flights(KernelMaker& maker, int32_t compile_jobs)
-    : maker_(maker), service_(std::make_unique<CompileService>(compile_jobs)) {
+Flights::Flights(KernelStore& store, int32_t compile_jobs)
+    : store_(store), service_(std::make_unique<CompileService>(compile_jobs)) {
   register_for_fork();
 }
 
@@ -94,8 +94,10 @@ Flights::Boarded Flights::enter(const compiler::KernelSource& source,
   {
     const std::lock_guard lock(mutex_);
     // Kernels enter the memory before their flight is over.
-    if (const auto* kernel = memory_.find(key.digest))
-      return {Seat(ObtainedKernel{*kernel, KernelOrigin::kMemory, std::nullopt}), nullptr};
+    if (const auto kernel = kernels_.find(key.digest); kernel != kernels_.end()) {
+      ++from_memory_;
+      return {Seat(ObtainedKernel{kernel->second, KernelOrigin::kMemory, std::nullopt}), nullptr};
+    }
     if (const auto failure = failures_.find(key.digest); failure != failures_.end()) {
       ++remembered_failures_;
       return {Seat(tl::make_unexpected(failure->second)), nullptr};
@@ -104,7 +106,7 @@ Flights::Boarded Flights::enter(const compiler::KernelSource& source,
     is_first = found == in_flight_.end();
     flight = is_first ? std::make_shared<Flight>(source, key) : found->second;
     if (is_first) in_flight_.emplace(key.digest, flight);
-    if (!is_first) ++boarded_;
+    if (!is_first) ++from_memory_;
     ticket = flight->job->ticket;
     ++flight->waiters;
   }
@@ -151,7 +153,7 @@ void Flights::prefetch(const compiler::KernelSource& source, const compiler::Ker
   SharedFlight flight;
   {
     const std::lock_guard lock(mutex_);
-    if (memory_.contains(key.digest) || failures_.contains(key.digest)) return;
+    if (kernels_.contains(key.digest) || failures_.contains(key.digest)) return;
     if (in_flight_.contains(key.digest)) return;
     flight = std::make_shared<Flight>(source, key);
     flight->is_prefetch = true;
@@ -165,7 +167,7 @@ void Flights::prefetch(const compiler::KernelSource& source, const compiler::Ker
 bool Flights::find_nearby(const SharedFlight& flight) {
   std::optional<ObtainedResult> nearby;
   const auto looked = guarded(flight->source, [&]() -> ObtainedResult {
-    auto looked_up = maker_.look_up(flight->source);
+    auto looked_up = store_.look_up(flight->source);
     nearby = std::move(looked_up.result);
     flight->own = std::move(looked_up.own);
     return ObtainedKernel{};
@@ -217,13 +219,13 @@ void Flights::make_unit(std::span<const SharedFlight> flights, const Digest& uni
   std::vector<SharedFlight> wanted;
   std::vector<ObtainedResult> results;
   const auto made = guarded(flights.front()->source, [&]() -> ObtainedResult {
-    std::vector<KernelMaker::Wanted> kernels;
+    std::vector<KernelStore::Wanted> kernels;
     for (const SharedFlight& flight : flights) {
       if (!is_wanted(flight)) continue;
       wanted.push_back(flight);
       kernels.push_back({flight->source, std::move(flight->own)});
     }
-    results = maker_.make_unit(std::move(kernels), unit, stop);
+    results = store_.make_unit(std::move(kernels), unit, stop);
     return ObtainedKernel{};
   });
   if (!made)
@@ -241,7 +243,7 @@ bool Flights::is_wanted(const SharedFlight& flight) const {
 void Flights::submit(const SharedFlight& flight, Priority priority) {
   const auto ticket = service_->submit(priority, [this, flight] {
     finish(flight, guarded(flight->source, [&] {
-             return maker_.make(flight->source, flight->key, std::move(flight->own),
+             return store_.make(flight->source, flight->key, std::move(flight->own),
                                 flight->job->stop.get_token());
            }));
   });
@@ -257,10 +259,13 @@ void Flights::submit(const SharedFlight& flight, Priority priority) {
 // Keeps a kernel or a lasting failure in memory; forgets it if memory runs out.
 void Flights::remember(const Digest& key, const ObtainedResult& result) {
   try {
-    if (result) return memory_.add(key, result->binary);
+    const std::lock_guard lock(mutex_);
+    if (result) {
+      kernels_.emplace(key, result->binary);
+      return;
+    }
     // The same source fails again. Any other error may go away.
     if (result.error().code != ErrorCode::kCompileFailed) return;
-    const std::lock_guard lock(mutex_);
     if (failures_.size() >= kMostFailures) failures_.clear();
     failures_.emplace(key, result.error());
   } catch (const std::exception&) {
@@ -299,24 +304,24 @@ void Flights::leave(const SharedFlight& flight) {
   if (ticket) service_->drop(*ticket);
 }
 
-EngineCounters Flights::counters() const {
-  const int64_t hits = memory_.hits();
+const compiler::KernelBinary* Flights::find(const Digest& key) {
   const std::lock_guard lock(mutex_);
-  return {.from_memory = hits + boarded_, .remembered_failures = remembered_failures_};
+  const auto kernel = kernels_.find(key);
+  if (kernel == kernels_.end()) return nullptr;
+  ++from_memory_;
+  return kernel->second.get();
 }
 
-void Flights::before_fork() {
-  mutex_.lock();
-  memory_.lock();
+EngineCounters Flights::counters() const {
+  const std::lock_guard lock(mutex_);
+  return {.from_memory = from_memory_, .remembered_failures = remembered_failures_};
 }
 
-void Flights::after_fork_in_parent() {
-  memory_.unlock();
-  mutex_.unlock();
-}
+void Flights::before_fork() { mutex_.lock(); }
+
+void Flights::after_fork_in_parent() { mutex_.unlock(); }
 
 void Flights::after_fork_in_child() {
-  memory_.unlock();
   // Nobody here will finish the flights that threads of the parent began, and those threads still
   // seem to wait for them. So the flights can be neither used nor destroyed.
   static_cast<void>(new auto(std::move(in_flight_)));

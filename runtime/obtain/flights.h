@@ -4,9 +4,8 @@
 #include "compiler/kernel_source.h"
 #include "compiler/support/fork.h"
 #include "runtime/engine.h"
+#include "runtime/kernel_store.h"
 #include "runtime/obtain/compile_service.h"
-#include "runtime/obtain/kernel_maker.h"
-#include "runtime/obtain/kernel_memory.h"
 
 #include <memory>
 #include <mutex>
@@ -24,8 +23,8 @@ namespace moejit::runtime {
 // memory.
 class Flights final : private ForkHandler {
  public:
-  // `maker` has to outlive this object.
-  Flights(KernelMaker& maker, int32_t compile_jobs);
+  // `store` has to outlive this object.
+  Flights(KernelStore& store, int32_t compile_jobs);
   // Gives up the compiles in progress. Nobody may be waiting.
   ~Flights();
 
@@ -39,7 +38,8 @@ class Flights final : private ForkHandler {
                               std::span<const compiler::KernelKey> keys);
   void prefetch(const compiler::KernelSource& source, const compiler::KernelKey& key);
 
-  KernelMemory& memory() { return memory_; }
+  // Returns the kernel in memory, or null; it lives as long as this object.
+  const compiler::KernelBinary* find(const Digest& key);
   int32_t compile_jobs() const { return service_->parallelism(); }
   EngineCounters counters() const;
 
@@ -67,13 +67,12 @@ class Flights final : private ForkHandler {
   void after_fork_in_parent() override;
   void after_fork_in_child() override;
 
-  KernelMaker& maker_;
-  mutable KernelMemory memory_;
-  // Is taken before the locks of the memory; while it is held no other lock is taken.
-  mutable std::mutex mutex_;
+  KernelStore& store_;
+  mutable std::mutex mutex_;  // while it is held no other lock is taken
+  std::unordered_map<Digest, std::shared_ptr<const compiler::KernelBinary>, DigestHash> kernels_;
   std::unordered_map<Digest, SharedFlight, DigestHash> in_flight_;
   std::unordered_map<Digest, Error, DigestHash> failures_;
-  int64_t boarded_ = 0;
+  int64_t from_memory_ = 0;  // requests for kernels that were there, or on their way
   int64_t remembered_failures_ = 0;
   std::unique_ptr<CompileService> service_;
 };

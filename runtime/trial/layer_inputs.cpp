@@ -27,6 +27,14 @@ constexpr std::array<std::string_view, 2> kBiases = {"b1", "b2"};
 constexpr std::array<std::string_view, 4> kQuantizedWeights = {"w1_q", "w1_scale_inv", "w2_q",
                                                                "w2_scale_inv"};
 
+// Returns whether a call that will be made takes the gradient of y.
+bool takes_gradient(const Plan& plan, const InputOptions& options) {
+  if (options.calls.empty()) return compiler::find_tensor(plan, "dy") != nullptr;
+  return std::ranges::any_of(options.calls, [&](const std::string& call) {
+    return compiler::call_takes(plan, call, "dy");
+  });
+}
+
 std::string wanted_type(const TensorPlan& plan, int64_t tokens) {
   std::string shape;
   for (const compiler::Dim& dim : plan.shape) {
@@ -46,9 +54,10 @@ bool fits(const checkpoint::SafetensorsEntry& entry, const TensorPlan& plan, int
   return true;
 }
 
-tl::unexpected<Error> missing(Error error, const TensorPlan& plan, int64_t tokens) {
+tl::unexpected<Error> missing(Error error, const TensorPlan& plan, int64_t tokens,
+                              const char* gradient_hint) {
   error.message += fmt::format(", wanted {}", wanted_type(plan, tokens));
-  if (plan.name == "dy") error.hint = "add the gradient of y, or leave --pass backward out";
+  if (plan.name == "dy") error.hint = gradient_hint;
   return tl::make_unexpected(std::move(error));
 }
 
@@ -56,6 +65,7 @@ tl::unexpected<Error> missing(Error error, const TensorPlan& plan, int64_t token
 struct InputFile {
   checkpoint::SafetensorsFile file;
   std::string prefix;
+  const char* gradient_hint;  // what to do if it lacks dy
 
   const std::string& path() const { return file.path(); }
   std::string name_of(std::string_view name) const { return prefix + std::string(name); }
@@ -70,7 +80,7 @@ Result<void> read_tensor(const InputFile& file, const Plan& plan, std::string_vi
     return fail(Stage::kFile, ErrorCode::kInternal,
                 fmt::format("the plan has no tensor \"{}\"", name));
   const auto found = file.at(name);
-  if (!found) return missing(found.error(), *wanted, tokens);
+  if (!found) return missing(found.error(), *wanted, tokens, file.gradient_hint);
   const checkpoint::SafetensorsEntry& entry = **found;
   if (!fits(entry, *wanted, tokens))
     return fail(
@@ -97,13 +107,15 @@ Result<int64_t> read_token_count(const InputFile& file, const compiler::Layer& l
 Result<TensorMap> read_file_inputs(const Plan& plan, const InputOptions& options,
                                    bool with_weights) {
   MOEJIT_TRY_ASSIGN(auto opened, checkpoint::SafetensorsFile::open(options.input_path));
-  const InputFile file{std::move(opened), options.prefix};
+  const InputFile file{std::move(opened), options.prefix,
+                       options.calls.empty()
+                           ? "add the gradient of y, or leave --pass backward out"
+                           : "add the gradient of y, or choose a call before the backward pass"};
   MOEJIT_TRY_ASSIGN(const int64_t tokens, read_token_count(file, *plan.layer));
   TensorMap inputs;
   for (const std::string_view name : kTokenTensors)
     MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
-  if (compiler::find_tensor(plan, "dy") != nullptr)
-    MOEJIT_TRY(read_tensor(file, plan, "dy", tokens, inputs));
+  if (takes_gradient(plan, options)) MOEJIT_TRY(read_tensor(file, plan, "dy", tokens, inputs));
   for (const TensorPlan& tensor : plan.tensors) {
     if (tensor.role != compiler::TensorRole::kState) continue;
     if (!file.has(tensor.name))
@@ -168,7 +180,7 @@ Result<TensorMap> load_inputs(const Plan& plan, const InputOptions& options) {
   if (options.input_path.empty()) {
     MOEJIT_TRY_ASSIGN(const int64_t tokens, random_token_count(*plan.layer, options.tokens));
     inputs = random_tokens(*plan.layer, tokens, options.seed, options.routing);
-    if (compiler::find_tensor(plan, "dy") != nullptr)
+    if (takes_gradient(plan, options))
       inputs.merge(random_gradient(*plan.layer, tokens, options.seed));
     inputs.merge(random_states(plan, options.seed));
     if (!has_checkpoint)
@@ -181,7 +193,8 @@ Result<TensorMap> load_inputs(const Plan& plan, const InputOptions& options) {
                       checkpoint::load_expert_weights(*plan.layer, options.checkpoint));
     inputs.merge(weights);
   }
-  if (has_quantized_weights(inputs) && compiler::find_tensor(plan, "dy") != nullptr)
+  for (const std::string& call : options.calls) inputs.merge(first_gradients(plan, call));
+  if (has_quantized_weights(inputs) && takes_gradient(plan, options))
     return fail(Stage::kFile, ErrorCode::kUnsupported,
                 "the weights are quantized already, wanted bf16 for a backward pass",
                 "dgrad multiplies with columns of the weights, which are quantized from w1 and w2");

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace moejit::trial {
 
@@ -20,10 +22,12 @@ struct InputOptions {
   std::optional<int64_t> tokens;             // T of random data; default: min(max_tokens, 128)
   uint64_t seed = 0;
   RandomRouting routing = RandomRouting::kSkewed;  // of random data
+  std::vector<std::string> calls;  // of the plan, that will be made; empty: any that overwrite
 };
 
 // Loads x, topk_ids, topk_probs, the state if there is one, and the weights of one call, each
-// checked against the plan. If a file lacks the state, it is the state of a first step. Weights are
+// checked against the plan. dy is loaded if a call takes it. Gradients that a call adds to begin as
+// zeros. If a file lacks the state, it is the state of a first step. Weights are
 // w1 and w2. If the file or checkpoint has them quantized, they are w1_q, w1_scale_inv, w2_q and
 // w2_scale_inv instead. Errors name file and tensor: kMissingTensor, kTensorMismatch,
 // kInvalidValue.
@@ -42,6 +46,9 @@ int64_t token_count(const runtime::TensorMap& inputs);
 // Returns the state with which training starts: histories of zeros, scales of ones. `tensor` has
 // the role kState.
 runtime::HostTensor first_state(const compiler::TensorPlan& tensor);
+
+// Returns zeros for each gradient that the call adds to; empty if it adds to none.
+runtime::TensorMap first_gradients(const compiler::Plan& plan, std::string_view call);
 
 // Returns states as some steps of training leave them, for all tensors of the role kState. Seeded
 // histories hold the usual largest magnitudes of activations, weights and gradients. The scales

@@ -43,6 +43,21 @@ HostTensor first_state(const compiler::TensorPlan& tensor) {
   return make_tensor(tensor.dtype, shape, values);
 }
 
+TensorMap first_gradients(const compiler::Plan& plan, std::string_view call) {
+  TensorMap gradients;
+  const auto found = std::ranges::find(plan.calls, call, &compiler::CallPlan::name);
+  if (found == plan.calls.end() || !found->adds) return gradients;
+  for (const compiler::CallTensor& taken : found->tensors) {
+    const compiler::TensorPlan& tensor = plan.tensors[taken.slot];
+    if (tensor.role == compiler::TensorRole::kOutput && tensor.dtype == compiler::DType::kF32 &&
+        taken.access == compiler::Access::kReadWrite)
+      gradients[tensor.name] = make_tensor(
+          tensor.dtype, shape_of(tensor),
+          std::vector<float>(static_cast<size_t>(element_count(shape_of(tensor))), 0.0F));
+  }
+  return gradients;
+}
+
 TensorMap random_states(const compiler::Plan& plan, uint64_t seed) {
   constexpr std::string_view kEnd = "_amax_history";
   TensorMap states;

@@ -68,7 +68,8 @@ SimulatedTime estimate_simulated_time(const compiler::Plan& plan, const HostTens
     const compiler::KernelPlan& kernel = plan.kernels[i];
     const compiler::Work work = compiler::count_work(kernel, routing.rows);
     const compiler::SimulatedCost cost = compiler::simulated_cost(kernel, work, routing.counts);
-    const bool is_launched = !plan.calls[call_of_kernel(plan, i)].adds;
+    const bool is_launched = run.kernels ? std::ranges::find(*run.kernels, i) != run.kernels->end()
+                                         : !plan.calls[call_of_kernel(plan, i)].adds;
     const int32_t threads = std::max(std::min(run.cores, cost.most_ctas), 1);
     time.kernels.push_back(is_launched ? cost.nanoseconds * 1e-9 / threads : 0.0);
     if (is_launched)

@@ -4,7 +4,9 @@
 #include "compiler/plan.h"
 #include "runtime/host_tensor.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace moejit::trial {
@@ -23,6 +25,9 @@ struct SimulatedRun {
   bool makes_weights = true;  // whether random weights are made
   bool is_checked = false;
   int32_t cores = 1;  // free cores
+  // Kernels that are launched, by index into Plan::kernels; absent: all but those that add to
+  // gradients.
+  std::optional<std::vector<std::size_t>> kernels = {};
 };
 
 // Estimates a run with this routing, topk_ids [T, K]. The rates were measured on one machine, and a

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/trial/trial.h"
 
+#include "compiler/call_order.h"
 #include "compiler/group_plan.h"
 #include "runtime/trial/device_tensors.h"
 #include "runtime/trial/layer_inputs.h"
 
+#include <algorithm>
 #include <optional>
 
 namespace moejit::trial {
@@ -52,7 +54,7 @@ Result<void> Trial::add_tensors(TrialRank& rank, const TensorMap& inputs) {
     if (content == nullptr && tensor.role == TensorRole::kState)
       content = &first.emplace(first_state(tensor));
     MOEJIT_TRY(rank.add(tensor, content));
-    if (begins_as_zeros(tensor))
+    if (begins_as_zeros(tensor) || tensor.name == "status")
       MOEJIT_TRY(rank.device().fill(rank.tensors().address_of(tensor.name), std::byte{0},
                                     tensor.bytes, nullptr));
   }
@@ -118,8 +120,9 @@ Result<std::unique_ptr<Trial>> Trial::create(std::span<const Plan> plans, runtim
     MOEJIT_TRY_ASSIGN(
         auto rank, TrialRank::create(std::move(layer), device, {.tokens = token_count(inputs[i])}));
     MOEJIT_TRY(add_tensors(*rank, inputs[i]));
-    MOEJIT_TRY(
-        rank->finish({.workspace_bytes = plan.workspace_bytes, .saved_bytes = plan.saved_bytes}));
+    MOEJIT_TRY(rank->finish({.workspace_bytes = plan.workspace_bytes,
+                             .saved_bytes = plan.saved_bytes,
+                             .deferred_bytes = plan.deferred_bytes}));
     trial->ranks_.push_back(std::move(rank));
   }
   trial->came_quantized_ = has_quantized_weights(inputs.front());
@@ -134,12 +137,20 @@ Result<void> Trial::call(std::string_view name, runtime::LaunchObserver* observe
 
 Result<void> Trial::call_on(int32_t rank, std::string_view name,
                             runtime::LaunchObserver* observer) {
+  MOEJIT_TRY_ASSIGN(const std::size_t index, compiler::find_call(plan(rank), name));
+  if (std::ranges::find(made_, index) == made_.end()) made_.push_back(index);
   if (name == "update_weights" && came_quantized_) return {};
   const TrialRank& one = at(rank);
   if (void* const status = one.tensors().address_of("status");
       name == "forward" && status != nullptr)
     MOEJIT_TRY(one.device().fill(status, std::byte{0}, sizeof(uint32_t), nullptr));
   return one.call(name, observer);
+}
+
+bool Trial::was_written(std::string_view tensor, int32_t rank) const {
+  return std::ranges::any_of(made_, [&](std::size_t call) {
+    return compiler::writes(plan(rank), plan(rank).calls[call], tensor);
+  });
 }
 
 Result<std::vector<uint32_t>> Trial::status() {
@@ -169,6 +180,8 @@ Result<TensorMap> Trial::results(int32_t rank, bool with_intermediates) const {
         plan(rank).operation ? tensor.role == TensorRole::kOutput
                              : is_result(tensor) || (with_intermediates && tensor.name != "status");
     if (!is_written || !is_asked_for) continue;
+    const bool is_known = plan(rank).operation || tensor.role == TensorRole::kState;
+    if (!is_known && !was_written(tensor.name, rank)) continue;
     MOEJIT_TRY_ASSIGN(results[tensor.name], read(tensor, rank));
   }
   for (const std::string& name : listed_) {

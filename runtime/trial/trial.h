@@ -7,6 +7,7 @@
 #include "runtime/trial/operation_inputs.h"
 #include "runtime/trial/trial_rank.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -62,7 +63,8 @@ class Trial {
     return at(0).memory_of(tensor);
   }
   // Returns the results of a rank: outputs and states, for a layer without the status word. On
-  // request also returns all other tensors that its kernels wrote. multi_cast_transpose writes
+  // request also returns all other tensors that its kernels wrote. Tensors
+  // of a layer are left out as long as no call has written them. multi_cast_transpose writes
   // "output.0", "output_colwise.0", "amax.0", "scale_inv.0", ...
   Result<runtime::TensorMap> results(int32_t rank = 0, bool with_intermediates = false) const;
 
@@ -74,6 +76,8 @@ class Trial {
  private:
   Trial() = default;
   const TrialRank& at(int32_t rank) const { return *ranks_[static_cast<std::size_t>(rank)]; }
+  // Returns whether a call that was made writes the tensor.
+  bool was_written(std::string_view tensor, int32_t rank) const;
   // Allocates and uploads the tensors of a layer.
   static Result<void> add_tensors(TrialRank& rank, const runtime::TensorMap& inputs);
 
@@ -81,6 +85,7 @@ class Trial {
   std::vector<std::unique_ptr<runtime::Group>> groups_;  // one for each rank of a group
   std::vector<std::unique_ptr<TrialRank>> ranks_;
   std::vector<std::string> listed_;  // results of an operation that the plan does not name
+  std::vector<std::size_t> made_;    // calls made so far, as indices into Plan::calls
   bool came_quantized_ = false;      // whether the weights came quantized
 };
 

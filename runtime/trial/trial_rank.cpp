@@ -45,9 +45,9 @@ Result<void> TrialRank::finish(const compiler::MemorySizes& sizes) {
              .deferred_bytes = sizes.deferred_bytes};
   for (const compiler::CallPlan& call : plan().calls) {
     std::vector<runtime::TensorRef>& refs = refs_.emplace_back();
-    for (const TensorPlan& tensor : plan().tensors)
-      if (tensors_.has(tensor.name) && call_takes(plan(), call.name, tensor.name))
-        refs.push_back(tensors_.ref(tensor.name));
+    for (const compiler::CallTensor& taken : call.tensors)
+      if (const std::string& name = plan().tensors[taken.slot].name; tensors_.has(name))
+        refs.push_back(tensors_.ref(name));
   }
   return {};
 }

@@ -49,6 +49,20 @@ class CommandLineErrors(Refusal):
         self.refuse(["build", self.write("numbers.json", [1])], USAGE, "numbers.json[0]:1: $: got 1")
         self.refuse(["plan", self.write("layers.json", [layer])], USAGE, "got an array", "build alone takes a list")
 
+    def test_calls(self):
+        def refuse(arguments, *words):
+            self.refuse(["run", *arguments], USAGE, *words)
+
+        refuse([TINY, "--call", "backwards"], "the layer tiny has no call backwards, wanted one of update_weights, "
+               "update_forward_scales, forward, update_weights+forward\n")
+        refuse([TINY, "--call", "backward"], "the layer tiny has no backward pass", "\nhint: add \"backward\"")
+        refuse([TINY, "--call", "quantize"], "no calls before and after a dispatch", "\nhint: add \"dispatch_calls\"")
+        refuse([TINY, "--call", "forward", "--pass", "backward"], "--call", "--pass")
+        refuse([TINY, "--call", ""], "--call", "the name is empty")
+        refuse([TINY.parent / "tiny-ep2.json", "--ranks", "2", "--call", "backward_data"], "has no halves")
+        operation = TINY.parents[1] / "operations/quantize.json"
+        refuse([operation, "--call", "forward"], "the operation quantize has no call forward, wanted one of run\n")
+
     def test_groups(self):
         group = TINY.parent / "tiny-ep2.json"
         self.refuse(["run", TINY, "--ranks", "2"], USAGE, "--ranks is 2", "expert_parallel")

@@ -33,6 +33,10 @@ class Operations(tool.ToolTest):
             self.assertEqual(written | {"status"}, checked | {"status"}, path.stem)
             self.assertTrue(report["check"]["passed"])
 
+    def test_the_one_call_is_run(self):
+        report = self.run_operation("quantize", "--tokens", "4", "--call", "run")
+        self.assertEqual((report["calls"], report["check"]["passed"]), (["run"], True))
+
     def test_rows_of_any_format_are_permuted_and_checked(self):
         routed = {"max_tokens": 40, "top_k": 3, "local_experts": 5, "splits_alignment": 16}
         for name in ("permute_pad", "permute_pad_grad"):

@@ -39,6 +39,23 @@ class SimulatedRanks(tool.ToolTest):
         for name in ("y", "dx", "dprobs", "dw1", "dw2"):
             self.assertLessEqual({f"{name} of rank 0", f"{name} of rank 1", f"{name} of one rank"}, names)
 
+    def test_a_call_is_made_by_all_ranks(self):
+        group = TINY.parent / "tiny-ep2.json"
+        written = {}
+        for call, options in (("backward+add", ("--call", "backward+add")), ("backward", ("--pass", "backward"))):
+            report = self.succeed_json("run", group, "--ranks", "2", "--target", "sim", "--tokens", "3", "--check",
+                                       "--output", "out.safetensors", *options)
+            self.assertTrue(report["check"]["passed"])
+            self.assertEqual(report.get("calls", []), ["update_weights", "forward", call] if "+" in call else [])
+            written[call] = read_safetensors(self.folder / "out.safetensors")
+        self.assertIn("rank1.dw1", written["backward"])
+        self.assertEqual(written["backward+add"], written["backward"])  # adds to zeros
+        weights = self.succeed_json("run", group, "--ranks", "2", "--target", "sim", "--call", "update_weights",
+                                    "--check", "--output", "out.safetensors")
+        self.assertEqual(weights["calls"], ["update_weights"])
+        self.assertEqual({check["tensor"].split(" ")[0] for check in weights["check"]["tensors"]},
+                         {name.split(".")[1] for name in read_safetensors(self.folder / "out.safetensors")})
+
     def run_group(self, tensors, *arguments):
         """Runs tiny-ep2 with a file of inputs; returns the report and the tensors that it wrote."""
         report = self.succeed_json("run", TINY.parent / "tiny-ep2.json", "--ranks", "2", "--target", "sim", "--input",

@@ -232,6 +232,75 @@ class SimulatedRuns(tool.ToolTest):
         self.assertEqual((self.folder / "y").read_text(), "old")
 
 
+class Calls(tool.ToolTest):
+    """`moejit run --call`: a call of the plan, and those that it needs."""
+
+    keeps_kernels = True
+
+    def run_call(self, layer, *options):
+        """The report, and what was written."""
+        report = self.succeed_json("run", layer, "--target", "sim", "--tokens", "5", "--check", "--output", "out",
+                                   *options)
+        self.assertTrue(report["check"]["passed"])
+        return report, read_safetensors(self.folder / "out")
+
+    def test_halves_and_dispatch_calls_make_what_a_whole_pass_makes(self):
+        layer = self.layer(passes=["forward", "backward"], backward_halves=True, dispatch_calls=True, dispatch="fp8")
+        whole, made = self.run_call(layer, "--pass", "backward")
+        self.assertNotIn("calls", whole)
+        first = ["update_weights", "forward"]
+        for needed, call in ((["backward_data"], "backward_weights"), (["backward_data"], "backward_weights+add"),
+                             (["quantize_grad"], "experts_grad"), ([], "backward+add")):
+            report, written = self.run_call(layer, "--call", call)
+            self.assertEqual(report["calls"], [*first, *needed, call])
+            self.assertEqual({name: written[name] for name in made}, made, call)
+        for call in ("forward", "update_weights+forward"):
+            written = self.run_call(layer, "--call", call)[1]
+            self.assertEqual(written["y"], made["y"], call)
+        report, written = self.run_call(layer, "--call", "backward_data")
+        self.assertEqual(set(written), {"y", "dx", "dprobs", "dy_q", "dy_scale_inv"})
+        self.assertFalse([kernel for kernel in report["kernels"] if "wgrad" in kernel["operation"]])
+        report, written = self.run_call(layer, "--call", "experts")
+        self.assertEqual((report["calls"], written),
+                         (["update_weights", "quantize", "experts"], {"y": made["y"]}))
+
+    def test_a_call_writes_what_it_alone_makes(self):
+        layer = self.layer(passes=["forward", "backward"], dispatch_calls=True, dispatch="fp8")
+        self.assertEqual(set(self.run_call(layer, "--call", "quantize")[1]), {"x_q", "x_scale_inv"})
+        weights = {f"{w}_{end}" for w in ("w1", "w2") for end in ("q", "scale_inv", "colwise_q", "colwise_scale_inv")}
+        report, written = self.run_call(layer, "--call", "update_weights")
+        self.assertEqual((report["calls"], set(written)), (["update_weights"], weights))
+        report, dumped = self.run_call(layer, "--call", "experts", "--dump-intermediates")
+        self.assertLessEqual({"x_q", "w1_q", "h1", "y"}, set(dumped))
+        self.assertFalse({"dx", "dw1", "dact"} & set(dumped))  # of calls that were not made
+
+    def test_a_file_needs_dy_for_calls_that_take_it(self):
+        path = self.write("in.safetensors", safetensors({**token_tensors(5), **weight_tensors()}))
+        layer = self.layer(passes=["forward", "backward"])
+        arguments = ["run", layer, "--target", "sim", "--input", path, "--call"]
+        self.succeed(*arguments, "forward")
+        refused = self.run_tool(*arguments, "backward")
+        self.assertEqual(refused.returncode, 3)
+        self.assertRegex(refused.stderr, r'"dy" is missing.*\nhint: .* choose a call before the backward pass\n')
+
+    def test_the_scales_of_the_next_step_come_after_a_pass(self):
+        # Its kernels are compiled for tests/gpu/recipe_rows_test.cpp.
+        layer = self.layer(name="delayed", recipe="fp8_delayed", experts=4, local_experts=None, top_k=2, hidden=272,
+                           intermediate=144, splits_alignment=64, max_tokens=40, max_permuted_rows=None,
+                           passes=["forward", "backward"])
+        report, written = self.run_call(layer, "--call", "update_forward_scales")
+        self.assertEqual(report["calls"], ["update_weights", "forward", "update_forward_scales"])
+        _, whole = self.run_call(layer, "--pass", "forward")
+        for name in ("y", "fc1_scale", "fc2_amax_history"):
+            self.assertEqual(written[name], whole[name])
+        self.assertNotEqual(written["fc1_scale"], self.run_call(layer, "--call", "forward")[1]["fc1_scale"])
+
+    def test_a_call_without_kernels_is_told(self):
+        done = self.succeed("run", TINY, "--target", "sim", "--call", "update_forward_scales")
+        self.assertIn("moejit: warning: the call update_forward_scales of the layer tiny has no kernels", done.stderr)
+        self.assertIn("\n\ncalls: update_forward_scales\n\n", done.stdout)
+
+
 class Checkpoints(tool.ToolTest):
     """Experts from shards give what the same experts in an input file give."""
 

@@ -18,9 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto again = parse_tuning(written, "again.json");
   if (!again || to_json(*again) != written) std::abort();
   const auto merged = merge(*record, *again);
-  if (!merged || merged->entries.size() != record->entries.size() ||
-      merged->steps.size() != record->steps.size())
-    std::abort();
+  if (!merged || merged->entries.size() != record->entries.size()) std::abort();
   const auto tuning = Tuning::make({*record});
   if (!tuning) std::abort();
   const GroupedGemmOperation gemm{

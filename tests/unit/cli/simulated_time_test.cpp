@@ -2,6 +2,7 @@
 #include "runtime/trial/simulated_time.h"
 
 #include "cli/commands/run_steps.h"
+#include "compiler/call_order.h"
 #include "compiler/compiler.h"
 #include "compiler/support/file.h"
 #include "runtime/trial/random_layer_inputs.h"
@@ -78,7 +79,8 @@ TEST(SimulatedTime, OfNoTokensIsThatOfTheWeights) {
 
 TEST(SimulatedTime, NamesEachStepOfARunOnce) {
   const compiler::Plan plan = plan_of("tiny.json", true);
-  const std::vector<Step> steps = run_steps(plan, estimate(plan, 4, {}), true);
+  const std::vector<size_t> kernels = kernels_of(plan, calls_up_to(plan, "backward").value());
+  const std::vector<Step> steps = run_steps(plan, kernels, estimate(plan, 4, {}), true);
   EXPECT_EQ(steps.front().name, kDataStep);
   EXPECT_EQ(steps.back().name, kCheckStep);
   for (const Step& step : steps)

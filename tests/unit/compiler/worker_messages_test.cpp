@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/support/file.h"
-#include "compiler/worker/cbor.h"
 #include "compiler/worker/messages.h"
 
-#include <cstdint>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace moejit::compiler {
 namespace {
@@ -17,7 +16,7 @@ CompiledKernel kernel() {
   CompiledKernel compiled{
       .binary = {.entry = "f", .target = {}, .bytes = {}, .usage = {}},
       .time = {.total = 1.1, .cpu = 0.5, .phases = CompilePhases{0.25, 0.1, 3}},
-      .loss = Error{Stage::kCompile, ErrorCode::kCompileFailed, "spills", "hint", "\xff log"}};
+      .loss = Error{Stage::kCompile, ErrorCode::kCompileFailed, "spills", "hint", "log"}};
   compiled.binary.bytes.assign(70'000, std::byte{0xab});
   compiled.binary.usage = ResourceUsage{.registers = 168,
                                         .static_shared_bytes = 0,
@@ -28,10 +27,9 @@ CompiledKernel kernel() {
   return compiled;
 }
 
-// Another reader of CBOR finds the same in it.
-nlohmann::json other_reading(const std::vector<std::byte>& bytes) {
-  const auto* first = reinterpret_cast<const std::uint8_t*>(bytes.data());
-  return nlohmann::json::from_cbor(first, first + bytes.size());
+std::vector<std::byte> bytes_of(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
 }
 
 TEST(WorkerMessages, AreReadAsTheyWereWritten) {
@@ -49,24 +47,35 @@ TEST(WorkerMessages, AreReadAsTheyWereWritten) {
   EXPECT_EQ(to_string(error->error()), to_string(*kernel().loss));
 }
 
-TEST(WorkerMessages, AreCborForOtherReadersToo) {
-  const nlohmann::json read = other_reading(encode_reply(kernel()));
-  EXPECT_EQ(read.at("bytes").get_binary().size(), 70'000u);
-  EXPECT_EQ(read.at("usage"), (nlohmann::json{168, 0, 23, 24, 65'536, 2'147'483'647}));
-  EXPECT_EQ(read.at("time"),
-            (nlohmann::json{{"total", 1.1}, {"cpu", 0.5}, {"phases", {0.25, 0.1, 3.0}}}));
-  EXPECT_EQ(read.at("loss").at("message"), "spills");
-  EXPECT_EQ(read.size(), 4u);
-  const auto negative = CborWriter().array(2).integer(-1).integer(INT64_MIN).take();
-  EXPECT_EQ(other_reading(negative), (nlohmann::json{-1, INT64_MIN}));
+TEST(WorkerMessages, AreALineOfJsonAndTheCode) {
+  const std::vector<std::byte> bytes = encode_reply(kernel());
+  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::size_t end = text.find('\n');
+  EXPECT_EQ(text.size() - end - 1, 70'000U);
+  EXPECT_EQ(
+      text.substr(0, end),
+      "{\"bytes\":70000,\"time\":{\"total\":1.1,\"cpu\":0.5,\"phases\":{\"front_end\":0.25,"
+      "\"optimizer\":0.1,\"assembler\":3}},\"usage\":{\"registers\":168,\"static_shared_bytes\":0,"
+      "\"stack_bytes\":23,\"spill_store_bytes\":24,\"spill_load_bytes\":65536,"
+      "\"code_bytes\":2147483647},\"loss\":{\"code\":\"compile_failed\",\"message\":\"spills\","
+      "\"hint\":\"hint\",\"detail\":\"log\"}}");
 }
 
-TEST(WorkerMessages, AreReadAsAnotherWriterWritesThem) {
-  const auto octets = nlohmann::json::to_cbor(
-      {{"bytes", nlohmann::json::binary({1, 2})}, {"time", {{"total", 2.5}}}});
-  const auto reply = decode_reply(std::as_bytes(std::span(octets)), kShortSource);
+TEST(WorkerMessages, HaveTextsOfAnyBytes) {
+  const Error odd{Stage::kCompile, ErrorCode::kCompileFailed, "a\nb", std::string("\0", 1),
+                  "\xff log"};
+  const auto reply = decode_reply(encode_reply(tl::make_unexpected(odd)), kShortSource);
+  ASSERT_TRUE(reply && !reply->has_value());
+  EXPECT_EQ(reply->error().message, odd.message);
+  EXPECT_EQ(reply->error().hint, odd.hint);
+  EXPECT_EQ(reply->error().detail, "\xEF\xBF\xBD log");
+}
+
+TEST(WorkerMessages, AreReadWithoutWhatMayBeAbsent) {
+  const auto reply =
+      decode_reply(bytes_of("{\"bytes\": 2, \"time\": {\"total\": 2.5}}\nab"), kShortSource);
   ASSERT_TRUE(reply && reply->has_value());
-  EXPECT_EQ((*reply)->binary.bytes, (std::vector{std::byte{1}, std::byte{2}}));
+  EXPECT_EQ((*reply)->binary.bytes, bytes_of("ab"));
   EXPECT_EQ((*reply)->time.total, 2.5);
   EXPECT_FALSE((*reply)->binary.usage || (*reply)->loss || (*reply)->time.cpu);
 }
@@ -75,12 +84,26 @@ TEST(WorkerMessages, AreNoneOfOtherBytes) {
   std::vector<std::byte> bytes = encode_reply(kernel());
   bytes.pop_back();
   EXPECT_FALSE(decode_reply(bytes, kShortSource));
-  EXPECT_FALSE(decode_reply(CborWriter().map(1).text("time").number(1).take(), kShortSource));
-  EXPECT_FALSE(decode_reply(CborWriter().map(1).text("code").integer(1).take(), kShortSource));
-  EXPECT_FALSE(decode_request(CborWriter().text("request").take()));
-  CborWriter deep;
-  for (int i = 0; i < 5; ++i) deep.array(1);
-  EXPECT_FALSE(read_cbor(deep.integer(1).take(), 4));
+  for (const char* text : {"", "\n", "{}", "{}\n", "[]\n", "{\"time\": 1}\n", "{\"error\": 1}\n",
+                           R"({"error": {"code": 1, "message": "", "hint": "", "detail": ""}})"
+                           "\n",
+                           R"({"bytes": 1, "time": {"total": 1}})"
+                           "\n",
+                           R"({"bytes": 1, "time": {"total": 1}})"
+                           "\nab",
+                           R"({"bytes": 1, "time": {"total": 1}, "usage": {"registers": 1}})"
+                           "\na",
+                           R"({"bytes": 1, "time": {"total": 1}, "loss": {}})"
+                           "\na",
+                           "[[[[[1]]]]]\n"})
+    EXPECT_FALSE(decode_reply(bytes_of(text), kShortSource)) << text;
+  const WorkerRequest request{.source = kShortSource, .key = sha256("key")};
+  bytes = encode_request(request);
+  bytes.push_back(std::byte{'a'});
+  EXPECT_FALSE(decode_request(bytes));
+  EXPECT_FALSE(decode_request(bytes_of("\"request\"\n")));
+  EXPECT_FALSE(decode_request(bytes_of(R"({"entry": "f", "text": "", "target": "sim", "key": "1"})"
+                                       "\n")));
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/obtain/kernel_maker.h"
-
+// What an engine does for a kernel that no place has, or that it may not make.
 #include "compiler/compiler.h"
+#include "runtime/kernel_entry.h"
+#include "runtime/kernel_store.h"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -13,55 +14,67 @@ constexpr std::string_view kElsewhere = ", on a machine with a compiler and the 
 
 }  // namespace
 
-Result<void> KernelMaker::open() {
-  MOEJIT_TRY_ASSIGN(store_, KernelStore::open(options_));
-  return {};
-}
-
-KernelMaker::LookedUp KernelMaker::look_up(const compiler::KernelSource& source,
+KernelStore::LookedUp KernelStore::look_up(const compiler::KernelSource& source,
                                            std::optional<OwnKey> known) {
-  auto [kernel, own] = store_->find(source, std::move(known));
+  auto [kernel, own] = find(source, std::move(known));
   if (kernel) {
-    if (kernel->origin == KernelOrigin::kPack) store_->count_miss();
+    if (kernel->origin == KernelOrigin::kPack) count_miss();
     count(kernel->origin == KernelOrigin::kPack ? &EngineCounters::from_packs
                                                 : &EngineCounters::from_cache);
     return {std::move(*kernel), std::move(own)};
   }
   if (!options_.frozen) return {std::nullopt, std::move(own)};
-  store_->count_miss();
+  count_miss();
   return {frozen_error(source, std::move(own)), {}};
 }
 
+// Returns the compilers of a target whose kernels the folder is known to have, the newest first.
+std::vector<CompilerFields> KernelStore::folder_compilers(const compiler::Target& target) const {
+  if (!folder_) return {};
+  std::vector<CompilerFields> compilers = folder_compilers_->all();
+  std::erase_if(compilers, [&target](const CompilerFields& compiler) {
+    return !key_with({.entry = {}, .text = {}, .target = target}, compiler);
+  });
+  return compilers;
+}
+
 // Describes the folder in use, the packs, and the compilers that made the folder's kernels.
-std::string KernelMaker::places_text(const compiler::Target& target) const {
-  const cache::KernelCache* folder = store_->folder();
-  std::string text = folder != nullptr ? folder->folder() : "memory only";
+std::string KernelStore::places_text(const compiler::Target& target) const {
+  std::string text = folder_ ? folder_->folder() : "memory only";
   std::vector<std::string> names;
-  for (const CompilerFields& compiler : store_->folder_compilers(target))
+  for (const CompilerFields& compiler : folder_compilers(target))
     names.push_back(compiler_name(compiler));
   if (!names.empty()) text += fmt::format(", with kernels of {}", fmt::join(names, ", "));
-  for (const std::string& pack : store_->pack_paths()) text += "; " + pack;
+  for (const std::string& pack : pack_paths()) text += "; " + pack;
   return text;
 }
 
-std::string KernelMaker::by_whom() const {
+std::string KernelStore::by_whom() const {
   return options_.own_compiler_only ? " by the compiler of this machine" : " by any compiler";
 }
 
 // Returns the command that makes a kernel, and where it has to run.
-std::string KernelMaker::build_hint(const compiler::Target& target, std::string_view where) const {
+std::string KernelStore::build_hint(const compiler::Target& target, std::string_view where) const {
   std::string hint = fmt::format("make it beforehand{}: moejit build {} --target {}", where,
                                  options_.build_arguments, to_string(target));
-  if (!store_->pack_paths().empty())
+  if (!packs_.empty())
     hint += " --pack more.moejitpack, and add that to the packs";
-  else if (store_->folder() != nullptr)
-    hint += " --cache-dir " + store_->folder()->folder();
+  else if (folder_)
+    hint += " --cache-dir " + folder_->folder();
   return hint;
 }
 
-tl::unexpected<Error> KernelMaker::frozen_error(const compiler::KernelSource& source,
+// Returns a pack in which find() met the source's kernel damaged; none if it met none.
+std::optional<std::string> KernelStore::damaged_pack_of(
+    const compiler::KernelSource& source) const {
+  const std::lock_guard lock(warned_mutex_);
+  const auto found = damaged_.find(source.entry);
+  return found == damaged_.end() ? std::nullopt : std::optional(found->second);
+}
+
+tl::unexpected<Error> KernelStore::frozen_error(const compiler::KernelSource& source,
                                                 std::optional<OwnKey> own) const {
-  if (const auto pack = store_->damaged_pack_of(source))
+  if (const auto pack = damaged_pack_of(source))
     return fail(Stage::kCache, ErrorCode::kCacheMiss,
                 fmt::format("the frozen cache has no kernel {} for {}: its entry in pack {} is "
                             "damaged",
@@ -79,7 +92,7 @@ tl::unexpected<Error> KernelMaker::frozen_error(const compiler::KernelSource& so
 }
 
 // Adds to the error about the missing compiler what else was tried.
-tl::unexpected<Error> KernelMaker::without_compiler(const compiler::KernelSource& source,
+tl::unexpected<Error> KernelStore::without_compiler(const compiler::KernelSource& source,
                                                     Error error) const {
   // If the compiler's version is known and only a part of it is missing, no other place was asked.
   if (options_.use_cache && !compiler::toolchain_identity(source)) {
@@ -92,7 +105,7 @@ tl::unexpected<Error> KernelMaker::without_compiler(const compiler::KernelSource
 }
 
 // Returns the locks, or null with a single warning if there are none.
-cache::StripeLocks* KernelMaker::stripe_locks() {
+cache::StripeLocks* KernelStore::stripe_locks() {
   std::string problem;
   {
     const std::lock_guard guard(locks_mutex_);
@@ -109,8 +122,8 @@ cache::StripeLocks* KernelMaker::stripe_locks() {
 }
 
 // Without a writable folder nothing is published, so no lock is needed.
-std::optional<cache::StripeLock> KernelMaker::lock(const Digest& key, const std::stop_token& stop) {
-  if (store_->folder() == nullptr || !store_->folder()->is_writable()) return std::nullopt;
+std::optional<cache::StripeLock> KernelStore::lock(const Digest& key, const std::stop_token& stop) {
+  if (!folder_ || !folder_->is_writable()) return std::nullopt;
   cache::StripeLocks* const all = stripe_locks();
   auto held = all != nullptr ? all->lock(key, *options_.lock_patience, stop) : std::nullopt;
   if (!held) count(&EngineCounters::without_lock);
@@ -120,7 +133,7 @@ std::optional<cache::StripeLock> KernelMaker::lock(const Digest& key, const std:
 // Runs on a thread of the service, and takes its turn before it waits for the lock. So a thread
 // that waits for another process takes no turn away there. Processes that start together compile no
 // more kernels at a time than one of them would.
-ObtainedResult KernelMaker::make(const compiler::KernelSource& source,
+ObtainedResult KernelStore::make(const compiler::KernelSource& source,
                                  const compiler::KernelKey& key, std::optional<OwnKey> own,
                                  const std::stop_token& stop) {
   if (stop.stop_requested())
@@ -130,12 +143,12 @@ ObtainedResult KernelMaker::make(const compiler::KernelSource& source,
   // The previous holder of the lock may have published the kernel since we looked.
   LookedUp nearby = look_up(source, std::move(own));
   if (nearby.result) return std::move(*nearby.result);
-  store_->count_miss();
+  count_miss();
   return keep(source, std::move(nearby.own),
               compiler::compile_kernel_and_time(source, compile_options(stop)));
 }
 
-std::vector<ObtainedResult> KernelMaker::make_unit(std::vector<Wanted> kernels, const Digest& unit,
+std::vector<ObtainedResult> KernelStore::make_unit(std::vector<Wanted> kernels, const Digest& unit,
                                                    const std::stop_token& stop) {
   const auto held = lock(unit, stop);
   std::vector<ObtainedResult> results(kernels.size());
@@ -148,7 +161,7 @@ std::vector<ObtainedResult> KernelMaker::make_unit(std::vector<Wanted> kernels, 
       results[i] = std::move(*nearby.result);
       continue;
     }
-    store_->count_miss();
+    count_miss();
     missing.push_back(std::move(kernels[i].source));
     places.push_back(i);
   }
@@ -159,13 +172,13 @@ std::vector<ObtainedResult> KernelMaker::make_unit(std::vector<Wanted> kernels, 
   return results;
 }
 
-compiler::CompileOptions KernelMaker::compile_options(const std::stop_token& stop) const {
+compiler::CompileOptions KernelStore::compile_options(const std::stop_token& stop) const {
   return {
       .stop = stop, .worker = options_.compile_worker, .reproducer_dir = options_.reproducer_dir};
 }
 
 // Publishes a kernel that a compiler made, or says why there is none.
-ObtainedResult KernelMaker::keep(const compiler::KernelSource& source, std::optional<OwnKey> own,
+ObtainedResult KernelStore::keep(const compiler::KernelSource& source, std::optional<OwnKey> own,
                                  Result<compiler::CompiledKernel> compiled) {
   if (!compiled && compiled.error().code == ErrorCode::kCompilerMissing)
     return without_compiler(source, std::move(compiled).error());
@@ -185,32 +198,25 @@ ObtainedResult KernelMaker::keep(const compiler::KernelSource& source, std::opti
 // Publishes the kernel and returns whether the folder has it. NVRTC gives equal bytes for equal
 // keys. Kernels of the simulator depend on their unit too. If another process has published other
 // bytes meanwhile, its bytes stay.
-bool KernelMaker::publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key) {
-  if (store_->folder() == nullptr) return false;
-  const auto there = store_->folder()->find(key.digest);
-  if (!there) return store_->publish(binary, key);
+bool KernelStore::publish(const compiler::KernelBinary& binary, const compiler::KernelKey& key) {
+  if (!folder_) return false;
+  const auto there = folder_->find(key.digest);
+  if (!there) {
+    // The compiler is recorded first, so that a process that sees the entry knows which one to ask
+    // for.
+    record_compiler(*folder_, compiler_of(binary.target, key.fields));
+    return folder_->put(key.digest, kernel_metadata(binary, key), binary.bytes);
+  }
   if (there->payload == binary.bytes || binary.target.kind == compiler::TargetKind::kSim)
     return true;
   count(&EngineCounters::nondeterministic);
-  store_->folder()->count_nondeterministic();
+  folder_->count_nondeterministic();
   if (options_.warn)
     options_.warn(
         fmt::format("kernel {} was compiled twice, with different bytes (key {}): the "
                     "compiler is not deterministic, or memory is damaged",
                     binary.entry, key.digest.hex()));
   return true;
-}
-
-void KernelMaker::count(int64_t EngineCounters::*counter) {
-  const std::lock_guard guard(counters_mutex_);
-  ++(counters_.*counter);
-}
-
-EngineCounters KernelMaker::counters() const {
-  const std::lock_guard guard(counters_mutex_);
-  EngineCounters counters = counters_;
-  counters.corrupt = store_->corrupt();
-  return counters;
 }
 
 }  // namespace moejit::runtime
