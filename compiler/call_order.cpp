@@ -14,6 +14,7 @@ using Order = std::vector<std::size_t>;  // of indices into Plan::calls
 struct CallNeed {
   std::function<bool(const CallPlan&)> is_met_by;
   bool is_gathered = false;  // whether every call of a step adds to it
+  bool is_of_first = false;  // whether the plan's first call that meets it is the one to make
 };
 
 bool contains(const Order& order, std::size_t call) {
@@ -28,9 +29,11 @@ bool writes_slot(const CallPlan& call, std::size_t slot) {
 // Blocks come first: the calls that fill them write most of the tensors, too.
 std::vector<CallNeed> needs_of(const Plan& plan, const CallPlan& call) {
   std::vector<CallNeed> needs;
+  // Calls that do a part of forward fill the saved block with fewer kernels, but compute no y.
   for (BlockUse CallPlan::*const block : {&CallPlan::saved, &CallPlan::deferred})
     if (call.*block == BlockUse::kRead)
-      needs.push_back({[block](const CallPlan& one) { return one.*block == BlockUse::kWrite; }});
+      needs.push_back({[block](const CallPlan& one) { return one.*block == BlockUse::kWrite; },
+                       false, block == &CallPlan::saved});
   const bool is_of_states = takes_states_alone(plan, call);
   for (const CallTensor& taken : call.tensors) {
     const TensorRole role = plan.tensors[taken.slot].role;
@@ -60,6 +63,7 @@ Order with_need(const Plan& plan, const Order& order, const CallNeed& need, cons
     if (best && !is_better) continue;
     best = std::move(tried);
     kernels_of_best = kernels;
+    if (need.is_of_first) break;
   }
   return best.value_or(order);
 }

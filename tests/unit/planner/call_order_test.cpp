@@ -55,6 +55,16 @@ TEST(CallOrder, PutsWritersOfBlocksAndTensorsBeforeTheirReaders) {
     EXPECT_EQ(order_to(plan, call.name), wanted.at(call.name));
 }
 
+TEST(CallOrder, TakesForwardAndNoShorterCallThatFillsTheSavedBlock) {
+  Plan plan = plan_of(training_layer());
+  CallPlan part = plan.calls[find_call(plan, "forward").value()];
+  part.name = "forward_without_unpermute";
+  part.steps.pop_back();
+  plan.calls.push_back(part);
+  EXPECT_EQ(order_to(plan, "backward"), "update_weights forward backward");
+  EXPECT_EQ(order_to(plan, part.name), "update_weights forward_without_unpermute");
+}
+
 TEST(CallOrder, PutsThePassesBeforeTheScalesOfTheNextStep) {
   Layer layer = training_layer();
   layer.recipe = Recipe::kFp8Delayed;
