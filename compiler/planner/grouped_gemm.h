@@ -30,8 +30,9 @@ ColumnTiles choose_column_tiles(int64_t columns);
 // does not join gate and up. Short contractions get tiles of one width.
 GroupedGemmSpec choose_tiles(GroupedGemmSpec problem);
 
-// Tiles are swapped for at most this many mean rows per expert.
-inline constexpr int64_t kMostSwappedRows = 64;
+// Tiles are swapped for at most this many mean rows per expert. Beyond it many groups need two
+// swapped tiles, which read the weights twice (docs/performance/tried.md).
+inline constexpr int64_t kMostSwappedRows = 32;
 
 // Returns whether tiles may be swapped. They may not with an MN-major B, which stays the n side of
 // WGMMA, nor with an epilogue that joins gate and up.

@@ -21,7 +21,7 @@ constexpr int64_t kManyTimesMean = 4;
 constexpr int64_t kLeastTriedClusterRows = 512;
 
 // Swapped and other tiles are both tried where the mean of a group's rows is at most this.
-constexpr int64_t kMostRowsOfBothKinds = 2 * kMostSwappedRows;
+constexpr int64_t kMostRowsOfBothKinds = 4 * kMostSwappedRows;
 
 // Returns the covers of a section's columns. Gated tiles have one cover.
 std::vector<GroupedGemmSpec> section_covers(const GroupedGemmSpec& chosen) {

@@ -344,7 +344,7 @@ TEST(EndScaledGemm, CountsAndBindsTheScalesThatThereAre) {
 
 TEST(EndScaledGemm, HasSwappedTilesForFewRows) {
   for (const GemmScales scales : {GemmScales::kTensor, GemmScales::kRowColumn, GemmScales::kNone}) {
-    const KernelPlan kernel = plan_grouped_gemm(end_scaled(scales), 100).value();
+    const KernelPlan kernel = plan_grouped_gemm(end_scaled(scales), 90).value();
     EXPECT_TRUE(std::get<GroupedGemmSpec>(kernel.spec).is_swapped);
   }
 }

@@ -72,13 +72,13 @@ TEST(Planner, KeepsTheActivationApartWhereItCallsManyFunctions) {
 
 TEST(Planner, KeepsTheActivationApartWhereTilesAreSwapped) {
   Layer layer = dsv3_like_layer();
-  layer.max_tokens = 2048;
+  layer.max_tokens = 1024;
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
   const Plan plan = plan_of(layer);
   EXPECT_NE(find_kernel(plan, "activation_quantize"), nullptr);
-  EXPECT_NE(print_plan(plan, true).find("stay apart: an expert has 64 rows in the mean"),
+  EXPECT_NE(print_plan(plan, true).find("stay apart: an expert has 32 rows in the mean"),
             std::string::npos);
-  layer.max_tokens = 2049;
+  layer.max_tokens = 1025;
   EXPECT_EQ(find_kernel(plan_of(layer), "activation_quantize"), nullptr);
 }
 
@@ -152,25 +152,25 @@ TEST(Planner, CountsTheWeightsOfAsManyExpertsAsRowsCanReach) {
             8 * (h + 224) + 8 * (n * h + 4 * 32 * 56) + 2 * p * n);
 }
 
-TEST(Planner, SwapsTilesWhereExpertsHaveAtMost64RowsInTheMean) {
+TEST(Planner, SwapsTilesWhereExpertsHaveAtMost32RowsInTheMean) {
   Layer layer = dsv3_like_layer();
   layer.fuse_activation = false;
   const auto spec_of = [&](const char* name) {
     return std::get<GroupedGemmSpec>(find_kernel(plan_of(layer), name)->spec);
   };
   EXPECT_FALSE(spec_of("gemm_fc1").is_swapped);
-  layer.max_permuted_rows = 256 * 64;
+  layer.max_permuted_rows = 256 * 32;
   EXPECT_TRUE(spec_of("gemm_fc1").is_swapped);
 
-  layer.max_tokens = 2048;
+  layer.max_tokens = 1024;
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
   for (const char* name : {"gemm_fc1", "gemm_fc2"}) {
     EXPECT_TRUE(spec_of(name).is_swapped);
     EXPECT_EQ(spec_of(name).tile_rows, 64);
   }
   EXPECT_EQ(find_kernel(plan_of(layer), "gemm_fc1")->reasons.front(),
-            "swapped tiles: 2048 tokens give an expert 64 rows in the mean, no more than 64");
-  layer.max_tokens = 2049;
+            "swapped tiles: 1024 tokens give an expert 32 rows in the mean, no more than 32");
+  layer.max_tokens = 1025;
   EXPECT_FALSE(spec_of("gemm_fc1").is_swapped);
   layer.max_tokens = 30;
   EXPECT_EQ(spec_of("gemm_fc2").tile_rows, 32);
@@ -190,9 +190,9 @@ TEST(Planner, ChoosesTilesForTheRowsThatARankOfSeveralHasInTheMean) {
     EXPECT_TRUE(gemm.ends_with(" rows=256")) << gemm;
     EXPECT_TRUE(wgrad.ends_with(" columns=256")) << wgrad;
   }
-  // However many rows memory is planned for: all 2048 tokens may go to each of the 32 experts.
+  // However many rows memory is planned for: all 1024 tokens may go to each of the 32 experts.
   layer.passes = {Pass::kForward};
-  layer.max_tokens = 2048;
+  layer.max_tokens = 1024;
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
   layer.fuse_activation = false;
   EXPECT_TRUE(std::get<GroupedGemmSpec>(find_kernel(plan_of(layer), "gemm_fc2")->spec).is_swapped);
