@@ -32,16 +32,18 @@ std::vector<CallNeed> needs_of(const Plan& plan, const CallPlan& call) {
   // Calls that do a part of forward fill the saved block with fewer kernels, but compute no y.
   for (BlockUse CallPlan::*const block : {&CallPlan::saved, &CallPlan::deferred})
     if (call.*block == BlockUse::kRead)
-      needs.push_back({[block](const CallPlan& one) { return one.*block == BlockUse::kWrite; },
-                       false, block == &CallPlan::saved});
+      needs.push_back(
+          {.is_met_by = [block](const CallPlan& one) { return one.*block == BlockUse::kWrite; },
+           .is_of_first = block == &CallPlan::saved});
   const bool is_of_states = takes_states_alone(plan, call);
   for (const CallTensor& taken : call.tensors) {
     const TensorRole role = plan.tensors[taken.slot].role;
     const bool is_made = role == TensorRole::kQuantized || role == TensorRole::kDispatched;
     // A call that also writes such a tensor makes it itself.
     if (is_of_states || (is_made && taken.access == Access::kRead && !taken.is_shape_only))
-      needs.push_back({[slot = taken.slot](const CallPlan& one) { return writes_slot(one, slot); },
-                       is_of_states});
+      needs.push_back(
+          {.is_met_by = [slot = taken.slot](const CallPlan& one) { return writes_slot(one, slot); },
+           .is_gathered = is_of_states});
   }
   return needs;
 }

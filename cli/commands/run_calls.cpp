@@ -21,10 +21,9 @@ std::vector<std::size_t> RunCalls::all() const {
 }
 
 std::vector<std::string> RunCalls::names(const Plan& plan) const {
-  std::vector<std::string> names;
-  if (asked_for != nullptr)
-    for (const std::size_t call : all()) names.push_back(plan.calls[call].name);
-  return names;
+  if (asked_for == nullptr) return {};
+  const std::vector<std::string_view> names = names_of(plan, all());
+  return {names.begin(), names.end()};
 }
 
 std::vector<std::string_view> names_of(const Plan& plan, const std::vector<std::size_t>& calls) {

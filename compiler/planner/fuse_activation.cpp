@@ -93,8 +93,11 @@ void fuse_activation(Graph& graph, const Layer& layer, const PlanOptions& option
       (is_written ? 4 : 8) * layer.intermediate));
   std::vector<Operation>& operations = graph.operations;
   for (auto gemm = operations.begin(); gemm != operations.end(); ++gemm) {
+    // Backward may compute act again in bf16, to cast it otherwise.
     const auto activates = [&](const Operation& operation) {
-      return operation.phase == gemm->phase && kind_of<Activate>(operation) != nullptr &&
+      const Activate* const activate = kind_of<Activate>(operation);
+      return operation.phase == gemm->phase && activate != nullptr &&
+             has_scales(activate->format) &&
              read_of(operation, "input").tensor == write_of(*gemm, "d").tensor;
     };
     if (kind_of<GroupedGemm>(*gemm) == nullptr) continue;

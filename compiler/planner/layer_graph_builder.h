@@ -90,6 +90,11 @@ class LayerGraphBuilder {
   // Append the operations that find the scales of the experts, for rows and for matrices of
   // weights.
   void find_row_scales(std::string_view name, const Format& format, int32_t columns);
+  // Appends the pass `kind` over rows, which finds the largest magnitudes and casts nothing. Then
+  // appends what finds the scales. Does nothing if scales are there before the values.
+  template <typename Kind>
+  void find_scales_of_pass(std::string_view pass, std::string_view name, const Format& format,
+                           Kind kind, const std::vector<Port>& reads);
   void find_weight_scales(std::string_view name, const QuantizeWeights& kind);
   ExpertScales expert_scales_of(const Format& format, int64_t magnitudes) const;
   // Returns the port of the scales with which bf16 rows of that name are cast. Appends the

@@ -24,6 +24,16 @@ void LayerGraphBuilder::find_row_scales(std::string_view name, const Format& for
          {port("scale", scale_name(name)), port("scale_inv", scales_name(name, format))});
 }
 
+template <typename Kind>
+void LayerGraphBuilder::find_scales_of_pass(std::string_view pass, std::string_view name,
+                                            const Format& format, Kind kind,
+                                            const std::vector<Port>& reads) {
+  if (recipe_.has_history) return;
+  kind.finds_amax = true;
+  append(std::string(pass), kind, reads, {port("output", amax_name(name))});
+  find_row_scales(name, format, kind.columns);
+}
+
 void LayerGraphBuilder::find_weight_scales(std::string_view name, const QuantizeWeights& kind) {
   const MatrixAmax amax{.rows = kind.sections * kind.section_rows, .columns = kind.columns};
   append(fmt::format("amax_{}", name), amax, {port("input", name), skip_of_casts()},
@@ -51,12 +61,7 @@ Operation& LayerGraphBuilder::cast_permuted(std::string_view input, std::string_
   const bool moves_probs = input == "x";
   std::vector<Port> reads = {port("input", input), port("row_map", "row_map")};
   if (moves_probs) reads.push_back(port("probs", "topk_probs"));
-  if (!recipe_.has_history) {
-    PermutePad amax = kind;
-    amax.finds_amax = true;
-    append(fmt::format("amax_{}", input), amax, reads, {port("output", amax_name(name))});
-    find_row_scales(name, format, kind.columns);
-  }
+  find_scales_of_pass(fmt::format("amax_{}", input), name, format, kind, reads);
   kind.quantize = QuantizeRows{.columns = kind.columns, .format = format};
   kind.amax = recorded_columns(name);
   const AmaxColumns columns = kind.amax;
@@ -74,12 +79,7 @@ Operation& LayerGraphBuilder::cast_permuted(std::string_view input, std::string_
 
 void LayerGraphBuilder::cast_activation(const Format& format, Activate kind) {
   std::vector<Port> reads = with_groups({port("input", "h1"), port("probs", "permuted_probs")});
-  if (!recipe_.has_history) {
-    Activate amax = kind;
-    amax.finds_amax = true;
-    append("amax_act", amax, reads, {port("output", amax_name("act"))});
-    find_row_scales("act", format, kind.columns);
-  }
+  find_scales_of_pass("amax_act", "act", format, kind, reads);
   kind.amax = recorded_columns("act");
   const AmaxColumns columns = kind.amax;
   reads.push_back(expert_scales("act"));
@@ -92,12 +92,7 @@ Operation& LayerGraphBuilder::cast_activation_backward(const Format& format,
                                                        ActivationBackward kind) {
   std::vector<Port> reads =
       with_groups({port("input", "h1"), port("gradient", "dact"), port("probs", "permuted_probs")});
-  if (!recipe_.has_history) {
-    ActivationBackward amax = kind;
-    amax.finds_amax = true;
-    append("amax_dh1", amax, reads, {port("output", amax_name("dh1"))});
-    find_row_scales("dh1", format, kind.columns);
-  }
+  find_scales_of_pass("amax_dh1", "dh1", format, kind, reads);
   kind.amax = recorded_columns("dh1");
   const AmaxColumns columns = kind.amax;
   reads.push_back(expert_scales("dh1"));

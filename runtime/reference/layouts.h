@@ -24,6 +24,19 @@ inline std::vector<std::uint8_t> exchange_runs(const std::vector<std::uint8_t>& 
   return exchanged;
 }
 
+// Returns `matrices` [2 * half, columns], each with its row `row` at `place_of(row)`.
+template <typename T, typename PlaceOf>
+std::vector<T> with_rows_at(std::span<const T> matrices, std::int64_t half, std::int64_t columns,
+                            PlaceOf place_of) {
+  std::vector<T> result(matrices.size());
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const std::int64_t row = static_cast<std::int64_t>(i) / columns, column = i % columns;
+    const std::int64_t first = row - row % (2 * half);  // of the matrix
+    result[(first + place_of(row - first)) * columns + column] = matrices[i];
+  }
+  return result;
+}
+
 }  // namespace detail
 
 inline std::vector<std::uint8_t> to_column_blocks(const std::vector<std::uint8_t>& matrix,
@@ -40,25 +53,13 @@ inline std::vector<std::uint8_t> from_column_blocks(const std::vector<std::uint8
 // gate_first() puts all even rows, gate, before the odd rows, up; interleaved() is the reverse.
 template <typename T>
 std::vector<T> gate_first(std::span<const T> matrices, std::int64_t half, std::int64_t columns) {
-  std::vector<T> result(matrices.size());
-  for (std::size_t i = 0; i < matrices.size(); ++i) {
-    const std::int64_t row = static_cast<std::int64_t>(i) / columns, column = i % columns;
-    const std::int64_t matrix = row / (2 * half), in_matrix = row % (2 * half);
-    const std::int64_t to = 2 * half * matrix + in_matrix % 2 * half + in_matrix / 2;
-    result[to * columns + column] = matrices[i];
-  }
-  return result;
+  return detail::with_rows_at(matrices, half, columns,
+                              [half](std::int64_t row) { return row % 2 * half + row / 2; });
 }
 template <typename T>
 std::vector<T> interleaved(std::span<const T> matrices, std::int64_t half, std::int64_t columns) {
-  std::vector<T> result(matrices.size());
-  for (std::size_t i = 0; i < matrices.size(); ++i) {
-    const std::int64_t row = static_cast<std::int64_t>(i) / columns, column = i % columns;
-    const std::int64_t matrix = row / (2 * half), in_matrix = row % (2 * half);
-    const std::int64_t to = 2 * half * matrix + in_matrix % half * 2 + in_matrix / half;
-    result[to * columns + column] = matrices[i];
-  }
-  return result;
+  return detail::with_rows_at(matrices, half, columns,
+                              [half](std::int64_t row) { return row % half * 2 + row / half; });
 }
 
 }  // namespace moejit::reference

@@ -19,7 +19,7 @@ using compiler::Recipe;
 using reference::LayerInputs;
 using reference::LayerShape;
 
-constexpr int64_t kTokens = 62;
+constexpr int64_t kTokens = 80;
 
 // FP8 where values flow, bf16 where the gradients of weights are added up.
 Recipe fp8_with_bf16_wgrad() {

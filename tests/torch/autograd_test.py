@@ -8,7 +8,7 @@ import torch
 import torch.nn.utils.parametrize
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from support import (BOUNDS, DEVICE, E, H, I, K, MAX_TOKENS, RECIPES, TOKENS, Inputs, Recorder, assert_same_bits,
+from support import (BOUNDS, DEVICE, E, H, I, K, MAX_TOKENS, RECIPES, TOKENS, Inputs, Recorder, assert_same_bits, calls_of,
                      kept_block, relative_error)
 from moejit import Layer
 from moejit.torch import Experts, ops
@@ -280,6 +280,12 @@ class Module(unittest.TestCase):
         inputs.ids[0, 0] = E
         module(inputs.x, inputs.ids, inputs.probs)
         self.assertEqual(module.status(), 1)
+
+    def test_a_plan_tells_sizes_and_places(self):
+        _, tensors = calls_of("fp8_flow", Inputs(biases=True), biases=True)
+        with self.make().plan() as planned:
+            self.assertEqual(planned.sizes(TOKENS).saved_bytes, tensors["saved"].numel())
+            self.assertEqual(planned.place("y", TOKENS).shape, (TOKENS, H))
 
     def test_explain_gives_reasons(self):
         self.assertRegex(self.make().explain(), r"(?s)recipe fp8_flow.* gemm_fc1 .*\n   - \w")

@@ -58,6 +58,10 @@ class Steps(unittest.TestCase):
     def test_a_rank_explains_its_plan_alone(self):
         def run(case, group, rank):
             module = case.module(group)
+            with module.plan() as layer:
+                self.assertEqual((layer.info.rank, layer.info.ranks), (rank, 2))
+                self.assertGreater(layer.sizes(7).saved_bytes, 0)
+                self.assertEqual(layer.place("y", 7).shape, (7, H))
             return module.explain(), explain(module, plans=True)
         _, ranks = self.on_ranks(run)
         for rank, (told, of_model) in enumerate(ranks):

@@ -236,6 +236,7 @@ class Compile(unittest.TestCase):
         description = {"operation": "quantize", "max_tokens": 64, "columns": H}
         compiled = torch.compile(lambda x: operation(description, input=x * 2)["output"].float(), fullgraph=True)
         self.assertTrue(torch.equal(compiled(x), operation(description, input=x * 2)["output"].float()))
+        self.assertEqual(compiled(x[:0]).shape, (0, H))
 
 
 class Refusals(unittest.TestCase):

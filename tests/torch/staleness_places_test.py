@@ -87,6 +87,7 @@ class Places(unittest.TestCase):
                         ("parts of a row", weight[1, 5, :8], weight[1, 5, 8:16]),
                         ("parts of two rows", weight[0, 7, :64], weight[0, 9, 64:128]),
                         ("words", weight[1, 130, :2], weight[1, 131, 14:16]),
+                        ("words of 16 bytes", weight[0, 11, :2], weight[0, 11, 2:4]),
                         ("neighbours", weight[0, 3, 4], weight[0, 3, 5])):
                     # Opposite signs make places differ in every format.
                     one.copy_(one.abs() + 0.1)

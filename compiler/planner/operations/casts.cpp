@@ -93,9 +93,7 @@ KernelPlan make_kernel(const Operation& operation, const QuantizeColumns& cast,
   };
   add_arguments(kernel, operation,
                 {"input", "counts", "offs", "output_offs", "output", "row_tokens"});
-  if (cast.source != RowSource::kInOrder)
-    kernel.reasons.emplace_back(
-        "each row is fetched from its token, which L2 holds for the other experts of the token");
+  if (cast.source != RowSource::kInOrder) kernel.reasons.emplace_back(kFetchedReason);
   return kernel;
 }
 
@@ -148,9 +146,7 @@ KernelPlan make_kernel(const Operation& operation, const CastBlocks& cast, const
   if (cast.format.is_recovered)
     kernel.reasons.emplace_back(
         "codes times scales are stored in bf16, exactly: no tensor core here takes such scales");
-  if (cast.source != RowSource::kInOrder)
-    kernel.reasons.emplace_back(
-        "each row is fetched from its token, which L2 holds for the other experts of the token");
+  if (cast.source != RowSource::kInOrder) kernel.reasons.emplace_back(kFetchedReason);
   return kernel;
 }
 
@@ -165,8 +161,7 @@ KernelPlan make_kernel(const Operation& operation, const CastTranspose& cast,
                                 .amax = cast.amax},
       .reasons = {"an expert's scale is known beforehand, so that rows and columns are cast from "
                   "one read, to the same bytes",
-                  "each row is fetched from its token, which L2 holds for the other experts of the "
-                  "token"},
+                  kFetchedReason},
   };
   add_arguments(kernel, operation,
                 {"input", "row_tokens", "counts", "offs", "output_offs", "expert_scales", "output",
@@ -190,9 +185,7 @@ KernelPlan make_kernel(const Operation& operation, const Transpose& transpose,
     kernel.reasons = {"bytes are copied as they are: an expert's rows have one scale"};
   add_arguments(kernel, operation,
                 {"input", "counts", "offs", "output_offs", "output", "row_tokens"});
-  if (transpose.source != RowSource::kInOrder)
-    kernel.reasons.emplace_back(
-        "each row is fetched from its token, which L2 holds for the other experts of the token");
+  if (transpose.source != RowSource::kInOrder) kernel.reasons.emplace_back(kFetchedReason);
   return kernel;
 }
 

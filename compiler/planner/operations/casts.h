@@ -13,6 +13,10 @@
 
 namespace moejit::compiler {
 
+// Says why a kernel may read rows of tokens that are not in the order of experts.
+inline constexpr const char* kFetchedReason =
+    "each row is fetched from its token, which L2 holds for the other experts of the token";
+
 enum class QuantizeStage;
 struct KernelContext;
 struct KernelPlan;

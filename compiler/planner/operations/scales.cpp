@@ -24,9 +24,7 @@ GroupColumnsSpec spec_of(ColumnPass pass, const ColumnGroups& groups, RowSource 
 
 void add_reasons(KernelPlan& kernel) {
   const auto& spec = std::get<GroupColumnsSpec>(kernel.spec);
-  if (spec.source != RowSource::kInOrder)
-    kernel.reasons.emplace_back(
-        "each row is fetched from its token, which L2 holds for the other experts of the token");
+  if (spec.source != RowSource::kInOrder) kernel.reasons.emplace_back(kFetchedReason);
   if (spec.is_interleaved)
     kernel.reasons.emplace_back(
         "rows of gate and up, which alternate, are sorted on the way: GEMMs have all of gate "

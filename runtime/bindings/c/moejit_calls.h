@@ -53,8 +53,9 @@ typedef struct moejit_call {
 } moejit_call;
 
 // Makes a call of a prepared plan, by its name in moejit_call_info. Below is a function for each
-// call, which says what the call does. MOEJIT_ERROR_UNSUPPORTED: the plan has no such call; the
-// hint tells the field of the description that adds it.
+// call, which says what the call does. "update_weights+forward" alone has none: it makes both, one
+// behind the other, with the tensors of both. MOEJIT_ERROR_UNSUPPORTED: the plan has no such call;
+// the hint tells the field of the description that adds it.
 MOEJIT_API moejit_error_code moejit_plan_call(moejit_plan* plan, const char* name,
                                               const moejit_call* call);
 

@@ -177,7 +177,7 @@ TEST(CallsPlan, SaysWhatACallTakes) {
   EXPECT_FALSE(has_memory(call_of(plan, "update_weights")));
 }
 
-// Who updates weights need not ask what the check found.
+// A caller who updates weights need not ask what the check found.
 TEST(CallsPlan, NeedsNoOutputOfUpdatedWeights) {
   Layer layer = training_layer();
   layer.weight_checks = true;

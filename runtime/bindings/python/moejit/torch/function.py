@@ -131,13 +131,13 @@ def _kept(ctx: Any) -> tuple[dict[str, torch.Tensor], tuple[torch.Tensor, ...]]:
     return dict(zip(ctx.names, saved)), saved[len(ctx.names):] or ctx.others
 
 
-def kept_names(layer: str, call: str = "backward") -> tuple[str, ...]:
+def kept_names(layer: str) -> tuple[str, ...]:
     """Returns the names of what backward reads again, tensors and blocks. All else is freed after forward.
 
     Two calls of a layer keep as many, of the same shapes and dtypes, since checkpoints demand this of a repeated
     forward call.
     """
-    return tuple(name for name in reads_of(layer, call) if name in INPUTS or name == "saved")
+    return tuple(name for name in reads_of(layer, "backward") if name in INPUTS or name == "saved")
 
 
 def rows_of(dy: torch.Tensor | None) -> torch.Tensor:

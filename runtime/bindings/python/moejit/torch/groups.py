@@ -17,7 +17,8 @@ from moejit import Error, Group, GroupLayer
 from moejit.torch import meetings, texts
 from moejit.torch.layers import call_fields
 from moejit.torch.open_groups import OpenGroup, Opener, plan_layer, plan_whole, transport_of
-from moejit.torch.plans import Plan, add_group_plan, plan_facts
+from moejit.torch.plan_facts import Plan, plan_facts
+from moejit.torch.plans import add_group_plan
 from moejit.torch.ranks import Ranks, sentence_of
 
 # The fields of a description that decide what a group's memory holds for a layer with all passes and gradients.
@@ -110,7 +111,7 @@ class ProcessGroupLayers:
         if self.order is None:
             self.order, self._device = torch.zeros(1, dtype=torch.int32, device=device), device
         # The number tells apart layers that differ only in timeout_ms.
-        text = texts.make(planned.target, planned.digest, json.dumps(planned.description), f"{opened.name}.{len(self._layers)}")
+        text = texts.make(planned.target, planned.digest, planned.description, f"{opened.name}.{len(self._layers)}")
         self._prepared[text] = _Prepared(fields, timeout_ms, opened)
         self._add(text, layer)
         add_group_plan(text, planned)

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from moejit.errors import Error
-from moejit.torch.plans import Plan, layer_text, plan_of, row_of
+from moejit.torch.plan_facts import Plan
+from moejit.torch.plans import layer_text, plan_of, row_of
 
 WEIGHT_GRADIENTS = ("dw1", "dw2", "db1", "db2")
 GRADIENTS = ("dx", "dprobs", *WEIGHT_GRADIENTS)

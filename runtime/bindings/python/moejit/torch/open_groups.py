@@ -11,7 +11,7 @@ import torch
 from moejit import Error, Group, GroupLayer, nccl_make_id
 from moejit.torch.devices import target_of
 from moejit.torch.group_memory import GroupMemory, Memories
-from moejit.torch.plans import Plan, plan_facts
+from moejit.torch.plan_facts import Plan, plan_facts
 from moejit.torch.ranks import Ranks
 
 _LONGEST_MS = 24 * 60 * 60 * 1000  # that opening may wait

@@ -10,7 +10,8 @@ import torch
 from moejit.frameworks import is_switched_on, torch_library_path
 from moejit.library import load
 from moejit.torch.devices import no_elements
-from moejit.torch.plans import Argument, BlockSize, Plan, constant_row, plan_of, row_of
+from moejit.torch.plan_facts import Argument, BlockSize, Plan
+from moejit.torch.plans import constant_row, plan_of, row_of
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -98,7 +99,8 @@ def _make(argument: Argument, sizes: Mapping[str, int], like: torch.Tensor) -> t
     return made
 
 
-def shape_of(argument: Argument, sizes: Mapping[str, int], smaller: Callable[[int, int], int] = torch.sym_min) -> list[int]:
+def shape_of(argument: Argument, sizes: Mapping[str, int],
+             smaller: Callable[[int, int], int] = torch.sym_min) -> list[int]:
     """Returns the shape of an argument in a call of these sizes, by symbol.
 
     Args:
@@ -130,9 +132,9 @@ def _check(planned: Plan, arguments: Sequence[Argument], tensors: Sequence[torch
 
 def _check_devices(arguments: Sequence[Argument], tensors: Sequence[torch.Tensor]) -> None:
     """Refuses a mix of devices. A meta tensor among others brings a call here, which must not seem to have run."""
-    (first, wanted), *others = ((argument.name, tensor.device) for argument, tensor in zip(arguments, tensors)
-                                if tensor.numel() != 0)
-    for name, device in others:
+    devices = [(argument.name, tensor.device) for argument, tensor in zip(arguments, tensors) if tensor.numel() != 0]
+    first, wanted = devices[0] if devices else ("", None)  # calls over no tokens may have no elements at all
+    for name, device in devices[1:]:
         if device != wanted:
             raise RuntimeError(f"moejit: tensor_mismatch: tensor {name}: it is on {device}, wanted {wanted}, where "
                                f"{first} is")

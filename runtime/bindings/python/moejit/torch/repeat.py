@@ -99,9 +99,9 @@ class Inference:
                 return None  # this stream has to wait for the last one
         tensors = x, topk_ids, topk_probs, w1, w2, b1, b2, *kept.blocks, self.none
         if kept.is_promised or not self.is_quantized:
-            made = _call([tensors[place] for place in self.reads], "forward", self.layer)
-            self.state.status = made[-1] if len(made) == 2 else None
-            return made[0]
+            y, *status = _call([tensors[place] for place in self.reads], "forward", self.layer)
+            self.state.status = status[0] if status else None  # groups have a word of their own
+            return y
         return self._renew(tensors)
 
     def _renew(self, tensors: tuple) -> torch.Tensor:

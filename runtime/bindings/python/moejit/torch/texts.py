@@ -6,7 +6,7 @@ For a layer of a group "@GROUP " comes before the JSON. The name belongs to a gr
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from moejit import library
 
@@ -20,9 +20,9 @@ class Text(NamedTuple):
     group: str = ""  # the name of the group; empty for layers of one rank and operations
 
 
-def make(target: str, digest: str, description: str, group: str = "") -> str:
-    """Returns the text of a plan. `description` is JSON with every field."""
-    canonical = json.dumps(json.loads(description), separators=(",", ":"))
+def make(target: str, digest: str, description: dict[str, Any], group: str = "") -> str:
+    """Returns the text of a plan. The description has every field."""
+    canonical = json.dumps(description, separators=(",", ":"))
     return f"moejit {library.version()} {target} {digest} {f'@{group} ' if group else ''}{canonical}"
 
 
