@@ -25,15 +25,14 @@ namespace moejit::compiler {
 
 // A spec holds every compile-time choice of one kernel: it alone decides the emitted text. Device
 // skeletons and stages of the same names live in templates/moejit_device.
-using KernelSpec =
-    std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
-                 ContractionGroupedGemmSpec, TransposeSpec, ColumnCastSpec, GatedGradientSpec,
-                 ColumnSumsSpec, RowDotsSpec, UnpermuteDprobsSpec, MultiCastTransposeSpec,
-                 MatrixAmaxSpec, ExpertScalesSpec, BlockCastSpec, SwizzleScalesSpec,
-                 GroupColumnsSpec, ExchangeChoicesSpec, DispatchRowsSpec, AwaitRowsSpec,
-                 DispatchPermuteSpec, RouteDispatchPermuteSpec, CombineRowsSpec, TakeScalesSpec,
-                 UpdateScalesSpec, TwoLevelCastSpec, CastTransposeSpec, PackChoicesSpec,
-                 TakeChoicesSpec, CompareTokensSpec, CombineArrivedSpec, WeightCheckSpec>;
+using KernelSpec = std::variant<
+    RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec, ContractionGroupedGemmSpec,
+    TransposeSpec, ColumnCastSpec, GatedGradientSpec, ColumnSumsSpec, RowDotsSpec,
+    UnpermuteDprobsSpec, MultiCastTransposeSpec, MatrixAmaxSpec, ExpertScalesSpec, BlockCastSpec,
+    SwizzleScalesSpec, GroupColumnsSpec, ExchangeChoicesSpec, DispatchRowsSpec, AwaitRowsSpec,
+    DispatchPermuteSpec, RouteDispatchPermuteSpec, CombineRowsSpec, TakeScalesSpec,
+    UpdateScalesSpec, TwoLevelCastSpec, CastTransposeSpec, PackChoicesSpec, TakeChoicesSpec,
+    CompareTokensSpec, CombineArrivedSpec, WeightCheckSpec, SplitRowsSpec>;
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

@@ -28,6 +28,10 @@ GradientFormat gradient_format(const Layer& layer) {
                                                         : GradientFormat::kE5m2;
 }
 
+bool is_grouped(const Layer& layer) { return layer.input == LayerInput::kGrouped; }
+
+bool keeps_rows(const Layer& layer) { return is_grouped(layer) && layer.splits_alignment == 1; }
+
 bool is_of_group(const Layer& layer) { return layer.expert_parallel.ranks > 0; }
 
 bool uses_collectives(const Layer& layer) {
@@ -93,6 +97,14 @@ std::string_view to_string(WgradDtype dtype) {
   switch (dtype) {
     case WgradDtype::kF32: return "f32";
     case WgradDtype::kBf16: return "bf16";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(LayerInput input) {
+  switch (input) {
+    case LayerInput::kTokens: return "tokens";
+    case LayerInput::kGrouped: return "grouped";
   }
   return "unknown";
 }
@@ -197,9 +209,14 @@ std::string to_json(const Layer& layer) {
   add("gate_up_layout", json_string(to_string(layer.gate_up_layout)));
   add("biases", layer.biases ? "true" : "false");
   add("dtype", json_string(layer.dtype));
-  add("topk_ids_dtype", json_string(to_string(layer.topk_ids_dtype)));
-  add("topk_probs_dtype", json_string(to_string(layer.topk_probs_dtype)));
-  add("foreign_experts", json_string(to_string(layer.foreign_experts)));
+  if (is_grouped(layer)) {
+    add("input", json_string(to_string(layer.input)));
+    add("tokens_per_expert_dtype", json_string(to_string(layer.tokens_per_expert_dtype)));
+  } else {
+    add("topk_ids_dtype", json_string(to_string(layer.topk_ids_dtype)));
+    add("topk_probs_dtype", json_string(to_string(layer.topk_probs_dtype)));
+    add("foreign_experts", json_string(to_string(layer.foreign_experts)));
+  }
   add("recipe", json_string(to_string(layer.recipe)));
   add("block_size", std::to_string(layer.block_size));
   add("scale_sharing_k", std::to_string(layer.scale_sharing_k));
@@ -214,7 +231,7 @@ std::string to_json(const Layer& layer) {
   }
   add("splits_alignment", std::to_string(layer.splits_alignment));
   add("max_tokens", std::to_string(layer.max_tokens));
-  add("max_permuted_rows", std::to_string(layer.max_permuted_rows));
+  if (!is_grouped(layer)) add("max_permuted_rows", std::to_string(layer.max_permuted_rows));
   add("dispatch", json_string(to_string(layer.dispatch)));
   add("dispatch_calls", layer.dispatch_calls ? "true" : "false");
   add("passes", json_list(layer.passes));

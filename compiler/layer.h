@@ -19,7 +19,13 @@ enum class Recompute { kNone, kMoeExpert };
 // them each time.
 enum class WgradDtype { kF32, kBf16 };
 
-// Element types of topk_ids, and of topk_probs and dprobs.
+// What a call gets.
+enum class LayerInput {
+  kTokens,   // tokens [T, H] and the experts of each, topk_ids [T, K]
+  kGrouped,  // rows [T, H] in the order of experts, and how many each expert has
+};
+
+// Element types of topk_ids and tokens_per_expert, and of topk_probs and dprobs.
 enum class TopkIdsDtype { kI32, kI64 };
 enum class TopkProbsDtype { kF32, kBf16 };
 
@@ -86,6 +92,9 @@ struct Layer {
   GateUpLayout gate_up_layout = GateUpLayout::kConcat;
   bool biases = false;         // whether each expert adds b1 to h1 and b2 to its result
   std::string dtype = "bf16";  // of x, weights and y
+  // Grouped input: T counts rows, top_k is 1, local_experts is experts.
+  LayerInput input = LayerInput::kTokens;
+  TopkIdsDtype tokens_per_expert_dtype = TopkIdsDtype::kI32;  // of grouped input
   TopkIdsDtype topk_ids_dtype = TopkIdsDtype::kI32;
   TopkProbsDtype topk_probs_dtype = TopkProbsDtype::kF32;  // dtype of dprobs too
   ForeignExperts foreign_experts = ForeignExperts::kReport;
@@ -125,6 +134,12 @@ bool has_backward(const Layer& layer);
 // Returns the format of dy and dh1, a member of the recipe that the description may change.
 GradientFormat gradient_format(const Layer& layer);
 
+// Returns whether calls get rows in the order of experts.
+bool is_grouped(const Layer& layer);
+
+// Returns whether such rows stay at their places from x to y, since no group needs pad rows.
+bool keeps_rows(const Layer& layer);
+
 // Returns whether the layer runs on a group of ranks.
 bool is_of_group(const Layer& layer);
 
@@ -154,6 +169,7 @@ int32_t padded_intermediate(const Layer& layer);
 std::string named_layer(const Layer& layer);
 
 std::string_view to_string(Pass pass);
+std::string_view to_string(LayerInput input);
 std::string_view to_string(Gradient gradient);  // the tensor's name: "dx", ...
 std::string_view to_string(Recompute recompute);
 std::string_view to_string(WgradDtype dtype);
@@ -176,7 +192,8 @@ int64_t worst_case_permuted_rows(const Layer& layer);
 
 // Returns the layer as JSON text that parse_layer() reads back to an equal record. It has all
 // fields in a stable order and ends with a newline. `gradients` is there only with a backward pass,
-// choices of recipes only with a recipe that has them, `expert_parallel` only for a group.
+// choices of recipes only with a recipe that has them, `expert_parallel` only for a group. Grouped
+// input has `input` and `tokens_per_expert_dtype`, and no fields of topk_ids and topk_probs.
 std::string to_json(const Layer& layer);
 
 }  // namespace moejit::compiler

@@ -116,6 +116,8 @@ std::string dtype_hint(std::string_view tensor, DType got) {
       {"topk_ids", DType::kI64, "\"topk_ids_dtype\": \"i64\""},
       {"topk_probs", DType::kF32, "\"topk_probs_dtype\": \"f32\""},
       {"topk_probs", DType::kBF16, "\"topk_probs_dtype\": \"bf16\""},
+      {"tokens_per_expert", DType::kI32, "\"tokens_per_expert_dtype\": \"i32\""},
+      {"tokens_per_expert", DType::kI64, "\"tokens_per_expert_dtype\": \"i64\""},
       {"dprobs", DType::kF32, "\"topk_probs_dtype\": \"f32\""},
       {"dprobs", DType::kBF16, "\"topk_probs_dtype\": \"bf16\""},
   };

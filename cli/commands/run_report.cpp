@@ -26,9 +26,11 @@ struct StatusBit {
 };
 constexpr StatusBit kStatusBits[] = {
     {device::kStatusBadExpertId, "bad_expert_id",
-     "tensor \"topk_ids\" has expert ids out of range, not routed", "correct topk_ids"},
+     "tensor \"topk_ids\", or \"tokens_per_expert\", has numbers out of range, not routed",
+     "correct topk_ids or tokens_per_expert"},
     {device::kStatusRowOverflow, "row_overflow",
-     "more permuted rows than max_permuted_rows, the rest dropped", "raise max_permuted_rows"},
+     "more permuted rows than max_permuted_rows, or than x has, the rest dropped",
+     "raise max_permuted_rows, or correct tokens_per_expert"},
     {device::kStatusBadScale, "bad_scale",
      "tensor \"input_scale_inv\" has scales that are neither powers of two nor 0",
      "correct input_scale_inv"}};

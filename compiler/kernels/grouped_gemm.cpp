@@ -125,11 +125,11 @@ std::string to_string(const GroupedGemmSpec& s) {
           : std::string();
   return fmt::format(
       "grouped_gemm operands={}{} scales={} epilogue={} {}{}local_experts={} sections={} "
-      "section_n={} k={} {} {}stages={} {}{}{}",
+      "section_n={} k={} {} {}stages={} {}{}{}{}",
       to_string(s.operands), s.is_a_e5m2 ? " a=F8_E5M2" : "", to_string(s.scales),
       to_string(s.epilogue), bias_text(s), s.b_major == Major::kMn ? "b_major=mn " : "",
       s.local_experts, s.sections, s.section_n, s.k, tiles_text(s), activation, s.stages,
-      band_text(s), cluster_text(s), accumulation_text(s));
+      band_text(s), cluster_text(s), accumulation_text(s), s.zeros_rest ? " zeros_rest" : "");
 }
 
 namespace {

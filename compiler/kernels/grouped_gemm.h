@@ -74,6 +74,7 @@ struct GroupedGemmSpec {
   Activation activation = {};        // of an epilogue that activates
   GemmBias bias = GemmBias::kNone;
   bool has_interleaved_bias = false;  // whether gate and up alternate in the bias, but not in D
+  bool zeros_rest = false;  // whether rows of D behind the last group, up to T, become zeros
   bool operator==(const GroupedGemmSpec&) const = default;
 };
 

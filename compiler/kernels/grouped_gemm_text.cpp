@@ -158,6 +158,9 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
     constants.push_back(bool_constant("kInterleavedBias", spec.has_interleaved_bias,
                                       "gate and up alternate in the bias"));
   }
+  if (spec.zeros_rest)
+    constants.push_back(
+        bool_constant("kZerosRest", true, "rows of D behind the last group's become zeros"));
   return constants;
 }
 
@@ -191,6 +194,7 @@ std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
   types.push_back({"Kernel",
                    "GroupedGemm",
                    {"Shape", scheduler_type(spec), "Mainloop", scales_part(spec).type, epilogue}});
+  if (spec.zeros_rest) types.back().arguments.emplace_back("kZerosRest");
   return types;
 }
 

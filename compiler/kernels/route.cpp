@@ -116,6 +116,86 @@ KernelText KernelKind<RouteSpec>::text(const RouteSpec& spec) {
   return text;
 }
 
+std::string to_string(const SplitRowsSpec& s) {
+  return fmt::format(
+      "split_rows local_experts={} splits_alignment={}{}{} warps={} "
+      "tokens_per_expert={}",
+      s.local_experts, s.splits_alignment, s.has_row_map ? " row_map" : "",
+      s.has_colwise_offs ? " colwise_offs" : "", s.warps, to_string(s.tokens_per_expert));
+}
+
+namespace {
+
+constexpr std::array kSplitRowsPointers = {
+    RecordTensor{"tokens_per_expert", offsetof(RouteParams, topk_ids), kRead},
+    MOEJIT_POINTER(RouteParams, counts, kWrite),
+    MOEJIT_POINTER(RouteParams, offs, kWrite),
+    MOEJIT_POINTER(RouteParams, colwise_offs, kWrite),
+    MOEJIT_POINTER(RouteParams, row_map, kWrite),
+    MOEJIT_POINTER(RouteParams, status, kReadWrite),
+    MOEJIT_POINTER(RouteParams, saved_tokens, kWrite),
+};
+
+constexpr ParamRecord kSplitRowsRecord{
+    "split_rows", sizeof(RouteParams), kSplitRowsPointers, {}, kRouteNumbers};
+static_assert(is_complete(kSplitRowsRecord));
+
+}  // namespace
+
+template <>
+LaunchShape KernelKind<SplitRowsSpec>::shape(const SplitRowsSpec& spec) {
+  return {.threads = 32 * spec.warps, .shared_bytes = 4 * (2 + spec.warps) * spec.local_experts};
+}
+
+template <>
+int64_t KernelKind<SplitRowsSpec>::busy(const SplitRowsSpec& spec, const CallBounds&, int64_t) {
+  return spec.has_row_map ? spec.local_experts : 1;
+}
+
+template <>
+std::vector<KernelNumber> KernelKind<SplitRowsSpec>::numbers(const SplitRowsSpec&,
+                                                             const CallBounds&) {
+  return {{.role = "tokens", .dim = CallDim::kTokens}, {.role = "max_rows", .dim = CallDim::kRows}};
+}
+
+template <>
+Work KernelKind<SplitRowsSpec>::work(const SplitRowsSpec& spec, const CallBounds&,
+                                     const CallRows& rows) {
+  return {.min_bytes = (size_bytes(spec.tokens_per_expert) + 8) * spec.local_experts +
+                       (spec.has_row_map ? 4 * rows.tokens : 0)};
+}
+
+template <>
+const ParamRecord& KernelKind<SplitRowsSpec>::record(const SplitRowsSpec&) {
+  return kSplitRowsRecord;
+}
+
+template <>
+KernelText KernelKind<SplitRowsSpec>::text(const SplitRowsSpec& spec) {
+  const bool is_i64 = spec.tokens_per_expert == DType::kI64;
+  return {
+      .types = is_i64 ? "i64" : "i32",
+      .tile = fmt::format("e{}", spec.local_experts),
+      .summary = "rows of each expert [E] to counts [E] and aligned starts [E + 1]",
+      .includes = {"map/split_rows.cuh"},
+      .params = "RouteParams",
+      .constants =
+          {
+              integer_constant("kLocalExperts", spec.local_experts, "E"),
+              integer_constant("kSplitsAlignment", spec.splits_alignment,
+                               "each expert's rows start at a multiple of this"),
+              integer_constant("kWarps", spec.warps, "of a CTA"),
+              bool_constant("kHasRowMap", spec.has_row_map, "the destination of each row"),
+              bool_constant("kHasColwiseOffs", spec.has_colwise_offs,
+                            "starts of groups of columns, multiples of 128"),
+          },
+      .types_used = {{"Kernel",
+                      "SplitRows",
+                      {"kLocalExperts", "kSplitsAlignment", "kWarps", "kHasRowMap",
+                       "kHasColwiseOffs", is_i64 ? "int64_t" : "int32_t"}}},
+  };
+}
+
 std::string to_string(const UnpermuteDprobsSpec& s) {
   return fmt::format("unpermute_dprobs top_k={} dprobs_columns={}{} threads={}{}", s.top_k,
                      s.dprobs_columns, s.adds_bias_dprobs ? " bias_dprobs" : "", s.threads,

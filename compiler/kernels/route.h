@@ -21,6 +21,19 @@ struct RouteSpec {
 
 std::string to_string(const RouteSpec& spec);
 
+// Tells what RouteSpec tells of ids, of rows that lie in the order of experts already.
+struct SplitRowsSpec {
+  int32_t local_experts = 0;
+  int32_t splits_alignment = 0;
+  bool has_row_map = false;               // whether destinations are written too
+  bool has_colwise_offs = false;          // whether starts of groups of columns are
+  int32_t warps = 0;                      // of a CTA
+  DType tokens_per_expert = DType::kI32;  // or kI64
+  bool operator==(const SplitRowsSpec&) const = default;
+};
+
+std::string to_string(const SplitRowsSpec& spec);
+
 // Moves gradients of probabilities from rows to the choices of tokens, if no rows of dx are moved.
 struct UnpermuteDprobsSpec {
   int32_t top_k = 0;

@@ -26,6 +26,8 @@ constexpr std::array kLayerKeys = std::to_array<std::string_view>({"name",
                                                                    "gate_up_layout",
                                                                    "biases",
                                                                    "dtype",
+                                                                   "input",
+                                                                   "tokens_per_expert_dtype",
                                                                    "topk_ids_dtype",
                                                                    "topk_probs_dtype",
                                                                    "foreign_experts",
@@ -234,12 +236,13 @@ Result<int64_t> read_max_permuted_rows(const JsonView& root, const Layer& layer)
 Result<Layer> read_layer(const JsonView& root) {
   Layer layer;
   MOEJIT_TRY_ASSIGN(layer.name, read_name(root));
+  MOEJIT_TRY_ASSIGN(layer.input, read_input(root));
   MOEJIT_TRY_ASSIGN(layer.experts, read_int_at(root, "experts", kExpertsRange));
   const IntRange up_to_all = up_to_experts(layer.experts);
   MOEJIT_TRY_ASSIGN(layer.expert_parallel, read_expert_parallel(root, layer.experts));
   MOEJIT_TRY_ASSIGN(layer.local_experts,
                     read_int_at(root, "local_experts", up_to_all, experts_of_rank(layer)));
-  MOEJIT_TRY_ASSIGN(layer.top_k, read_int_at(root, "top_k", up_to_all));
+  MOEJIT_TRY_ASSIGN(layer.top_k, is_grouped(layer) ? 1 : read_int_at(root, "top_k", up_to_all));
   MOEJIT_TRY_ASSIGN(layer.hidden, read_int_at(root, "hidden", kWidthRange));
   MOEJIT_TRY_ASSIGN(layer.intermediate, read_int_at(root, "intermediate", kWidthRange));
   if (const std::optional<JsonView> activation = root.find("activation")) {
@@ -248,6 +251,9 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.gate_up_layout, read_gate_up_layout(root, layer.activation));
   MOEJIT_TRY_ASSIGN(layer.biases, read_bool_at(root, "biases", layer.biases));
   MOEJIT_TRY_ASSIGN(layer.dtype, read_dtype(root));
+  MOEJIT_TRY_ASSIGN(
+      layer.tokens_per_expert_dtype,
+      read_enum_at(root, "tokens_per_expert_dtype", kTopkIdsDtypes, layer.tokens_per_expert_dtype));
   MOEJIT_TRY_ASSIGN(layer.topk_ids_dtype,
                     read_enum_at(root, "topk_ids_dtype", kTopkIdsDtypes, layer.topk_ids_dtype));
   MOEJIT_TRY_ASSIGN(layer.topk_probs_dtype, read_enum_at(root, "topk_probs_dtype", kTopkProbsDtypes,
@@ -258,6 +264,9 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.block_size, read_block_size(root));
   MOEJIT_TRY_ASSIGN(layer.scale_sharing_k, read_scale_sharing(root, layer.recipe));
   MOEJIT_TRY(read_recipe_choices(root, layer));
+  MOEJIT_TRY_ASSIGN(layer.passes, read_passes(root));
+  if (is_grouped(layer))
+    layer.splits_alignment = least_splits_alignment(layer.recipe, has_backward(layer));
   MOEJIT_TRY_ASSIGN(
       layer.splits_alignment,
       read_int_at(root, "splits_alignment", kSplitsAlignmentRange, layer.splits_alignment));
@@ -266,7 +275,6 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.dispatch,
                     read_enum_at(root, "dispatch", kDispatches, default_dispatch(layer)));
   MOEJIT_TRY_ASSIGN(layer.dispatch_calls, read_dispatch_calls(root, layer));
-  MOEJIT_TRY_ASSIGN(layer.passes, read_passes(root));
   MOEJIT_TRY_ASSIGN(layer.gradients, read_gradients(root, layer));
   MOEJIT_TRY_ASSIGN(layer.backward_halves, read_backward_halves(root, layer));
   MOEJIT_TRY_ASSIGN(layer.weight_checks, read_bool_at(root, "weight_checks", false));
@@ -281,6 +289,7 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.fuse_activation_transpose, read_bool_at(root, "fuse_activation_transpose",
                                                                   layer.fuse_activation_transpose));
   MOEJIT_TRY(check_fields_of_group(root, layer));
+  MOEJIT_TRY(check_fields_of_input(root, layer));
   return layer;
 }
 

@@ -17,6 +17,13 @@ Result<Activation> read_activation(const JsonView& view);
 // have.
 Result<void> read_recipe_choices(const JsonView& root, Layer& layer);
 
+// Reads the field "input"; tokens without it.
+Result<LayerInput> read_input(const JsonView& root);
+
+// Refuses fields that tell of tokens and their choices where rows are grouped, and fields of
+// grouped rows where they are not. Error: kInvalidValue, with what replaces the field.
+Result<void> check_fields_of_input(const JsonView& root, const Layer& layer);
+
 // Reads the field "expert_parallel" of a description with so many experts. Without the field the
 // record has no ranks. Errors: unknown keys, ranks that do not divide the experts, an unknown
 // combine or transport.

@@ -39,6 +39,7 @@ void fuse_quantize(Graph& graph, const Layer& layer, std::vector<std::string>& r
         layer.recipe.has_history ? "follows from the steps before" : "a kernel before finds"));
     return;
   }
+  if (keeps_rows(layer)) return;  // nothing permutes
   if (has_two_levels(layer.recipe.tokens)) {
     reasons.emplace_back(
         "permute_pad moves rows of x and dy as they are, and others cast them: the scale of an "
@@ -178,6 +179,7 @@ void fuse_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& 
   if (!has_backward(layer) || !is_quantized(layer.recipe.wgrad_operands)) return;
   if (has_expert_scale(layer.recipe.wgrad_operands))
     return fuse_permuted_cast(graph, layer, reasons);
+  if (keeps_rows(layer)) return;  // nothing permutes
   graph.gathers_tokens = may_gather(layer);
   bool of_x = false, of_dy = false;
   for (Operation& operation : graph.operations) {

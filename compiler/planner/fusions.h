@@ -44,6 +44,9 @@ void fuse_activation(Graph& graph, const Layer& layer, const PlanOptions& option
 void exchange_tokens(Graph& graph, const Layer& layer, int64_t rank,
                      std::vector<std::string>& reasons);
 
+// Makes the graph of grouped input from the graph of tokens with one choice each.
+void take_grouped_rows(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
+
 // Makes the operations that permute x write the token of each row.
 void tell_tokens(Graph& graph);
 

@@ -49,6 +49,10 @@ DType topk_ids_dtype(const Layer& layer) {
   return layer.topk_ids_dtype == TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32;
 }
 
+DType tokens_per_expert_dtype(const Layer& layer) {
+  return layer.tokens_per_expert_dtype == TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32;
+}
+
 DType topk_probs_dtype(const Layer& layer) {
   return layer.topk_probs_dtype == TopkProbsDtype::kBf16 ? DType::kBF16 : DType::kF32;
 }
@@ -223,8 +227,13 @@ Dim pieces(const Dim& rows, const Dim& columns) {
 
 void add_callers(ValueList& list, const Layer& layer, const LayerDims& d) {
   list.add("x", kBF16, kInput, {d.t, d.h});
-  list.add("topk_ids", topk_ids_dtype(layer), kInput, {d.t, d.k});
-  list.add("topk_probs", topk_probs_dtype(layer), kInput, {d.t, d.k});
+  if (is_grouped(layer)) {
+    list.add("tokens_per_expert", tokens_per_expert_dtype(layer), kInput, {d.e});
+    list.add("probs", kF32, kInput, {d.t});
+  } else {
+    list.add("topk_ids", topk_ids_dtype(layer), kInput, {d.t, d.k});
+    list.add("topk_probs", topk_probs_dtype(layer), kInput, {d.t, d.k});
+  }
   list.add("w1", kBF16, kWeight, {d.e, d.h1, d.h});
   list.add("w2", kBF16, kWeight, {d.e, d.h, d.i});
   list.add("b1", kBF16, kWeight, {d.e, d.h1});
@@ -296,7 +305,8 @@ void add_backward(ValueList& list, const Layer& layer, const LayerDims& d) {
                    {d.e, d.ib, d.hb});
   }
   list.add("dx", kBF16, kOutput, {d.t, d.h});
-  list.add("dprobs", topk_probs_dtype(layer), kOutput, {d.t, d.k});
+  list.add("dprobs", topk_probs_dtype(layer), kOutput,
+           is_grouped(layer) ? std::vector{d.t} : std::vector{d.t, d.k});
   const DType wgrad = layer.wgrad_dtype == WgradDtype::kBf16 ? kBF16 : kF32;
   list.add("dw1", wgrad, kOutput, {d.e, d.h1, d.h});
   list.add("dw2", wgrad, kOutput, {d.e, d.h, d.i});

@@ -22,11 +22,11 @@ namespace moejit::compiler {
 // A module in planner/operations names the roles of its reads and writes and makes its kernel.
 using OperationKind =
     std::variant<QuantizeWeights, QuantizeMatrixRows, QuantizeRows, ScaleColumns, CastColumns,
-                 Route, PermutePad, GroupedGemm, GroupedGemmActivation, Activate, Unpermute,
-                 Transpose, QuantizeColumns, Wgrad, ActivationBackward, ActivationBackwardTranspose,
-                 BiasGradient, BiasDprobs, MatrixAmax, ExpertScales, CastBlocks, TakeScales,
-                 UpdateScales, RowAmax, ExchangeKernel, CastTranspose, PackChoices, TakeChoices,
-                 CompareTokens, CombineArrived, CheckWeights, Collective>;
+                 Route, SplitRows, PermutePad, GroupedGemm, GroupedGemmActivation, Activate,
+                 Unpermute, Transpose, QuantizeColumns, Wgrad, ActivationBackward,
+                 ActivationBackwardTranspose, BiasGradient, BiasDprobs, MatrixAmax, ExpertScales,
+                 CastBlocks, TakeScales, UpdateScales, RowAmax, ExchangeKernel, CastTranspose,
+                 PackChoices, TakeChoices, CompareTokens, CombineArrived, CheckWeights, Collective>;
 
 // A tensor that an operation reads or writes, with its scales if it has any.
 struct Port {

@@ -68,6 +68,7 @@ Graph fused_graph(const Layer& layer, const Layer& of_experts, const PlanOptions
                   std::vector<std::string>& reasons) {
   const std::vector<std::string> outputs = layer_outputs(layer);
   Graph graph = layer_graph(of_experts);
+  if (is_grouped(layer)) take_grouped_rows(graph, layer, reasons);
   prune(graph, outputs, true);
   fuse_quantize(graph, of_experts, reasons);
   fuse_transpose(graph, of_experts, reasons);

@@ -103,16 +103,16 @@ Result<void> check_support(const Layer& layer, const Target& target) {
       if (width % 32 != 0)
         return refuse(layer, target, fmt::format("recipe {} with {}", recipe.name, name),
                       std::to_string(width), "multiples of 32, the elements that share a scale");
-  // Blocks of 16 tokens and tiles of 16x16 restart at every group.
-  if (has_two_levels(recipe.tokens) && layer.splits_alignment % 16 != 0)
+  if (has_two_levels(recipe.tokens) &&
+      layer.splits_alignment % least_splits_alignment(recipe, false) != 0)
     return refuse(layer, target, fmt::format("recipe {} with splits_alignment", recipe.name),
                   std::to_string(layer.splits_alignment),
                   "multiples of 16, the rows of a block; of 64 with a backward pass");
-  // A step of wgrad's contraction takes 64 tokens: any tokens beyond a group must be its pad rows.
-  if (has_backward(layer) && !has_scales(recipe.wgrad_operands) && layer.splits_alignment % 64 != 0)
+  const int32_t least = least_splits_alignment(recipe, has_backward(layer));
+  if (layer.splits_alignment % least != 0)
     return refuse(layer, target,
                   fmt::format("recipe {} with a backward pass and splits_alignment", recipe.name),
-                  std::to_string(layer.splits_alignment), "multiples of 64");
+                  std::to_string(layer.splits_alignment), fmt::format("multiples of {}", least));
   // dgrad with bf16 weights takes columns of h1 in the order of w1's rows.
   if (has_backward(layer) && layer.gate_up_layout == GateUpLayout::kInterleaved &&
       has_scales(recipe.weights) != has_scales(recipe.weights_colwise))

@@ -16,20 +16,11 @@ void check_status(const KernelTensors& tensors, const reference::Route& route, C
   list.add(check_number(tensors.name("status"), got, route.status));
 }
 
-}  // namespace
-
-void check_kernel(const compiler::RouteSpec& spec, const KernelTensors& tensors, CheckList& list) {
-  const HostTensor& ids = tensors.at("topk_ids");
-  const int64_t tokens = ids.shape.front();
-  const reference::Route route = reference::route(trial::expert_ids(ids), tokens,
-                                                  {.experts = spec.local_experts,
-                                                   .top_k = spec.top_k,
-                                                   .alignment = spec.splits_alignment,
-                                                   .max_rows = tensors.bounds().max_permuted_rows,
-                                                   .ignores_foreign = spec.ignores_foreign});
+void check_groups(const KernelTensors& tensors, const reference::Route& route, int64_t tokens,
+                  CheckList& list) {
   list.integers(tensors, "counts", route.counts);
   list.integers(tensors, "offs", route.offs);
-  list.integers(tensors, "row_map", route.row_map);
+  if (tensors.has("row_map")) list.integers(tensors, "row_map", route.row_map);
   if (tensors.has("colwise_offs")) {
     std::vector<int32_t> starts = {0};
     for (const int32_t count : route.counts)
@@ -41,6 +32,34 @@ void check_kernel(const compiler::RouteSpec& spec, const KernelTensors& tensors,
   if (tensors.has("saved_tokens"))
     list.add(check_number(tensors.name("saved_tokens"),
                           tensors.view<int64_t>("saved_tokens").front(), tokens));
+}
+
+}  // namespace
+
+void check_kernel(const compiler::RouteSpec& spec, const KernelTensors& tensors, CheckList& list) {
+  const HostTensor& ids = tensors.at("topk_ids");
+  const int64_t tokens = ids.shape.front();
+  check_groups(tensors,
+               reference::route(trial::expert_ids(ids), tokens,
+                                {.experts = spec.local_experts,
+                                 .top_k = spec.top_k,
+                                 .alignment = spec.splits_alignment,
+                                 .max_rows = tensors.bounds().max_permuted_rows,
+                                 .ignores_foreign = spec.ignores_foreign}),
+               tokens, list);
+}
+
+void check_kernel(const compiler::SplitRowsSpec& spec, const KernelTensors& tensors,
+                  CheckList& list) {
+  const int64_t tokens = tensors.find_named("x")->shape.front();
+  const std::vector<int64_t> sizes = trial::expert_ids(tensors.at("tokens_per_expert"));
+  check_groups(tensors,
+               reference::split_rows(sizes, tokens,
+                                     {.experts = spec.local_experts,
+                                      .top_k = 1,
+                                      .alignment = spec.splits_alignment,
+                                      .max_rows = tensors.bounds().max_permuted_rows}),
+               tokens, list);
 }
 
 // One rank does not know what its peers have sent. Tests of groups compare whole exchanges.

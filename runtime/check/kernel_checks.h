@@ -9,6 +9,8 @@ namespace moejit::check {
 // Compares what a kernel wrote with what the CPU reference makes of what the kernel read. Tensors
 // whose contents are not known are left out.
 void check_kernel(const compiler::RouteSpec& spec, const KernelTensors& tensors, CheckList& list);
+void check_kernel(const compiler::SplitRowsSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 void check_kernel(const compiler::TileChainSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 void check_kernel(const compiler::RowChainSpec& spec, const KernelTensors& tensors,

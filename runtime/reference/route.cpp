@@ -50,6 +50,21 @@ Route route(std::span<const std::int64_t> topk_ids, std::int64_t tokens, const L
   return result;
 }
 
+Route split_rows(std::span<const std::int64_t> sizes, std::int64_t rows, const LayerShape& shape) {
+  std::vector<std::int64_t> ids;
+  std::uint32_t status = 0;
+  for (std::size_t expert = 0; expert < sizes.size(); ++expert) {
+    const std::int64_t left = rows - static_cast<std::int64_t>(ids.size());
+    if (sizes[expert] < 0) status |= kBadExpertId;
+    if (sizes[expert] > left) status |= kRowOverflow;
+    ids.insert(ids.end(), std::clamp<std::int64_t>(sizes[expert], 0, left), expert);
+  }
+  ids.resize(rows, -1);
+  Route result = route(ids, rows, shape);
+  result.status |= status;
+  return result;
+}
+
 std::vector<std::uint8_t> real_rows(const Route& route) {
   std::vector<std::uint8_t> result(route.rows(), 0);
   for (std::size_t expert = 0; expert < route.counts.size(); ++expert) {

@@ -82,6 +82,11 @@ struct Route {
 Route route(std::span<const std::int64_t> topk_ids, std::int64_t tokens, const LayerShape& shape);
 Route route(std::span<const std::int32_t> topk_ids, std::int64_t tokens, const LayerShape& shape);
 
+// Routes rows that lie in the order of experts: expert e has the next sizes[e] of `rows` rows. A
+// size below 0 means none and sets kBadExpertId; sizes beyond the rows are cut and set
+// kRowOverflow.
+Route split_rows(std::span<const std::int64_t> sizes, std::int64_t rows, const LayerShape& shape);
+
 // Returns one entry for each row below offs[E]: 1 for a real row, 0 for a pad row.
 std::vector<std::uint8_t> real_rows(const Route& route);
 

@@ -22,6 +22,7 @@ using compiler::Plan;
 using compiler::TensorPlan;
 
 constexpr std::array<std::string_view, 3> kTokenTensors = {"x", "topk_ids", "topk_probs"};
+constexpr std::array<std::string_view, 3> kGroupedTensors = {"x", "tokens_per_expert", "probs"};
 constexpr std::array<std::string_view, 2> kWeights = {"w1", "w2"};
 constexpr std::array<std::string_view, 2> kBiases = {"b1", "b2"};
 constexpr std::array<std::string_view, 4> kQuantizedWeights = {"w1_q", "w1_scale_inv", "w2_q",
@@ -113,7 +114,7 @@ Result<TensorMap> read_file_inputs(const Plan& plan, const InputOptions& options
                            : "add the gradient of y, or choose a call before the backward pass"};
   MOEJIT_TRY_ASSIGN(const int64_t tokens, read_token_count(file, *plan.layer));
   TensorMap inputs;
-  for (const std::string_view name : kTokenTensors)
+  for (const std::string_view name : is_grouped(*plan.layer) ? kGroupedTensors : kTokenTensors)
     MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
   if (takes_gradient(plan, options)) MOEJIT_TRY(read_tensor(file, plan, "dy", tokens, inputs));
   for (const TensorPlan& tensor : plan.tensors) {

@@ -26,11 +26,11 @@ struct InputOptions {
 };
 
 // Loads x, topk_ids, topk_probs, the state if there is one, and the weights of one call, each
-// checked against the plan. dy is loaded if a call takes it. Gradients that a call adds to begin as
-// zeros. If a file lacks the state, it is the state of a first step. Weights are
-// w1 and w2. If the file or checkpoint has them quantized, they are w1_q, w1_scale_inv, w2_q and
-// w2_scale_inv instead. Errors name file and tensor: kMissingTensor, kTensorMismatch,
-// kInvalidValue.
+// checked against the plan. Grouped input has tokens_per_expert and probs instead. dy is loaded if
+// a call takes it. Gradients that a call adds to begin as zeros. If a file lacks the state, it is
+// the state of a first step. Weights are w1 and w2. If the file or checkpoint has them quantized,
+// they are w1_q, w1_scale_inv, w2_q and w2_scale_inv instead. Errors name file and tensor:
+// kMissingTensor, kTensorMismatch, kInvalidValue.
 Result<runtime::TensorMap> load_inputs(const compiler::Plan& plan, const InputOptions& options);
 
 // Returns T of random data: the number that was asked for, or a default. Error kInvalidValue: the

@@ -35,6 +35,25 @@ void add_foreign_ids(const compiler::Layer& layer, std::vector<int64_t>& ids) {
     if (id < 0 && seen++ % 2 == 0) id = layer.local_experts + seen / 2 % foreign;
 }
 
+// Returns how many rows each expert has, if they choose as random tokens do.
+HostTensor random_sizes(const compiler::Layer& layer, int64_t rows, uint64_t seed,
+                        RandomRouting routing) {
+  std::vector<int64_t> sizes(static_cast<size_t>(layer.local_experts));
+  for (const int64_t id : expert_ids(random_topk_ids(layer, rows, seed, routing)))
+    if (id >= 0) ++sizes[static_cast<size_t>(id)];
+  return make_topk_ids(
+      layer.tokens_per_expert_dtype == compiler::TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32,
+      {layer.local_experts}, sizes);
+}
+
+// Returns the first choices' probabilities of tokens with two, so that they differ from 1.
+std::vector<float> grouped_probs(int64_t rows, uint64_t seed) {
+  std::vector<float> probs = reference::random_probs(rows, 2, seed);
+  for (int64_t row = 0; row < rows; ++row) probs[row] = probs[2 * row];
+  probs.resize(rows);
+  return probs;
+}
+
 }  // namespace
 
 HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens, uint64_t seed,
@@ -54,6 +73,11 @@ TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t s
   TensorMap inputs;
   inputs["x"] = make_tensor(DType::kBF16, {tokens, layer.hidden},
                             reference::random_activations(tokens, layer.hidden, seed));
+  if (is_grouped(layer)) {
+    inputs["tokens_per_expert"] = random_sizes(layer, tokens, seed, routing);
+    inputs["probs"] = make_tensor(DType::kF32, {tokens}, grouped_probs(tokens, seed));
+    return inputs;
+  }
   inputs["topk_ids"] = random_topk_ids(layer, tokens, seed, routing);
   inputs["topk_probs"] = make_topk_probs(
       layer.topk_probs_dtype == compiler::TopkProbsDtype::kBf16 ? DType::kBF16 : DType::kF32,

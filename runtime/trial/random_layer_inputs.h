@@ -39,7 +39,8 @@ constexpr std::string_view routing_text(std::optional<RandomRouting> routing) {
 runtime::HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens, uint64_t seed,
                                     RandomRouting routing = RandomRouting::kSkewed);
 
-// Returns x, topk_ids and topk_probs.
+// Returns x, topk_ids and topk_probs; of grouped input x, tokens_per_expert and probs. As many rows
+// have no expert there as tokens choose none.
 runtime::TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t seed,
                                  RandomRouting routing = RandomRouting::kSkewed);
 

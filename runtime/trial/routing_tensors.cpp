@@ -50,15 +50,18 @@ HostTensor make_topk_probs(DType dtype, std::vector<int64_t> shape,
 using runtime::TensorMap;
 
 compiler::CallRows count_call_rows(const compiler::Layer& layer, const TensorMap& inputs) {
-  const HostTensor& ids = inputs.at("topk_ids");
-  const int64_t tokens = ids.shape.front();
-  const reference::Route route = reference::route(expert_ids(ids), tokens,
-                                                  {.experts = layer.local_experts,
-                                                   .top_k = layer.top_k,
-                                                   .hidden = layer.hidden,
-                                                   .intermediate = layer.intermediate,
-                                                   .alignment = layer.splits_alignment,
-                                                   .max_rows = layer.max_permuted_rows});
+  const HostTensor& rows_of = inputs.at(is_grouped(layer) ? "x" : "topk_ids");
+  const int64_t tokens = rows_of.shape.front();
+  const reference::LayerShape shape{.experts = layer.local_experts,
+                                    .top_k = layer.top_k,
+                                    .hidden = layer.hidden,
+                                    .intermediate = layer.intermediate,
+                                    .alignment = layer.splits_alignment,
+                                    .max_rows = layer.max_permuted_rows};
+  const reference::Route route =
+      is_grouped(layer)
+          ? reference::split_rows(expert_ids(inputs.at("tokens_per_expert")), tokens, shape)
+          : reference::route(expert_ids(inputs.at("topk_ids")), tokens, shape);
   return {.tokens = tokens,
           .routed = route.routed_rows(),
           .padded = route.rows(),

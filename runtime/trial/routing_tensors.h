@@ -11,7 +11,7 @@
 
 namespace moejit::trial {
 
-// Returns topk_ids, I32 or I64, as 64-bit numbers.
+// Returns topk_ids or tokens_per_expert, I32 or I64, as 64-bit numbers.
 std::vector<int64_t> expert_ids(const runtime::HostTensor& topk_ids);
 
 // Returns topk_probs, F32 or BF16, as floats, which represent every value of both types exactly.

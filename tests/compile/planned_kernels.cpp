@@ -28,6 +28,19 @@ compiler::Layer routed_as_in_frameworks(compiler::Layer layer) {
   return layer;
 }
 
+// The layer of one rank, for rows in the order of experts.
+compiler::Layer grouped(compiler::Layer layer) {
+  layer.input = compiler::LayerInput::kGrouped;
+  layer.tokens_per_expert_dtype = compiler::TopkIdsDtype::kI64;
+  layer.experts = layer.local_experts;
+  layer.top_k = 1;
+  layer.splits_alignment = 1;
+  layer.max_permuted_rows = layer.max_tokens;
+  layer.dispatch = Dispatch::kNone;
+  layer.passes = {compiler::Pass::kForward, compiler::Pass::kBackward};
+  return layer;
+}
+
 std::vector<compiler::Layer> layers() {
   std::vector<compiler::Layer> all;
   for (const char* name : {"deepseek-v3-ep8", "gpt-oss-20b", "qwen3-30b-a3b", "olmoe-1b-7b"}) {
@@ -61,6 +74,7 @@ std::vector<compiler::Layer> layers() {
       all.push_back(training);
       training.recipe = compiler::Recipe::kFp8Rowwise;
       all.push_back(training);
+      all.push_back(grouped(*layer));
     }
     if (layer->biases) {  // gpt-oss; and its biases without the fused activation
       compiler::Layer training = *layer;

@@ -2,7 +2,6 @@
 #include "tests/gpu/layer_checks.h"
 
 #include "runtime/check/check_plan.h"
-#include "runtime/trial/routing_tensors.h"
 #include "tests/support/layer_inputs.h"
 
 #include <algorithm>
@@ -25,13 +24,10 @@ runtime::TensorMap given_tensors(const TestLayer& test, const LayerInputs& input
   const int64_t intermediate = layer.intermediate, columns = w1_sections(layer) * intermediate;
   runtime::TensorMap given = {
       {"x", runtime::make_tensor(DType::kBF16, {tokens, hidden}, inputs.x)},
-      {"topk_ids", trial::make_topk_ids(find_tensor(plan, "topk_ids")->dtype, {tokens, layer.top_k},
-                                        {inputs.topk_ids.begin(), inputs.topk_ids.end()})},
-      {"topk_probs", trial::make_topk_probs(find_tensor(plan, "topk_probs")->dtype,
-                                            {tokens, layer.top_k}, inputs.topk_probs)},
       {"w1", runtime::make_tensor(DType::kBF16, {experts, columns, hidden}, inputs.w1)},
       {"w2", runtime::make_tensor(DType::kBF16, {experts, hidden, intermediate}, inputs.w2)},
       {"dy", runtime::make_tensor(DType::kBF16, {tokens, hidden}, dy)}};
+  given.merge(routing_tensors(plan, inputs));
   given.insert(test.states().begin(), test.states().end());
   if (!inputs.b1.empty()) {
     given["b1"] = runtime::make_tensor(DType::kBF16, {experts, columns}, inputs.b1);

@@ -51,6 +51,8 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
           .activation = options.activation,
           .gate_up_layout = options.gate_up_layout,
           .biases = options.biases,
+          .input = options.input,
+          .tokens_per_expert_dtype = options.topk_ids_dtype,
           .topk_ids_dtype = options.topk_ids_dtype,
           .topk_probs_dtype = options.topk_probs_dtype,
           .foreign_experts = shape.ignores_foreign ? compiler::ForeignExperts::kIgnore
@@ -199,15 +201,30 @@ Result<void> TestLayer::set_weights(const LayerInputs& inputs) {
   return test_device().device->synchronize(nullptr);
 }
 
+runtime::TensorMap routing_tensors(const compiler::Plan& plan, const LayerInputs& inputs) {
+  const compiler::Layer& layer = *plan.layer;
+  std::vector<int64_t> ids(inputs.topk_ids.begin(), inputs.topk_ids.end());
+  if (!is_grouped(layer))
+    return {
+        {"topk_ids", trial::make_topk_ids(find_tensor(plan, "topk_ids")->dtype,
+                                          {inputs.tokens, layer.top_k}, ids)},
+        {"topk_probs", trial::make_topk_probs(find_tensor(plan, "topk_probs")->dtype,
+                                              {inputs.tokens, layer.top_k}, inputs.topk_probs)}};
+  std::vector<int64_t> sizes;
+  for (int64_t expert = 0; expert < layer.local_experts; ++expert)
+    sizes.push_back(std::ranges::count(ids, expert));
+  return {
+      {"tokens_per_expert", trial::make_topk_ids(find_tensor(plan, "tokens_per_expert")->dtype,
+                                                 {layer.local_experts}, sizes)},
+      {"probs", runtime::make_tensor(compiler::DType::kF32, {inputs.tokens}, inputs.topk_probs)}};
+}
+
 Result<void> TestLayer::set_inputs(const LayerInputs& inputs) {
   MOEJIT_TRY(set_tokens(inputs.tokens));
   MOEJIT_TRY(upload("x", inputs.x.data(), 2 * inputs.x.size()));
-  const runtime::HostTensor ids = trial::make_topk_ids(
-      find("topk_ids")->plan->dtype, {}, {inputs.topk_ids.begin(), inputs.topk_ids.end()});
-  const runtime::HostTensor probs =
-      trial::make_topk_probs(find("topk_probs")->plan->dtype, {}, inputs.topk_probs);
-  MOEJIT_TRY(upload("topk_ids", ids.bytes.data(), ids.bytes.size()));
-  return upload("topk_probs", probs.bytes.data(), probs.bytes.size());
+  for (const auto& [name, tensor] : routing_tensors(plan(), inputs))
+    MOEJIT_TRY(upload(name, tensor.bytes.data(), tensor.bytes.size()));
+  return {};
 }
 
 Result<void> TestLayer::set_gradient(const std::vector<uint16_t>& dy) {

@@ -58,6 +58,11 @@ class GuardedBuffer {
 // What a backward call does with the gradients of weights and biases.
 enum class GradientMode { kOverwrite, kAdd };
 
+// Returns topk_ids and topk_probs in the plan's types. For grouped input, where K is 1 and ids
+// ascend with -1 at the end, returns tokens_per_expert and probs.
+runtime::TensorMap routing_tensors(const compiler::Plan& plan,
+                                   const reference::LayerInputs& inputs);
+
 // A layer on the test's device with all its tensors in guarded memory.
 class TestLayer {
  public:
@@ -75,6 +80,7 @@ class TestLayer {
     compiler::Activation activation = {};
     compiler::GateUpLayout gate_up_layout = compiler::GateUpLayout::kConcat;
     bool biases = false;
+    compiler::LayerInput input = compiler::LayerInput::kTokens;
     compiler::TopkIdsDtype topk_ids_dtype = compiler::TopkIdsDtype::kI32;
     compiler::TopkProbsDtype topk_probs_dtype = compiler::TopkProbsDtype::kF32;
     std::vector<compiler::Gradient> gradients = {};  // empty: all
@@ -100,7 +106,7 @@ class TestLayer {
   Result<void> update_scales(compiler::Pass pass);
   // Gives calls an optional tensor from now on.
   Result<void> set_optional(std::string_view name, const void* data, std::size_t bytes);
-  // Uploads x, and topk_ids and topk_probs in the layer's types; their T is that of the next calls.
+  // Uploads x and routing_tensors(); their T is the T of the next calls.
   Result<void> set_inputs(const reference::LayerInputs& inputs);
   // Uploads dy, bf16 [T, H].
   Result<void> set_gradient(const std::vector<uint16_t>& dy);

@@ -27,6 +27,7 @@ class LayerMaker {
     choose_flags();
     choose_routing();
     choose_gradients();
+    if (random_.in_percent(15)) take_grouped_rows();
     return fmt::format("{{{}}}", fmt::join(fields_, ", "));
   }
 
@@ -241,6 +242,23 @@ class LayerMaker {
       add("gradients", fmt::format("[{}]", fmt::join(names, ", ")));
     }
     if (random_.in_percent(30)) add("backward_halves", flag());
+  }
+
+  // Leaves out what grouped rows do not have, and mostly the alignment too. A mistake in 100 stays.
+  void take_grouped_rows() {
+    std::vector<std::string_view> keys = {
+        "top_k",    "local_experts",  "topk_ids_dtype", "topk_probs_dtype", "max_permuted_rows",
+        "dispatch", "foreign_experts"};
+    if (random_.in_percent(70)) keys.emplace_back("splits_alignment");
+    if (random_.in_percent(1)) keys.pop_back();
+    std::erase_if(fields_, [&](const std::string& field) {
+      return std::ranges::any_of(keys, [&](std::string_view key) {
+        return field.starts_with(fmt::format("\"{}\": ", key));
+      });
+    });
+    add("input", "\"grouped\"");
+    if (random_.in_percent(50))
+      add("tokens_per_expert_dtype", random_.in_percent(70) ? "\"i64\"" : "\"i32\"");
   }
 
   std::string_view flag() { return random_.in_percent(50) ? "true" : "false"; }

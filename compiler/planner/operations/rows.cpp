@@ -40,6 +40,26 @@ KernelPlan make_kernel(const Operation& operation, const Route& route,
   return kernel;
 }
 
+KernelPlan make_kernel(const Operation& operation, const SplitRows& groups, const KernelContext&) {
+  const bool has_row_map = find_write(operation, "row_map") != nullptr;
+  KernelPlan kernel{
+      .spec = SplitRowsSpec{.local_experts = groups.local_experts,
+                            .splits_alignment = groups.splits_alignment,
+                            .has_row_map = has_row_map,
+                            .has_colwise_offs = find_write(operation, "colwise_offs") != nullptr,
+                            .warps = has_row_map ? 8 : 1,
+                            .tokens_per_expert = groups.tokens_per_expert},
+      .reasons = {has_row_map
+                      ? "one warp adds up the experts' rows, and a CTA of each expert tells "
+                        "where its rows go"
+                      : "one warp adds up the experts' rows, which stay where they are"},
+  };
+  add_arguments(
+      kernel, operation,
+      {"tokens_per_expert", "counts", "offs", "row_map", "status", "colwise_offs", "saved_tokens"});
+  return kernel;
+}
+
 namespace {
 
 // Returns how many rows are requested from L2 at once if rows are permuted without quantization; 0:
@@ -203,7 +223,9 @@ KernelPlan dprobs_kernel(const Operation& operation, const Unpermute& unpermute)
                               .dprobs_columns = unpermute.dprobs_columns,
                               .adds_bias_dprobs = find_read(operation, "bias_dprobs") != nullptr,
                               .probs = unpermute.probs},
-      .reasons = {"nobody asks for dx, beside whose rows they would be gathered"},
+      .reasons = {unpermute.keeps_rows
+                      ? "rows of dx stay where they are"
+                      : "nobody asks for dx, beside whose rows they would be gathered"},
   };
   add_arguments(kernel, operation, {"row_map", "dprobs_blocks", "dprobs", "bias_dprobs"});
   return kernel;
@@ -232,13 +254,13 @@ KernelPlan make_kernel(const Operation& operation, const Unpermute& unpermute,
   return kernel;
 }
 
-void narrow(Operation& operation, const Unpermute&) {
+void narrow(Operation& operation, const Unpermute& unpermute) {
   const auto drop_reads = [&](std::string_view role) {
     std::erase_if(operation.reads, [&](const Port& port) { return port.role == role; });
   };
   const bool has_dprobs = find_write(operation, "dprobs") != nullptr;
   if (find_write(operation, "output") == nullptr) {
-    operation.name = "unpermute_dprobs";
+    operation.name = unpermute.keeps_rows ? "sum_dprobs" : "unpermute_dprobs";
     drop_reads("input");
   } else if (!has_dprobs && find_read(operation, "dprobs_blocks") != nullptr) {
     operation.name = "unpermute_dx";

@@ -27,6 +27,16 @@ struct Route {
 KernelPlan make_kernel(const Operation& operation, const Route& route,
                        const KernelContext& context);
 
+// Tells what Route tells, of rows that lie in the order of experts. Reads tokens_per_expert [E].
+struct SplitRows {
+  int32_t local_experts = 0;
+  int32_t splits_alignment = 1;
+  DType tokens_per_expert = DType::kI32;  // or kI64
+};
+
+KernelPlan make_kernel(const Operation& operation, const SplitRows& groups,
+                       const KernelContext& context);
+
 // Moves the rows of tokens to their experts' groups, and fills up the groups with zeros. Reads
 // input [T, columns], row_map, counts and offs, and probs [T, K] if it moves probabilities. Writes
 // output [P, columns]; output_probs [P] and row_tokens [P], the token of each row, if wanted. If it
@@ -69,6 +79,7 @@ struct Unpermute {
   int32_t top_k = 0;
   int32_t dprobs_columns = 0;  // blocks of each row in dprobs_blocks
   DType probs = DType::kF32;   // type of dprobs; kF32 or kBF16
+  bool keeps_rows = false;     // whether rows lie in the order of tokens, so that none are moved
 };
 
 KernelPlan make_kernel(const Operation& operation, const Unpermute& unpermute,

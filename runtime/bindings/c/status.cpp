@@ -31,15 +31,17 @@ std::string sentence(uint32_t status) {
 const char* hint_for(uint32_t status) {
   if (status == MOEJIT_STATUS_OTHER_TOKENS)
     return "give backward the tensors and the saved block of the same forward call";
-  return "correct topk_ids, raise max_permuted_rows, or clear the word first";
+  return "correct topk_ids or tokens_per_expert, raise max_permuted_rows, or clear the word first";
 }
 
 }  // namespace
 
 const char* moejit_status_text(uint32_t bit) {
   switch (bit) {
-    case MOEJIT_STATUS_BAD_EXPERT_ID: return "expert ids out of range, not routed";
-    case MOEJIT_STATUS_ROW_OVERFLOW: return "more rows than max_permuted_rows, the rest dropped";
+    case MOEJIT_STATUS_BAD_EXPERT_ID:
+      return "expert ids, or an expert's number of rows, out of range: not routed";
+    case MOEJIT_STATUS_ROW_OVERFLOW:
+      return "more rows than max_permuted_rows or than x has, the rest dropped";
     case MOEJIT_STATUS_BAD_SCALE: return "scales that are neither powers of two nor 0";
     case MOEJIT_STATUS_OTHER_TOKENS:
       return "a backward call with another number of tokens than its forward call, not computed";

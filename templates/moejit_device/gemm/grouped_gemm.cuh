@@ -22,6 +22,9 @@
 //
 // Each can be replaced alone as long as it speaks the records of tile.cuh. Complete emitted
 // examples are tests/golden/sources/*_gemm_*.cu.
+//
+// With kZerosRest the math warpgroups write zeros to the rows of D behind the last group's, too:
+// the rows from offs[E] on up to the T of the call.
 
 #include "moejit_device/gemm/mainloop.cuh"
 #include "moejit_device/gemm/pipeline.cuh"
@@ -32,7 +35,8 @@
 
 namespace moejit::device {
 
-template <typename Shape, typename Scheduler, typename Mainloop, typename Scales, typename Epilogue>
+template <typename Shape, typename Scheduler, typename Mainloop, typename Scales, typename Epilogue,
+          bool kZerosRest = false>
 struct GroupedGemm {
   // If no warp is a supplier and no copies bring factors, the warp that walks over the tiles writes
   // them, if any.
@@ -182,6 +186,7 @@ struct GroupedGemm {
     Scales scales;
     Epilogue epilogue(staging_of(warpgroup));
     start_clock(params);
+    if constexpr (kZerosRest) zero_rest(params);
     while (true) {
       const GemmTile tile = queue.front();
       if (tile.group < 0) break;
@@ -191,6 +196,17 @@ struct GroupedGemm {
     }
     epilogue.finish();
     stop_clock(params);
+  }
+
+  template <typename Params>
+  MOEJIT_DEVICE static void zero_rest(const Params& params) {
+    constexpr int64_t kVectors = Scheduler::kColumns / 8;  // of 16 bytes in a row
+    const int64_t first = ptx::load(ptx::global(params.offs) + Scheduler::kGroups) * kVectors;
+    const auto rest = ptx::as<Bytes16>(ptx::global(params.d));
+    constexpr int64_t kMathThreads = 128 * Shape::kMathWarpgroups;
+    int64_t i = first + ptx::cta_index() * kMathThreads + ptx::thread_index();
+    for (; i < params.call.tokens * kVectors; i += ptx::cta_count() * kMathThreads)
+      ptx::store(rest + i, Bytes16{});
   }
 
   // Returns whether there is anything to multiply in a warpgroup's part.

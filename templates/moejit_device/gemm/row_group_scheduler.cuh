@@ -50,6 +50,8 @@ class RowGroupScheduler {
  public:
   // Steps of every tile that has any; 0 would mean that tiles differ.
   static constexpr int32_t kSteps = Problem::kSteps;
+  static constexpr int32_t kGroups = Problem::kGroups;
+  static constexpr int32_t kColumns = Problem::kN;
 
   template <typename Params>
   MOEJIT_DEVICE explicit RowGroupScheduler(const Params& params)

@@ -120,7 +120,7 @@ struct Route {
     return from_part_on() + (1 + warp) * kLocalExperts;
   }
 
- private:
+ protected:
   static constexpr int32_t kNotRouted = -1;
   static constexpr int32_t kBadId = -2;
   static constexpr int32_t kBatch = 8;  // ids that a lane loads before it uses the first

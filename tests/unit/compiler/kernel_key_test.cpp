@@ -62,7 +62,7 @@ TEST(KernelKey, IgnoresTheProcessAroundIt) {
 // Caches are shared between machines and releases: a key that changes needs a reason.
 TEST(KernelKey, IsTheSameOnEveryMachine) {
   EXPECT_EQ(key_of(kSource).hex(),
-            "b9c5fd6ef3fa627edac407b52d3725533337d0ebabb8135b68d92e73ed4ed2ec");
+            "83a981344ce2fe7506aced0444de5f14870c78309a8871076c406508af0a0e2e");
 }
 
 TEST(KernelKey, ListsItsFieldsWithoutTheSourceText) {

@@ -159,6 +159,59 @@ TEST(Parser, RefusesWrongChoicesOfRecipesByPlaceAndPossibleValues) {
          {"layer.json:1: $.gradient_format: got", "bf16", "fp8_delayed, fp8_current"});
 }
 
+constexpr std::string_view kGrouped =
+    R"({"input": "grouped", "experts": 8, "hidden": 256, "intermediate": 128, "max_tokens": 300)";
+
+std::string grouped_with(std::string_view fields) {
+  return std::string(kGrouped) + std::string(fields) + "}";
+}
+
+TEST(Parser, TakesGroupedRowsAlignedNoMoreThanTheRecipeNeeds) {
+  const Layer layer = parsed(grouped_with(R"(, "tokens_per_expert_dtype": "i64")"));
+  EXPECT_EQ(layer.input, LayerInput::kGrouped);
+  EXPECT_EQ(layer.tokens_per_expert_dtype, TopkIdsDtype::kI64);
+  EXPECT_EQ(layer.top_k, 1);
+  EXPECT_EQ(layer.local_experts, 8);
+  EXPECT_EQ(layer.max_permuted_rows, 300);
+  EXPECT_EQ(parsed(to_json(layer)), layer);
+  EXPECT_EQ(parsed(grouped_with(R"(, "top_k": 1, "local_experts": 8, "dispatch": "none")")),
+            parsed(grouped_with("")));
+  const auto alignment = [](std::string_view fields) {
+    return parsed(grouped_with(fields)).splits_alignment;
+  };
+  constexpr std::string_view kBackward = R"(, "passes": ["forward", "backward"], "recipe": )";
+  for (const std::string_view recipe : {"bf16", "fp8_flow", "fp8_rowwise", "mxfp8"})
+    EXPECT_EQ(alignment(R"(, "recipe": ")" + std::string(recipe) + '"'), 1) << recipe;
+  EXPECT_EQ(alignment(R"(, "recipe": "nvfp4")"), 16);
+  EXPECT_EQ(alignment(std::string(kBackward) + R"("fp8_flow")"), 1);
+  EXPECT_EQ(alignment(std::string(kBackward) + R"("mxfp8")"), 64);
+  EXPECT_EQ(alignment(R"(, "splits_alignment": 128)"), 128);
+}
+
+TEST(Parser, RefusesFieldsOfTokensWhereRowsAreGrouped) {
+  const auto refuse = [](std::string_view fields, std::initializer_list<std::string_view> words) {
+    const Result<Layer> refused = parse_layer(grouped_with(fields), "layer.json");
+    ASSERT_FALSE(refused) << fields;
+    const std::string text = to_string(refused.error());
+    for (const std::string_view word : words)
+      EXPECT_NE(text.find(word), std::string::npos) << text << ": " << word;
+  };
+  refuse(R"(, "top_k": 2)", {"$.top_k: got 2 with the input \"grouped\", wanted 1", "one expert"});
+  refuse(R"(, "local_experts": 4)", {"$.local_experts: got 4", "wanted 8", "of this rank"});
+  refuse(R"(, "topk_ids_dtype": "i64")",
+         {"$.topk_ids_dtype: got \"i64\"", "wanted it left out", "tokens_per_expert_dtype"});
+  refuse(R"(, "topk_probs_dtype": "bf16")", {"wanted it left out", "probs"});
+  refuse(R"(, "foreign_experts": "ignore")", {"wanted it left out", "this rank's experts"});
+  refuse(R"(, "max_permuted_rows": 300)", {"wanted it left out", "max_tokens"});
+  refuse(R"(, "expert_parallel": {"ranks": 2})", {"wanted it left out", "exchanged"});
+  refuse(R"(, "dispatch": "fp8")", {"$.dispatch: got \"fp8\"", "wanted \"none\""});
+  refuse(R"(, "input": "rows")", {"input"});
+  const Result<Layer> refused =
+      parse_layer(with(R"("tokens_per_expert_dtype": "i64")"), "layer.json");
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("without grouped rows"), std::string::npos);
+}
+
 TEST(Parser, OrdersGradientsAndDropsAListOfAllOfThem) {
   const auto gradients = [](std::string_view more) {
     return parsed(with(R"("passes": ["forward", "backward"], )" + std::string(more))).gradients;
@@ -223,17 +276,20 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     layer.passes.push_back(Pass::kBackward);
     layer.expert_parallel.ranks = 2;
     layer.weight_checks = true;
-    const std::string text = to_json(layer);
-    std::size_t position = 0;
-    for (const std::string_view key : layer_keys()) {
-      const std::size_t found = text.find("\n  \"" + std::string(key) + "\": ", position);
-      if (found == std::string::npos) continue;
-      position = found;
-      written.insert(key);
+    for (const LayerInput input : {LayerInput::kTokens, LayerInput::kGrouped}) {
+      layer.input = input;
+      const std::string text = to_json(layer);
+      std::size_t position = 0;
+      for (const std::string_view key : layer_keys()) {
+        const std::size_t found = text.find("\n  \"" + std::string(key) + "\": ", position);
+        if (found == std::string::npos) continue;
+        position = found;
+        written.insert(key);
+      }
     }
   }
   for (const std::string_view key : layer_keys()) EXPECT_TRUE(written.contains(key)) << key;
-  EXPECT_EQ(layer_keys().size(), 36u);
+  EXPECT_EQ(layer_keys().size(), 38u);
 }
 
 }  // namespace

@@ -53,6 +53,12 @@ const std::vector<Field>& fields() {
       {"gate_up_layout", [](Layer& layer) { layer.gate_up_layout = GateUpLayout::kInterleaved; }},
       {"biases", [](Layer& layer) { layer.biases = true; }},
       {"dtype", [](Layer& layer) { layer.dtype = "f16"; }},
+      {"input", [](Layer& layer) { layer.input = LayerInput::kGrouped; }},
+      {"tokens_per_expert_dtype",
+       [](Layer& layer) {
+         layer.input = LayerInput::kGrouped;
+         layer.tokens_per_expert_dtype = TopkIdsDtype::kI64;
+       }},
       {"topk_ids_dtype", [](Layer& layer) { layer.topk_ids_dtype = TopkIdsDtype::kI64; }},
       {"topk_probs_dtype", [](Layer& layer) { layer.topk_probs_dtype = TopkProbsDtype::kBf16; }},
       {"foreign_experts", [](Layer& layer) { layer.foreign_experts = ForeignExperts::kIgnore; }},

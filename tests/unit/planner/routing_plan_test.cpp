@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What plans have of the routing: element types, foreign experts, and T of the forward call.
+#include "compiler/work.h"
 #include "tests/unit/planner/training_layers.h"
 
 #include <algorithm>
@@ -49,6 +50,70 @@ TEST(RoutingPlan, ChangesTheKernelsThatReadOrWriteThem) {
     const char* const permute = recipe == Recipe::kBf16 ? "permute_pad" : "quantize_permute_pad";
     EXPECT_EQ(changed, (std::vector<std::string>{"route", permute, "unpermute_grad"}));
   }
+}
+
+// Returns the training layer for rows in the order of experts.
+Layer grouped_layer(const Recipe& recipe) {
+  Layer layer = layer_of(recipe);
+  layer.input = LayerInput::kGrouped;
+  layer.top_k = 1;
+  layer.splits_alignment = least_splits_alignment(recipe, true);
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  return layer;
+}
+
+TEST(GroupedInput, LeavesRowsAtTheirPlacesWhereNoGroupIsPadded) {
+  const Plan plan = plan_of(grouped_layer(Recipe::kFp8Flow));
+  EXPECT_EQ(operations_of(plan, "forward"),
+            (Names{"quantize", "split_rows", "gemm_fc1_activation_quantize", "gemm_fc2"}));
+  EXPECT_EQ(operations_of(plan, "backward").back(), "sum_dprobs");
+  for (const KernelPlan& kernel : plan.kernels)
+    EXPECT_EQ(kernel.operation.find("permute"), std::string::npos) << kernel.operation;
+  for (const std::string_view gone : {"topk_ids", "topk_probs", "permuted_q", "h2", "dx_permuted"})
+    EXPECT_EQ(find_tensor(plan, gone), nullptr) << gone;
+  for (const std::string_view name : {"probs", "dprobs"})
+    EXPECT_EQ(find_tensor(plan, name)->shape.size(), 1U) << name;
+}
+
+// Wgrad quantizes these two anew from bf16 rows: the callers' own.
+TEST(GroupedInput, ReadsTheCallersRowsInBackward) {
+  for (const Recipe& recipe : {Recipe::kFp8Blockwise, Recipe::kFp8Rowwise}) {
+    const Plan plan = plan_of(grouped_layer(recipe));
+    EXPECT_TRUE(touches_in(plan, "backward", *find_tensor(plan, "x")));
+    EXPECT_EQ(find_tensor(plan, "permuted"), nullptr);
+  }
+}
+
+// Rows that are cast with their expert's scale, and rows of aligned groups, are moved.
+TEST(GroupedInput, MovesRowsWhereAKernelDoesSoAnyway) {
+  const Plan cast = plan_of(grouped_layer(Recipe::kFp8Current));
+  EXPECT_NE(find_tensor(cast, "permuted_q"), nullptr);
+  EXPECT_EQ(find_tensor(cast, "h2"), nullptr);
+  Layer layer = grouped_layer(Recipe::kFp8Flow);
+  layer.splits_alignment = 128;
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  const Plan aligned = plan_of(layer);
+  EXPECT_NE(find_tensor(aligned, "h2"), nullptr);
+  EXPECT_EQ(find_tensor(aligned, "topk_ids"), nullptr);
+}
+
+TEST(GroupedInput, MovesFewerBytesThanTokensWithOneChoice) {
+  Layer layer = grouped_layer(Recipe::kFp8Flow);
+  layer.max_tokens = layer.max_permuted_rows = 32768;
+  Layer tokens = layer;
+  tokens.input = LayerInput::kTokens;
+  const auto bytes_of = [](const Layer& one) {
+    int64_t bytes = 0;
+    const Plan plan = plan_of(one);
+    for (const KernelPlan& kernel : plan.kernels)
+      if (kernel.gradient_mode != "add")
+        bytes +=
+            count_work(kernel,
+                       {.tokens = 32768, .routed = 32768, .padded = 32768, .routed_tokens = 32768})
+                .min_bytes;
+    return bytes;
+  };
+  EXPECT_GE(bytes_of(tokens) - bytes_of(layer), int64_t{1700} << 20);
 }
 
 // At the beginning of the saved block, wherever T puts the others.

@@ -23,16 +23,17 @@ def as_rows(name: str, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1, tensor.shape[-1])
 
 
-def routing_of(ids: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def routing_of(ids: torch.Tensor, probs: torch.Tensor, ids_name: str = "topk_ids",
+               probs_name: str = "topk_probs") -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the routing in dtypes that layers accept: its own, or int64 and float32."""
     if ids.dtype not in ID_DTYPES:
         if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
-            raise RuntimeError(f"moejit: tensor_mismatch: tensor topk_ids: its dtype is {name_of(ids.dtype)}, wanted int32 or "
-                               "int64\nhint: torch.topk() returns the probabilities first, experts take the ids first")
+            raise RuntimeError(f"moejit: tensor_mismatch: tensor {ids_name}: its dtype is {name_of(ids.dtype)}, wanted int32 "
+                               "or int64\nhint: torch.topk() returns the probabilities first, experts take the ids first")
         ids = ids.to(torch.int64)
     if probs.dtype not in PROB_DTYPES:
         if not probs.dtype.is_floating_point:
-            raise RuntimeError(f"moejit: tensor_mismatch: tensor topk_probs: its dtype is {name_of(probs.dtype)}, wanted "
+            raise RuntimeError(f"moejit: tensor_mismatch: tensor {probs_name}: its dtype is {name_of(probs.dtype)}, wanted "
                                "float32 or bfloat16\nhint: the ids come before the probabilities")
         probs = probs.to(torch.float32)
     return ids if ids.is_contiguous() else ids.contiguous(), probs if probs.is_contiguous() else probs.contiguous()

@@ -9,10 +9,10 @@ import torch
 from moejit.torch import ops
 from moejit.torch.arguments import as_rows, biases_of, cast_to_bf16, gradient_dtype, is_exporting, routing_of
 from moejit.torch.devices import no_elements
-from moejit.torch.function import INPUTS, STATE, ExpertsFunction, Options, forward
+from moejit.torch.function import STATE, ExpertsFunction, Options, forward
 from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
 from moejit.torch.halves import call_with_delayed_gradients
-from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, has_biases
+from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, has_biases, inputs_of
 from moejit.torch.main_grads import take_main_grads
 from moejit.torch.repeat import Inference, Training
 from moejit.torch.state import ExpertsCall
@@ -24,6 +24,8 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
                  skip_update: torch.Tensor | None = None, is_sharded: bool = False,
                  state: tuple[torch.Tensor, ...] = ()) -> torch.Tensor:
     """Computes the experts of chosen tokens; moejit.torch.experts() describes the arguments.
+
+    Grouped input has `tokens_per_expert` in place of `top_k_index` and `probs` in place of `top_k_weights`.
 
     `is_sharded` says that the weights' memory is freed after the call and refilled before backward, as FSDP does.
     `state` is the tensors of FORWARD_STATE and GRADIENT_STATE if the layer has a state.
@@ -46,7 +48,10 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
     parameters = cast = (gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias)
     if device.type != "meta" and torch.is_autocast_enabled(device.type):
         x, *cast = cast_to_bf16(x, *parameters)
-    topk_ids, topk_probs = routing_of(top_k_index, top_k_weights)
+    if call.is_grouped:
+        topk_ids, topk_probs = routing_of(top_k_index, top_k_weights.float(), "tokens_per_expert", "probs")
+    else:
+        topk_ids, topk_probs = routing_of(top_k_index, top_k_weights)
     x = x if x.is_contiguous() else x.contiguous()
     given = (x, topk_ids, topk_probs)
     if call.group is not None:
@@ -130,7 +135,7 @@ def _with_gathered(call: ExpertsCall, tensors: tuple, has_gradients: bool, dtype
     if has_gradients:
         return GatheredFunction.apply(*tensors, dtypes, call.is_transposed, layer)
     made = ops.run(layer, "forward",
-                   {**dict(zip(INPUTS, tensors)), **operands(w1, w2, call.is_transposed, layer, "forward")})
+                   {**dict(zip(inputs_of(layer), tensors)), **operands(w1, w2, call.is_transposed, layer, "forward")})
     return made["y"], made["status"]
 
 

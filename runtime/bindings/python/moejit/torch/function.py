@@ -9,12 +9,10 @@ import torch
 
 from moejit.torch import ops, scales
 from moejit.torch.first_order import first_order
-from moejit.torch.layers import BLOCKS, FORWARD_STATE, GRADIENT_STATE, WEIGHT_GRADIENTS, reads_of
+from moejit.torch.layers import BLOCKS, FORWARD_STATE, GRADIENT_STATE, WEIGHT_GRADIENTS, inputs_of, reads_of
 
-# The inputs of a layer's calls in the order of the functions' arguments.
-INPUTS = ("x", "topk_ids", "topk_probs", "w1", "w2", "b1", "b2", *BLOCKS)
 STATE = FORWARD_STATE + GRADIENT_STATE
-_WEIGHTS = INPUTS[3:7]
+_WEIGHTS = ("w1", "w2", "b1", "b2")
 
 
 class Options(NamedTuple):
@@ -47,11 +45,11 @@ def forward(layer: str, inputs: Sequence[torch.Tensor | None], state: Mapping[st
 
     Args:
         layer: The text of the layer.
-        inputs: The tensors of INPUTS; without blocks of quantized weights, None, the call quantizes.
+        inputs: The tensors of inputs_of(); without blocks of quantized weights, None, the call quantizes.
         state: The state's tensors by name, if the layer has a state.
         order: As for ops.run().
     """
-    given = {name: tensor for name, tensor in zip(INPUTS, inputs) if tensor is not None}
+    given = {name: tensor for name, tensor in zip(inputs_of(layer), inputs) if tensor is not None}
     call = "forward" if BLOCKS[0] in given else "update_weights+forward"
     return {**given, **ops.run(layer, call, {**given, **state}, order)}
 
@@ -59,7 +57,7 @@ def forward(layer: str, inputs: Sequence[torch.Tensor | None], state: Mapping[st
 class ExpertsFunction(torch.autograd.Function):
     """One forward call and its backward call.
 
-    Takes the options, the tensors of INPUTS, and others: the state's tensors, main gradients, and the group's `order`,
+    Takes the options, the tensors of inputs_of(), and others: the state's tensors, main gradients, and the group's `order`,
     as far as the options have them. Without blocks of quantized weights, forward quantizes. Returns y and the status
     word; of a group y alone.
     """
@@ -137,7 +135,8 @@ def kept_names(layer: str) -> tuple[str, ...]:
     Two calls of a layer keep as many, of the same shapes and dtypes, since checkpoints demand this of a repeated
     forward call.
     """
-    return tuple(name for name in reads_of(layer, "backward") if name in INPUTS or name == "saved")
+    inputs = inputs_of(layer)
+    return tuple(name for name in reads_of(layer, "backward") if name in inputs or name == "saved")
 
 
 def rows_of(dy: torch.Tensor | None) -> torch.Tensor:

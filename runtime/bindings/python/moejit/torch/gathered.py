@@ -8,8 +8,8 @@ import torch
 
 from moejit.torch import ops
 from moejit.torch.first_order import first_order
-from moejit.torch.function import INPUTS, gradients, kept_names, rows_of
-from moejit.torch.layers import BLOCKS, reads_of
+from moejit.torch.function import gradients, kept_names, rows_of
+from moejit.torch.layers import BLOCKS, inputs_of, reads_of
 from moejit.torch.plans import plan_of
 
 
@@ -175,7 +175,7 @@ class GatheredFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, topk_ids, topk_probs, w1, w2, b1, b2, gradient_dtypes, is_transposed, layer):
-        given = dict(zip(INPUTS, (x, topk_ids, topk_probs, w1, w2, b1, b2)))
+        given = dict(zip(inputs_of(layer), (x, topk_ids, topk_probs, w1, w2, b1, b2)))
         made = ops.run(layer, "forward", {**given, **operands(w1, w2, is_transposed, layer, "forward")})
         tensors = {**given, **made}
         ctx.names = (*(name for name in kept_names(layer) if name in tensors and name not in ("w1", "w2")), "w1", "w2")

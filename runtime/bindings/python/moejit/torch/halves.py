@@ -94,7 +94,7 @@ def call_with_delayed_gradients(delayed: DelayedGradients, tensors: tuple[torch.
 
     Args:
         delayed: Gets one entry in each backward call.
-        tensors: The tensors of INPUTS.
+        tensors: The tensors of inputs_of().
         weights: w1, w2, b1 and b2 as autograd knows them, before they were made row-major; None: absent.
         parameters: Parameters whose main gradients are added to; None: autograd gets the gradients.
         options: Those of the call, whose layer has halves.

@@ -15,6 +15,9 @@ from moejit.torch.plans import layer_text, plan_of, row_of
 WEIGHT_GRADIENTS = ("dw1", "dw2", "db1", "db2")
 GRADIENTS = ("dx", "dprobs", *WEIGHT_GRADIENTS)
 BLOCKS = ("quantized", "quantized_colwise")  # of quantized weights
+# What calls of a layer take, in the order of the functions' arguments: of tokens, and of rows in the order of experts.
+_OF_TOKENS = ("x", "topk_ids", "topk_probs", "w1", "w2", "b1", "b2", *BLOCKS)
+_OF_GROUPED = ("x", "tokens_per_expert", "probs", *_OF_TOKENS[3:])
 # The state of layers whose scales follow from the steps before: tensors of forward and update_weights, then tensors of
 # backward.
 FORWARD_STATE = ("fc1_amax_history", "fc2_amax_history", "fc1_scale", "fc2_scale")
@@ -25,6 +28,13 @@ GRADIENT_STATE = ("fc1_grad_amax_history", "fc2_grad_amax_history", "fc1_grad_sc
 def as_json(description: dict[str, Any] | str) -> str:
     """Returns a description, or a value in one, as JSON. torch.compile does not trace this."""
     return json.dumps(description)
+
+
+@torch.compiler.assume_constant_result
+def as_grouped_json(description: dict[str, Any] | str) -> str:
+    """Returns a layer description as JSON that says that its input is grouped."""
+    fields = json.loads(description) if isinstance(description, str) else description
+    return json.dumps({**fields, "input": "grouped"})
 
 
 def call_fields(description: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
@@ -38,7 +48,10 @@ def call_fields(description: str, gradients: tuple[str, ...], wgrad_dtype: str, 
     if not isinstance(fields, dict):
         raise RuntimeError(f"moejit: wrong_type: argument layer: it is {description[:60]}, wanted a layer description\n"
                            "hint: give it as a dict, or as JSON")
-    fields.update(topk_ids_dtype=topk_ids_dtype, topk_probs_dtype=topk_probs_dtype)
+    if fields.get("input") == "grouped":
+        fields.update(tokens_per_expert_dtype=topk_ids_dtype)
+    else:
+        fields.update(topk_ids_dtype=topk_ids_dtype, topk_probs_dtype=topk_probs_dtype)
     fields.update(passes=["forward", "backward"] if gradients else ["forward"], backward_halves=has_halves)
     if has_checks:
         fields.update(weight_checks=True)
@@ -76,8 +89,8 @@ def call_text(description: str, target: str, gradients: tuple[str, ...], wgrad_d
         target: "sim" or "cuda:sm_90a".
         gradients: Names from GRADIENTS of the wanted gradients; none: there will be no backward call.
         wgrad_dtype: "f32" or "bf16".
-        topk_ids_dtype: "i32" or "i64".
-        topk_probs_dtype: "f32" or "bf16".
+        topk_ids_dtype: "i32" or "i64"; of grouped input the dtype of tokens_per_expert.
+        topk_probs_dtype: "f32" or "bf16"; of grouped input "f32".
         has_halves: Whether backward is called in two halves; then there are gradients.
         keeps_state: Whether the caller keeps the state of recipes that have one.
         has_checks: Whether quantized weights are kept, and compared with the weights.
@@ -98,6 +111,12 @@ def reads_of(layer: str, call: str) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=None)
 def _reads_of(layer: str, call: str) -> tuple[str, ...]:
     return tuple(argument.name for argument in row_of(layer, call).reads)
+
+
+@torch.compiler.assume_constant_result
+def inputs_of(layer: str) -> tuple[str, ...]:
+    """Returns the names of what calls take, in the order of the functions' arguments."""
+    return _OF_GROUPED if "tokens_per_expert" in plan_of(layer).tensors else _OF_TOKENS
 
 
 @functools.lru_cache(maxsize=None)

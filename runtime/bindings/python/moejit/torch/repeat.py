@@ -14,14 +14,13 @@ import torch
 
 from moejit.torch import ops
 from moejit.torch.first_order import first_order
-from moejit.torch.function import INPUTS, Options, gradients, kept_names, rows_of
-from moejit.torch.layers import BLOCKS, WEIGHT_GRADIENTS, reads_of
+from moejit.torch.function import Options, gradients, kept_names, rows_of
+from moejit.torch.layers import BLOCKS, WEIGHT_GRADIENTS, inputs_of, reads_of
 from moejit.torch.plans import row_of
 from moejit.torch.state import State
 from moejit.torch.weights import KeptBlocks
 
 _RENEWING = "update_weights+forward"  # quantizes the weights first, or only those that have changed
-_OPERANDS = INPUTS[:-len(BLOCKS)]
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 _empty_like = torch.empty_like
 _is_autocast_enabled = torch.is_autocast_enabled
@@ -74,8 +73,8 @@ class Inference:
         self.is_quantized = kept.blocks[0].numel() > 0
         self.index = self.inputs.device.index if self.inputs.device_type == "cuda" else None
         self.layer = layer
-        self.reads = _places(reads_of(layer, "forward"), INPUTS)
-        self.renews = _places(reads_of(layer, _RENEWING), INPUTS)
+        self.reads = _places(reads_of(layer, "forward"), inputs_of(layer))
+        self.renews = _places(reads_of(layer, _RENEWING), inputs_of(layer))
         self.written = tuple(argument.name for argument in row_of(layer, _RENEWING).writes)
         with torch.inference_mode(False):  # calls outside of that mode write it, too
             self.status = torch.empty(1, dtype=torch.int32, device=self.inputs.device)
@@ -135,10 +134,11 @@ class Training:
         self.layer = layer = options.layer
         self.wanted = _wanted(x, topk_probs, *weights)
         self.grad_dtypes = _grad_dtypes(*weights)
-        self.reads = _places(reads_of(layer, _RENEWING), _OPERANDS)
+        operands = inputs_of(layer)[:-len(BLOCKS)]
+        self.reads = _places(reads_of(layer, _RENEWING), operands)
         self.made = row_of(layer, _RENEWING).made
         kept = kept_names(layer)
-        self.kept = _places(kept, _OPERANDS + self.made)
+        self.kept = _places(kept, operands + self.made)
         self.read_again = _places(reads_of(layer, "backward"), (*kept, "dy"))
         self.results_of = row_of(layer, "backward").made
         dtypes = {argument.name: argument.dtype for argument in row_of(layer, "backward").writes}

@@ -28,6 +28,7 @@ class ExpertsCall:
     is_transposed: bool = False  # whether weights are [E, H, 2I] and [E, I, H]
     delayed: DelayedGradients | None = None  # takes the gradients of weights that backward leaves for later
     group: ProcessGroupLayers | None = None  # of modules whose experts the ranks of a process group share
+    is_grouped: bool = False  # whether rows come in the order of experts
     timeout_ms: int = 0  # how long a call of a group waits for another rank
     keeps_state: bool = False  # whether calls bring the state of a recipe whose scales follow from the steps before
     updates_scales: bool = False  # whether backward moves that state on by a step
