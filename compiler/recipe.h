@@ -241,11 +241,10 @@ constexpr bool may_round_scales(const Recipe& recipe) {
   return recipe.tokens.rule == ScaleRule::kQuotient && !recipe.has_history;
 }
 
-// Returns the number of rows that groups of permuted rows must start at multiples of. Blocks of 16
-// tokens and tiles of 16x16 restart at every group. A step of wgrad's contraction takes 64 tokens
-// of bf16: tokens beyond a group must be its pad rows.
+// Returns the number of rows that groups of permuted rows must start at multiples of. Blocks and
+// tiles of several tokens with one scale restart at every group.
 constexpr int32_t least_splits_alignment(const Recipe& recipe, bool has_backward) {
-  if (has_backward && !has_scales(recipe.wgrad_operands)) return 64;
+  if (has_backward && recipe.wgrad_operands.scale == ScaleOf::k32x1) return 32;
   return has_two_levels(recipe.tokens) ? 16 : 1;
 }
 

@@ -36,6 +36,9 @@ struct ContractionGroupedGemmSpec {
   GemmAccumulation accumulation = GemmAccumulation::kFp32;  // kFast only with complete sums scaled
   bool is_a_e5m2 = false;          // whether A has gradients in e5m2, beside an e4m3 B
   bool has_bf16_operands = false;  // kTensor: read as with kNone, which has them anyway
+  // With bf16 operands: whether groups start anywhere, so that a step of 64 columns may have
+  // columns of the next group. They count as zeros then. Else groups are padded to whole steps.
+  bool ends_groups = false;
   int32_t local_experts = 0;
   int32_t rows = 0;      // rows of A, in sections of whole tiles
   int32_t sections = 1;  // if more than 1, D has the first section_rows rows of each section

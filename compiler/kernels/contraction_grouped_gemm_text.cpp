@@ -72,6 +72,13 @@ ScalingText scaling_of(const ContractionGroupedGemmSpec& spec) {
   return {};
 }
 
+// Returns the parts with columns behind a group made zeros, which stands where scales would.
+ScalingText with_ends_of_groups(ScalingText scaling) {
+  scaling.scales = "GroupTail";
+  std::ranges::replace(scaling.includes, "gemm/no_scales.cuh", "gemm/group_tail.cuh");
+  return scaling;
+}
+
 std::vector<std::string> includes_of(const ContractionGroupedGemmSpec& spec,
                                      const ScalingText& scaling) {
   std::vector<std::string> includes = {"gemm/contraction_group_scheduler.cuh",
@@ -193,7 +200,8 @@ std::string_view operands_text(const ContractionGroupedGemmSpec& spec) {
 
 template <>
 KernelText KernelKind<ContractionGroupedGemmSpec>::text(const ContractionGroupedGemmSpec& spec) {
-  const ScalingText scaling = scaling_of(spec);
+  const ScalingText scaling =
+      spec.ends_groups ? with_ends_of_groups(scaling_of(spec)) : scaling_of(spec);
   const bool is_bf16 = spec.output == GradientOutput::kBf16;
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   return {

@@ -138,6 +138,9 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
   if (spec.is_interleaved)
     reasons.emplace_back(
         "rows of gate and up alternate in the gradient: tensor copies put them so");
+  if (spec.ends_groups)
+    reasons.emplace_back(
+        "groups start anywhere: rows of the next group are made zeros in a group's last step");
   if (operands_of(spec) == DType::kBF16)
     reasons.emplace_back(
         "tokens lie as rows, and WGMMA takes bf16 from columns too: nothing is transposed");

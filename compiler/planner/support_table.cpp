@@ -103,16 +103,13 @@ Result<void> check_support(const Layer& layer, const Target& target) {
       if (width % 32 != 0)
         return refuse(layer, target, fmt::format("recipe {} with {}", recipe.name, name),
                       std::to_string(width), "multiples of 32, the elements that share a scale");
-  if (has_two_levels(recipe.tokens) &&
-      layer.splits_alignment % least_splits_alignment(recipe, false) != 0)
-    return refuse(layer, target, fmt::format("recipe {} with splits_alignment", recipe.name),
-                  std::to_string(layer.splits_alignment),
-                  "multiples of 16, the rows of a block; of 64 with a backward pass");
   const int32_t least = least_splits_alignment(recipe, has_backward(layer));
   if (layer.splits_alignment % least != 0)
     return refuse(layer, target,
-                  fmt::format("recipe {} with a backward pass and splits_alignment", recipe.name),
-                  std::to_string(layer.splits_alignment), fmt::format("multiples of {}", least));
+                  fmt::format("recipe {}{} with splits_alignment", recipe.name,
+                              has_backward(layer) ? " with a backward pass" : ""),
+                  std::to_string(layer.splits_alignment),
+                  fmt::format("multiples of {}, the rows that share a scale", least));
   // dgrad with bf16 weights takes columns of h1 in the order of w1's rows.
   if (has_backward(layer) && layer.gate_up_layout == GateUpLayout::kInterleaved &&
       has_scales(recipe.weights) != has_scales(recipe.weights_colwise))

@@ -150,9 +150,9 @@ class LayerErrors(Refusal):
 
     def test_what_the_target_cannot_run(self):
         self.refuse(["plan", self.layer(recipe="nvfp4", biases=True)], USAGE, "recipe nvfp4 with biases", "biases false")
-        self.refuse(["plan", self.layer(recipe="bf16", passes=["forward", "backward"],
+        self.refuse(["plan", self.layer(recipe="mxfp8", passes=["forward", "backward"],
                                         splits_alignment=16)], USAGE,
-                    "splits_alignment \"16\"", "multiples of 64")
+                    "splits_alignment \"16\"", "multiples of 32")
 
     def test_files(self):
         self.refuse(["plan", "absent.json"], FILE, "absent.json")

@@ -56,7 +56,8 @@ class GroupedInput : public ::testing::TestWithParam<std::tuple<Recipe, bool>> {
   std::unique_ptr<TestLayer> run(const Rows& rows, LayerInput input, bool has_backward) {
     reference::LayerShape shape = rows.shape;
     const Recipe& recipe = std::get<0>(GetParam());
-    shape.alignment = least_splits_alignment(recipe, has_backward);
+    shape.alignment =
+        input == LayerInput::kGrouped ? least_splits_alignment(recipe, has_backward) : 64;
     shape.max_rows = reference::enough_rows(rows.inputs.tokens, shape);
     auto layer = TestLayer::create(shape, {.max_tokens = rows.inputs.tokens,
                                            .has_backward = has_backward,

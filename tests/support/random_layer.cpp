@@ -198,8 +198,8 @@ class LayerMaker {
     if (random_.in_percent(65)) {
       alignment = random_.in_percent(80) ? random_.pick(kAlignments) : random_.between(1, 4096);
       if (size_ != LayerSize::kAny) alignment = std::min<int64_t>(alignment, 512);
-      if (multiplies_bf16() && is_training_ && !random_.in_percent(2))
-        alignment = 64 * random_.between(1, 4);
+      if (is_mx_ && is_training_ && !random_.in_percent(2))
+        alignment = 32 * random_.between(1, 8);
       else if (is_nv_ && !random_.in_percent(2))
         alignment = 16 * random_.between(1, 16);
       add("splits_alignment", alignment);

@@ -18,7 +18,7 @@ enum class LayerSize {
 // option, and what is left to its default. The same seed and size give the same bytes everywhere.
 //
 // Most descriptions are ones that moejit takes. Three or four of a hundred have a mistake that
-// people make (a width of 100, a recipe without kernels, a splits_alignment that the recipe bf16
+// people make (a width of 100, a recipe without kernels, a splits_alignment that the recipe mxfp8
 // cannot train with), which is to be refused with a sentence.
 std::string random_layer(uint64_t seed, LayerSize size);
 

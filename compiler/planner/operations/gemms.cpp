@@ -92,8 +92,12 @@ KernelPlan make_kernel(const Operation& operation, const Wgrad& wgrad,
                                                                     : gradient_columns(bounds);
   const int64_t mean_columns =
       std::max<int64_t>(1, std::min(mean_rows(bounds), padded) / bounds.groups);
+  ContractionGroupedGemmSpec problem = wgrad.problem;
+  constexpr int32_t kStep = 64;  // bf16 columns
+  problem.ends_groups =
+      operands_of(problem) == DType::kBF16 && bounds.splits_alignment % kStep != 0;
   KernelPlan kernel = contraction_grouped_gemm_kernel(
-      wgrad.problem, padded, mean_columns,
+      problem, padded, mean_columns,
       {.a = a.tensor, .b = b.tensor, .d = write_of(operation, "d").tensor}, context.options);
   add_arguments(kernel, operation, {"counts", "offs"});
   if (!a.scale_inv.empty()) {

@@ -20,24 +20,27 @@ class AccumulatingMainloop {
   using Multiplier = Multiply;
 
   // Adds the products of k_steps steps, 1 or more, to sums that are 0. All threads of a math
-  // warpgroup; sums [kW / 2] in the order of ptx::WgmmaSum.
-  template <int32_t kW, int32_t, typename Stages>
-  MOEJIT_DEVICE static void run(int32_t k_steps, const WarpgroupPart& part, const NoScales&,
+  // warpgroup; sums [kW / 2] in the order of ptx::WgmmaSum. `scales` is NoScales or GroupTail.
+  template <int32_t kW, int32_t, typename Stages, typename Scales>
+  MOEJIT_DEVICE static void run(int32_t k_steps, const WarpgroupPart& part, const Scales& scales,
                                 StageReader<Stages>& reader, float (&sums)[kW / 2]) {
     const PartOperands operands = part_operands<Multiply, Stages>(part);
     ptx::WgmmaSum<kW> total;
-    chain<kW>(k_steps, operands, reader, total);
+    chain<kW>(k_steps, operands, scales, reader, total);
 #pragma unroll
     for (int32_t i = 0; i < kW / 2; ++i) sums[i] = total(i);
   }
 
  private:
   // sum = the products of `steps` steps, 1 or more, complete and readable.
-  template <int32_t kW, typename Stages>
-  MOEJIT_DEVICE static void chain(int32_t steps, const PartOperands& operands,
+  template <int32_t kW, typename Stages, typename Scales>
+  MOEJIT_DEVICE static void chain(int32_t steps, const PartOperands& operands, const Scales& scales,
                                   StageReader<Stages>& reader, ptx::WgmmaSum<kW>& sum) {
     int32_t before = reader.position.stage;
     reader.wait();
+    if constexpr (Scales::kEndsGroups) {
+      if (steps == 1) scales.template end_group<Multiply, Stages>(before);
+    }
     ptx::wgmma_fence(sum);
     multiply<Stages>(operands, before, false, sum);
     reader.position.advance();
@@ -45,6 +48,9 @@ class AccumulatingMainloop {
     for (int32_t step = 1; step < steps; ++step) {
       const int32_t stage = reader.position.stage;
       reader.wait();
+      if constexpr (Scales::kEndsGroups) {
+        if (step + 1 == steps) scales.template end_group<Multiply, Stages>(stage);
+      }
       ptx::wgmma_fence();
       multiply<Stages>(operands, stage, true, sum);
       ptx::wgmma_wait<1>();

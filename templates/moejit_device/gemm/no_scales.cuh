@@ -14,6 +14,7 @@ struct NoScales {
   static constexpr int32_t kSuppliers = 0;
   static constexpr bool kIsCopied = false;
   static constexpr int32_t kFactorBytes = 0;
+  static constexpr bool kEndsGroups = false;  // whether end_group() is called (GroupTail)
 
   struct Factors {};
 

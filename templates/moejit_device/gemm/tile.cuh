@@ -20,7 +20,8 @@ struct GemmTile {
   int32_t d_row;        // first row of D
   int32_t rows;         // real rows, 0 to the shape's kRows; 0 has k_steps 0, clusters aside
   int32_t padded_rows;  // real and pad rows: the others belong to somebody else; 0: none to store
-  int32_t section;      // of D's columns, the first of a tile's
+  int32_t section;      // of D's columns, the first of a tile's; where groups divide the
+                        // contraction, the elements of the last step that are of the group
   int32_t column;       // first one within the section
   int32_t b_matrix;     // of an MN-major B
   int32_t d_matrix;     // where groups divide the contraction

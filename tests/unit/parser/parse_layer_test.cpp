@@ -184,7 +184,7 @@ TEST(Parser, TakesGroupedRowsAlignedNoMoreThanTheRecipeNeeds) {
     EXPECT_EQ(alignment(R"(, "recipe": ")" + std::string(recipe) + '"'), 1) << recipe;
   EXPECT_EQ(alignment(R"(, "recipe": "nvfp4")"), 16);
   EXPECT_EQ(alignment(std::string(kBackward) + R"("fp8_flow")"), 1);
-  EXPECT_EQ(alignment(std::string(kBackward) + R"("mxfp8")"), 64);
+  EXPECT_EQ(alignment(std::string(kBackward) + R"("mxfp8")"), 32);
   EXPECT_EQ(alignment(R"(, "splits_alignment": 128)"), 128);
 }
 

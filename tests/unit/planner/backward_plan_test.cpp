@@ -307,13 +307,15 @@ TEST(Bf16Plan, SavesTheRowsOfTheirFormat) {
 
 TEST(Bf16Plan, RefusesWhatItHasNoKernelsFor) {
   Layer layer = bf16_layer();
-  layer.splits_alignment = 32;
+  layer.recipe = Recipe::kMxfp8;
+  layer.splits_alignment = 48;
   Result<Plan> plan = plan_layer(layer, Target{});
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
-  EXPECT_EQ(plan.error().hint, "it can run: multiples of 64");
+  EXPECT_EQ(plan.error().hint, "it can run: multiples of 32, the rows that share a scale");
   layer.passes = {Pass::kForward};
   EXPECT_TRUE(plan_layer(layer, Target{}));
+  layer.recipe = Recipe::kBf16;
   layer.dispatch = Dispatch::kFp8;
   plan = plan_layer(layer, Target{});
   ASSERT_FALSE(plan);

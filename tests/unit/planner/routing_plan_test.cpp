@@ -77,7 +77,7 @@ TEST(GroupedInput, LeavesRowsAtTheirPlacesWhereNoGroupIsPadded) {
 
 // Wgrad quantizes these two anew from bf16 rows: the callers' own.
 TEST(GroupedInput, ReadsTheCallersRowsInBackward) {
-  for (const Recipe& recipe : {Recipe::kFp8Blockwise, Recipe::kFp8Rowwise}) {
+  for (const Recipe& recipe : {Recipe::kBf16, Recipe::kFp8Blockwise, Recipe::kFp8Rowwise}) {
     const Plan plan = plan_of(grouped_layer(recipe));
     EXPECT_TRUE(touches_in(plan, "backward", *find_tensor(plan, "x")));
     EXPECT_EQ(find_tensor(plan, "permuted"), nullptr);

@@ -109,8 +109,8 @@ TEST(TwoLevels, RefuseWhatScalesOnTwoLevelsCannotHave) {
   });
   EXPECT_TRUE(has(odd, "recipe nvfp4 with splits_alignment \"8\"")) << odd;
   EXPECT_TRUE(has(odd, "multiples of 16")) << odd;
-  const std::string training = error_of([](Layer& layer) { layer.splits_alignment = 16; });
-  EXPECT_TRUE(has(training, "multiples of 64")) << training;
+  const std::string training = error_of([](Layer& layer) { layer.splits_alignment = 24; });
+  EXPECT_TRUE(has(training, "multiples of 16")) << training;
 }
 
 }  // namespace
