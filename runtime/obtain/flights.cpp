@@ -154,7 +154,10 @@ void Flights::prefetch(const compiler::KernelSource& source, const compiler::Ker
   {
     const std::lock_guard lock(mutex_);
     if (kernels_.contains(key.digest) || failures_.contains(key.digest)) return;
-    if (in_flight_.contains(key.digest)) return;
+    if (const auto found = in_flight_.find(key.digest); found != in_flight_.end()) {
+      found->second->is_prefetch = true;
+      return;
+    }
     flight = std::make_shared<Flight>(source, key);
     flight->is_prefetch = true;
     in_flight_.emplace(key.digest, flight);

@@ -36,6 +36,7 @@ class Flights final : private ForkHandler {
   // Boards a flight for each kernel. Kernels that take less time together are compiled together.
   std::vector<Seat> board_all(std::span<const compiler::KernelSource> sources,
                               std::span<const compiler::KernelKey> keys);
+  // Begins to make the kernel if need be. A flight on its way goes on though nobody waits for it.
   void prefetch(const compiler::KernelSource& source, const compiler::KernelKey& key);
 
   // Returns the kernel in memory, or null; it lives as long as this object.

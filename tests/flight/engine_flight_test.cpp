@@ -85,6 +85,43 @@ TEST_F(EngineFlightTest, ForgetsAPrefetchThatFailed) {
   EXPECT_EQ(control()->begun, 2);
 }
 
+TEST_F(EngineFlightTest, TellsEverybodyWhyAKernelPrefetchedMeanwhileDoesNotCompile) {
+  control()->result = 6;  // NVRTC_ERROR_COMPILATION
+  control()->microseconds = 50'000;
+  const auto one = engine();
+  Result<runtime::ObtainedKernel> first;
+  std::jthread other([&] { first = one->obtain(flight_kernel(0)); });
+  wait_until_begun(1);
+  one->prefetch(kernels(1));
+  const auto boarded = one->obtain(flight_kernel(0));
+  other.join();
+  const auto later = one->obtain(flight_kernel(0));
+  for (const auto& result : {first, boarded, later}) {
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, ErrorCode::kCompileFailed);
+    EXPECT_EQ(to_string(result.error()), to_string(first.error()));
+  }
+  EXPECT_EQ(control()->begun, 1);
+}
+
+TEST_F(EngineFlightTest, TellsWhyAPrefetchFailedThatWaitedForAnotherEngine) {
+  control()->result = 6;  // NVRTC_ERROR_COMPILATION
+  control()->microseconds = 50'000;
+  const auto first = engine();
+  const auto second = engine();
+  std::jthread other([&] { EXPECT_FALSE(first->obtain(flight_kernel(0))); });
+  wait_until_begun(1);
+  second->prefetch(kernels(1));
+  for (int i = 0; i < 2; ++i) {
+    const auto result = second->obtain(flight_kernel(0));
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, ErrorCode::kCompileFailed);
+  }
+  other.join();
+  EXPECT_EQ(control()->begun, 2);  // only files lead from one engine to the other
+  EXPECT_EQ(second->counters().without_lock, 0);
+}
+
 TEST_F(EngineFlightTest, CompilesNoMoreAtATimeThanItMay) {
   control()->microseconds = 5000;
   const auto one = engine({.compile_jobs = 3});
@@ -142,6 +179,22 @@ TEST_F(EngineFlightTest, MakesWhatWasPrefetchedThoughAWaiterHasLeft) {
     std::this_thread::sleep_for(milliseconds(1));
   EXPECT_EQ(control()->finished, 2);
   EXPECT_EQ(control()->cancelled, 0);
+}
+
+TEST_F(EngineFlightTest, MakesWhatWasPrefetchedMeanwhileThoughTheWaiterHasLeft) {
+  control()->microseconds = 50'000;
+  const auto one = engine();
+  std::stop_source stop;
+  std::jthread waiter(
+      [&] { EXPECT_FALSE(one->obtain(flight_kernel(0), {.stop = stop.get_token()})); });
+  wait_until_begun(1);
+  one->prefetch(kernels(1));
+  stop.request_stop();
+  waiter.join();
+  wait_until_idle();
+  EXPECT_EQ(control()->cancelled, 0);
+  EXPECT_TRUE(succeeded(one->obtain(flight_kernel(0))));
+  EXPECT_EQ(control()->begun, 1);
 }
 
 TEST_F(EngineFlightTest, LeavesAtTheDeadlineAndGivesUpTheCompile) {
