@@ -12,7 +12,7 @@ import re
 import unittest
 
 import faults
-from faults import ERRORS, LIMIT, SESSION
+from faults import ERRORS, LIMIT, SESSION, key_of
 
 
 class ErrnoTest(faults.FaultTest):
@@ -87,6 +87,48 @@ class ErrnoTest(faults.FaultTest):
                 self.assertEqual((done.returncode, done.stdout), (0, good.stdout), where)
                 # Opening, reading, writing, the damaged entry; in each of two sessions.
                 self.assertLessEqual(len(done.stderr.splitlines()), 6, where)
+
+
+class WriteTest(faults.FaultTest):
+    """A call that writes an entry fails: a warning gives the error, and the cache has no new file."""
+    # The next write would fail as well.
+    LASTING = {"ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM"}
+    # No failures: a file system without fsync, calls that are made again, a descriptor that is closed all the same.
+    # If openat() fails with ELOOP, a link is in the way: EPERM.
+    LEFT_OUT = {("fsync", "EROFS"), ("fsync", "EINTR"), ("write", "EINTR"), ("close", "EINTR"), ("openat", "ELOOP")}
+
+    def test_no_error_counts_as_success(self):
+        self.run_session("put", "other", preload=False)
+        self.home.rename(self.folder / "template")
+        self.restore_template()
+        tried = [(function, call, name) for function, call in self.calls_that_write("new")
+                 for name in ERRORS if (function, name) not in self.LEFT_OUT]
+        self.assertEqual({function for function, _, _ in tried},
+                         {"openat", "write", "fsync", "close", "mkdirat", "fstat", "renameat"})
+        for function, call, name in tried:
+            self.restore_template()
+            number = faults.error_number(name)
+            done = self.run_session("put", "new", FAULT_FUNCTION=function, FAULT_CALL=call, FAULT_ERRNO=number)
+            where = f"{function} call {call} {name}: {done.stderr}"
+            kept = "new kernels" if name in self.LASTING else "some new kernels"
+            self.assertEqual(done.stderr, f"cache folder {self.cache}: writing fails ({os.strerror(number)}); "
+                                          f"{kept} stay in memory\n", where)
+            self.assertEqual(self.entries(), [self.entry("other")], where)
+            self.assertEqual(list((self.cache / "v2/tmp").iterdir()), [], where)
+
+    def calls_that_write(self, name):
+        """(function, which call of it) from the temporary file to its move into place."""
+        calls, _ = self.calls("put", name)
+        key = key_of(name)
+        end = calls.index(("renameat", key[2:]))
+        temporary = next(path for function, path in calls if function == "write")
+        begin = calls.index(("openat", temporary))
+        counts, writes = collections.Counter(), []
+        for at, (function, path) in enumerate(calls):
+            counts[function] += 1
+            if begin <= at <= end and path in (temporary, key[:2], key[2:]):
+                writes.append((function, counts[function]))
+        return writes
 
 
 class FirstSessionTest(faults.FaultTest):

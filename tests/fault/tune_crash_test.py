@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tuner where its files cannot be written, or where it is killed at any call that changes them: the record and the
 page are the old ones or the new ones to the byte, and the journal has every round that was over."""
+import itertools
 import json
 import os
 import random
@@ -151,10 +152,11 @@ class TuneCrashTest(faults.FaultTest):
 
     def test_a_full_disk_leaves_the_old_files(self):
         journal, old, _ = self.old_and_new()
-        for function in ("write", "fsync"):
-            said = self.refused("ENOSPC", "tune", "--replay", str(journal), "--output", str(self.record),
+        for function, error in itertools.product(("write", "fsync", "close"), ("ENOSPC", "EDQUOT")):
+            said = self.refused(error, "tune", "--replay", str(journal), "--output", str(self.record),
                                 folder=self.home, FAULT_FUNCTION=function)
-            self.assertEqual(said[0], f"moejit: cannot write {self.record}: No space left on device")
+            text = os.strerror(faults.error_number(error))
+            self.assertEqual(said[0], f"moejit: cannot write {self.record}: {text}")
             self.assertEqual(self.contents(), old)
             self.assertEqual(sorted(path.name for path in self.home.iterdir()), ["page.html", "record.json"])
 
