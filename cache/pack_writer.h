@@ -12,8 +12,8 @@
 
 namespace moejit::cache {
 
-// Returns the entries in the order of their keys, each key once. Of several entries with the same
-// payload it takes the one with the shortest metadata, then the first in the order of bytes. Error
+// Returns the entries in the order of their keys, each key once. If several have the same payload,
+// it takes the one with the shortest metadata, then the first in the order of bytes. Error
 // kInvalidValue: one key with two payloads.
 Result<std::vector<Entry>> unique_entries(std::vector<Entry> entries);
 

@@ -84,9 +84,9 @@ struct BadPoint {
   bool operator==(const BadPoint&) const = default;
 };
 
-// Returns the bad point nearest to 0 among those that are tried; none if all results are finite.
-// Tried are every finite bf16 number as gate beside a few values of up, the other way round, and
-// all pairs of powers of two. The distance is the larger of the two magnitudes, then the smaller.
+// Returns the tried point nearest to 0 with a bad result; none if all results are finite. Tries
+// every finite bf16 number as gate beside a few values of up, the other way round, and all pairs of
+// powers of two. The distance is the larger of the two magnitudes, then the smaller.
 std::optional<BadPoint> find_bad_point(const Expression& formula);
 
 // What `moejit` reports about one formula of an activation.

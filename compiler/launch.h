@@ -56,8 +56,8 @@ LaunchShape launch_shape(const KernelSpec& spec);
 // Returns the numbers of a kernel's parameter record.
 std::vector<KernelNumber> kernel_numbers(const KernelSpec& spec, const CallBounds& bounds);
 
-// Returns how many CTAs have work in a call over T tokens, whatever the routing. Results never
-// depend on it.
+// Returns how many CTAs may have work in a call over T tokens: the most of all routings. Results
+// never depend on this number.
 int64_t busy_ctas(const KernelSpec& spec, const CallBounds& bounds, int64_t tokens);
 
 // Checks that tensor copies accept this box of the tensor at `address` (CUDA driver API,

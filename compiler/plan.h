@@ -265,8 +265,8 @@ bool touches(const Plan& plan, const CallPlan& call, std::string_view tensor);
 // callers.
 int64_t block_offset(const TensorPlan& tensor);
 
-// Returns whether callers have to fill a tensor with zeros before the first call. In a digest,
-// zeros mean that it has seen nothing.
+// Returns whether callers have to fill a tensor with zeros before the first call. Only
+// weights_digest needs it: its zeros say that no update has seen the weights.
 bool begins_as_zeros(const TensorPlan& tensor);
 
 // Returns a tensor of the plan by name, or null.

@@ -43,8 +43,8 @@ struct SimulatedCost {
   int32_t most_ctas = INT32_MAX;
 };
 
-// Estimates a call of a kernel from its work and the rows of each local expert. The rates were
-// measured on one machine (docs/simulator.md); a busy or slower one takes longer.
+// Estimates what a call of a kernel costs, from the call's work and the rows of each local expert.
+// The rates were measured on one machine (docs/simulator.md); a busy or slower one takes longer.
 SimulatedCost simulated_cost(const KernelPlan& kernel, const Work& work,
                              std::span<const int64_t> rows_of_experts);
 

@@ -97,8 +97,8 @@ def sections(result):
     if result.get("steps"):
         paragraphs += [
             "Steps, forward and backward, of layers with intermediate 2048 and 4096 tokens a rank. Random routing is skewed, so "
-            "that ranks have different numbers of rows: a step lasts as long as on the slowest one. The exchange is that "
-            "of the rank that waits least.",
+            "that ranks have different numbers of rows: a step lasts as long as on the slowest one. The exchange is "
+            "timed on the rank that waits least.",
             table([step_row(line) for line in result["steps"]])]
     if result.get("tests"):
         paragraphs += ["Tests, bit for bit beside one rank with all tokens, and of ranks that are silent, stopped and killed:",

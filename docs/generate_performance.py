@@ -136,13 +136,13 @@ def gemms_sections(result):
     if rows:
         sections.append(
             gemms_section(result, rows, "Grouped GEMMs",
-                          "Useful multiply-adds, those of real rows and columns, alone are counted; TB/s are least bytes "
+                          "Only the useful multiply-adds of real rows and columns are counted; TB/s are least bytes "
                           "over time. `shared` stands for `scale_sharing_k` 2, `ragged` for `splits_alignment` 1 where "
                           "groups are small."))
     if gradient_rows:
         sections.append(
             gemms_section(result, gradient_rows, "Weight gradients",
-                          "Useful multiply-adds, those of real tokens, alone are counted; TB/s are least bytes over time: "
+                          "Only the useful multiply-adds of real tokens are counted; TB/s are least bytes over time: "
                           "operands once, and the gradient once or, with `f32_add`, twice."))
     return sections
 

@@ -45,8 +45,8 @@ def step_sections(result):
             f"### {case['name']}, {case['tokens']} tokens: experts of transformers",
             f"{source_text(result)} `experts` {case['experts']}, `top_k` {case['top_k']}, `hidden` {case['hidden']}, "
             f"`intermediate` {case['intermediate']}. A step is a forward and a backward pass in PyTorch; a forward "
-            "pass alone has no gradients and keeps quantized weights. Peak memory is that of a step beyond weights, "
-            f"inputs and the gradient of the result. Errors are relative to: {case['reference']}.",
+            "pass alone has no gradients and keeps quantized weights. Peak memory counts what a step takes beyond "
+            f"weights, inputs and the gradient of the result. Errors are relative to: {case['reference']}.",
             f"```sh\n{result['command_line']}\n```",
             table([step_row(row) for row in case["results"]])]))
     return sections
@@ -71,8 +71,8 @@ def host_sections(result):
     return ["\n\n".join([
         "### Host time of a call from PyTorch",
         f"{source_text(result)} `recipe` {result['recipe']}, {result['tokens']} tokens. Calls follow one "
-        "another; those after a wait follow a wait for the GPU, and find caches cool. Launches and waits are those of "
-        "`moejit`.",
+        "another. Calls \"after a wait\" follow a wait for the GPU, and find caches cool. Launches and waits are "
+        "`moejit`'s own.",
         f"```sh\n{result['command_line']}\n```",
         table([host_row(row) for row in result["calls"]])])]
 

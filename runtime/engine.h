@@ -108,7 +108,7 @@ class Engine {
                                 const ObtainOptions& options = {});
   // Obtains all kernels, several at once. Kernels for the simulator are compiled together where
   // that takes less time. `progress` is called on this thread with how many are done, from 0 to
-  // all, in order of the sources. Of several errors it returns the error of the earliest source.
+  // all, in order of the sources. If several fail, it returns the error of the earliest source.
   Result<std::vector<ObtainedKernel>> obtain_all(
       std::span<const compiler::KernelSource> sources, const ObtainOptions& options = {},
       const std::function<void(std::size_t)>& progress = {});

@@ -21,7 +21,7 @@ using measure::ClockProbe;
 using measure::ClockSample;
 using measure::GpuMonitor;
 
-// Returns the clock that the last launch stored, or else that of a probe behind it; waits for it.
+// Waits, and returns the clock that the last launch stored, or else the clock of a probe behind it.
 Result<ClockSample> read_clock(const trial::Trial& session, ClockProbe& probe) {
   if (session.tensors().has("elapsed")) {
     MOEJIT_TRY_ASSIGN(const HostTensor elapsed, session.tensors().read("elapsed"));

@@ -136,7 +136,8 @@ Result<std::vector<Layer>> layers_for_torch(const Layer& base, int64_t tokens) {
   for (int64_t size = kFewestMaxTokens;; size *= 2) {
     fields["max_tokens"] = size;
     // Under expert parallelism transformers hands each rank ids of its own experts, and larger ones
-    // for the others. Before 5.18 it does not say whether it does.
+    // for the others. Versions before 5.18 do not say whether they do this, so both kinds of layers
+    // are listed.
     for (const char* foreign : {"report", "ignore"})
       for (const char* dtype : {"f32", "bf16"}) {
         fields["foreign_experts"] = foreign;

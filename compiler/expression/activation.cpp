@@ -210,8 +210,8 @@ ActivationGradients gradients_of(const Activation& activation) {
 
 namespace {
 
-// Returns whether the value at 0 is 0. It computes in double, whose zeros are those of fp32 if no
-// step leaves fp32's range.
+// Returns whether the value at 0 is 0. It computes in double, which gives 0 exactly where fp32 does
+// if no step leaves fp32's range.
 bool is_zero_at_zero(const Expression& expression) {
   StraightLine code = straight_line({&expression, 1});
   const auto result = static_cast<std::size_t>(code.results.front());

@@ -163,7 +163,8 @@ Port LayerGraphBuilder::cast_operand(std::string_view rows_name, std::string_vie
 }
 
 // Returns an operand of wgrad: a transposed copy of quantized rows, a cast of bf16 rows, or in bf16
-// rows as they are. Of rows with a scale for each expert it is their bytes, with the same scales.
+// the rows themselves. If rows have a scale for each expert, the operand has the same bytes and
+// scales.
 Port LayerGraphBuilder::wgrad_operand(std::string role, std::string_view rows_name,
                                       const Format& rows_format, std::string_view name,
                                       std::string_view what, int32_t columns) {

@@ -19,8 +19,8 @@ const TuningEntry& better_entry(const TuningEntry& one, const TuningEntry& other
   return to_json(one) <= to_json(other) ? one : other;
 }
 
-// Adds the entries of `more`, and sorts all by their problems. Of two of one problem the better
-// founded stays.
+// Adds the entries of `more`, and sorts all by their problems. If two are for one problem, the
+// better founded stays.
 void join(std::vector<TuningEntry>& entries, const std::vector<TuningEntry>& more) {
   for (const TuningEntry& entry : more) {
     const auto found = std::ranges::find(entries, entry.problem, &TuningEntry::problem);
@@ -48,7 +48,7 @@ GpuIdentity join(const GpuIdentity& one, const GpuIdentity& other) {
   return joined;
 }
 
-// Adds the members of `more`. Of two with one key, the one whose text comes first stays.
+// Adds the members of `more`. If two have one key, the one whose text comes first stays.
 void join(std::vector<JsonMember>& members, const std::vector<JsonMember>& more) {
   for (const JsonMember& member : more) {
     const auto found = std::ranges::find(members, member.key, &JsonMember::key);

@@ -45,14 +45,14 @@ std::vector<int64_t> choose_affordable(const reference::RandomStream& random, do
                                        int64_t count);
 
 // Compares elements of the session's result with the CPU reference on the operands as the device
-// holds them. The seed chooses about 16 000 elements. Of every group these are in the first row,
-// the last row and some between. They are also in the first pad row, which must be zeros. Of each
-// such row these are the first column, the last one and some between; each group has other columns.
-// The session must have been launched.
+// holds them. The seed chooses about 16 000 elements. They are in the first row of each group, the
+// last row and some between, and in the first pad row, which must be zeros. In each of these rows
+// they are in the first column, the last one and some between; each group has other columns. The
+// session must have been launched.
 Result<testing::Comparison> check_gemm(measure::GemmSession& session, uint64_t seed);
 
-// Compares the result of a contraction-grouped GEMM as check_gemm() does. Of every group's matrix
-// it takes the first row and column, the last ones and some between; each group has other ones. The
+// Compares the result of a contraction-grouped GEMM as check_gemm() does. It takes the first row
+// and column of each group's matrix, the last ones and some between; each group has other ones. The
 // session must have been launched exactly once since its result was new.
 Result<testing::Comparison> check_gradient(measure::GemmSession& session, uint64_t seed);
 

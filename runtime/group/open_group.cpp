@@ -9,7 +9,7 @@
 namespace moejit::runtime {
 namespace {
 
-// Maps the memory of a rank that was met, at the address where that of its forerunner was.
+// Maps the memory of a rank that was met. After a reopen it has the address of the memory before.
 Result<void> map_peer(GroupState& state, std::size_t rank, const MetRank& met) {
   std::unique_ptr<Heap>& memory = state.heaps[rank];
   if (met.bytes < state.memory.bytes || (memory != nullptr && memory->bytes() != met.bytes))

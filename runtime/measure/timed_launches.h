@@ -57,7 +57,7 @@ class CoolLaunches {
     microseconds_.push_back(microseconds);
     megahertz_.push_back(clock.megahertz());
   }
-  // Returns the medians, or zeros without launches. Of an even number of launches the median is the
+  // Returns the medians, or zeros without launches. The median of an even number of launches is the
   // larger of the two middle values.
   CoolRun medians() const;
 

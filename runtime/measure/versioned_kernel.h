@@ -74,7 +74,7 @@ struct LaunchBlock {
 // Returns how many launches take about `seconds` if one takes so many microseconds; 5 at least.
 int64_t launches_for(double seconds, double microseconds);
 
-// Runs the blocks one behind the other, without a gap in which the device could cool. Returns the
+// Runs one block after the other, without a gap in which the device could cool. Returns the
 // microseconds of one launch of each block.
 Result<std::vector<double>> time_blocks(std::span<const LaunchBlock> blocks,
                                         runtime::Device& device);

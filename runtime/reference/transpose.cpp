@@ -13,7 +13,8 @@ constexpr std::int64_t kTile = 128;
 bool is_zero(std::uint8_t byte) { return (byte & 0x7F) == 0; }
 
 // Returns the code of the format's nearest finite value, found by trying all of them; of two
-// equally near values it takes the even code. Doubles hold everything exactly: 2^-1074 is far away.
+// equally near values it takes the even code. Doubles hold all these numbers exactly: none comes
+// near the smallest double, 2^-1074.
 std::uint8_t nearest(double magnitude, Fp8Format format) {
   const int largest = format == Fp8Format::kE4m3 ? 0x7E : 0x7B;
   int best = 0;

@@ -48,8 +48,8 @@ class Ordering {
   static Stamp agent_stamp(int32_t agent, uint32_t epoch) {
     return make_stamp(kFirstAgent + agent, epoch);
   }
-  // Order what an agent did before an epoch before what a thread does from now on, or all lanes of
-  // a warp.
+  // Put what an agent did in epochs below `before` ahead of all further accesses: of one thread, or
+  // of all lanes of a warp.
   void learn(int32_t thread, int32_t agent, uint32_t before);
   void learn_in_warp(int32_t warp, int32_t agent, uint32_t before);
 

@@ -21,8 +21,8 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// The CTAs of one launch, by clusters, in a random order, shared by several host threads. Of
-// several reports it keeps the one of the earliest CTA in that order, so that the number of host
+// The CTAs of one launch, by clusters, in a random order, shared by several host threads. If
+// several report, it keeps the report of the earliest CTA in that order, so that the number of host
 // threads does not matter.
 class CtaQueue {
  public:

@@ -18,8 +18,8 @@ namespace {
 using compiler::Choices;
 
 constexpr int32_t kMostFailedRounds = 3;
-// Launches count as hanging if they take so many times as long as those of the usual version
-// should, and a version's limit.
+// Launches count as hanging after a version's limit plus this many times what the usual version's
+// launches should take.
 constexpr double kSlowest = 20.0;
 
 class KernelRace {

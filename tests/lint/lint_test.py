@@ -267,12 +267,32 @@ class Sentences(unittest.TestCase):
         self.assertEqual(self.findings("a.h", f"// - {half}\n// {half}\n"), [])
         self.assertEqual(len(self.findings("a.h", f"// - {half}, {half},\n//   {half}\n")), 1)
 
-    def test_want_declarations_to_name_things(self):
+    def test_want_sentences_to_name_things(self):
         for phrase in ("Those of the rows.", "The sum, and that of the columns.", "Does the same for rows.",
                        "Fails if a row does so."):
-            self.assertEqual(len(self.findings("a.h", f"// {phrase}\nint a();\n")), 1, phrase)
-            self.assertEqual(len(self.findings("a.py", f'def a():\n    """{phrase}"""\n')), 1, phrase)
-            self.assertEqual(self.findings("a.cpp", f"// {phrase}\n"), [], phrase)
+            self.findings_everywhere(phrase, 1)
+        self.findings_everywhere("Says `those of the rows` in code.", 0)
+
+    def test_want_sentences_to_begin_with_the_subject(self):
+        for phrase in ("Of two entries the newer one stays.", "Returns one. Of `a` it takes all.", "Ignored are old times.",
+                       "It runs. Also dropped are old times.", "Left out is the last row."):
+            self.findings_everywhere(phrase, 1)
+        for phrase in ("Of course it is.", "Speed is what counts.", "Returns one of two.", "Red is a color.",
+                       "What is ignored is old.", "The bytes\nof a row."):
+            self.findings_everywhere(phrase, 0)
+        self.assertEqual(self.findings("a.h", "int a;  // of a row\n"), [])
+
+    def test_let_the_style_guide_quote_what_it_forbids(self):
+        self.assertEqual(self.findings("docs/style.md", "Those of the rows. Of two one.\n"), [])
+        self.assertEqual(len(self.findings("docs/style.md", f"{self.LONG}\n")), 1)
+
+    def findings_everywhere(self, text, count):
+        """Asserts that a page, comments and a docstring with the text have so many findings."""
+        lines = text.split("\n")
+        for name, code in (("docs/a.md", text + "\n"), ("a.h", "".join(f"// {line}\n" for line in lines)),
+                           ("a.cpp", "".join(f"// {line}\n" for line in lines)),
+                           ("a.py", 'def a():\n    """' + text.replace("\n", "\n    ") + '"""\n')):
+            self.assertEqual(len(self.findings(name, code)), count, f"{name}: {text}")
 
     def test_want_the_list_of_what_is_left_to_shrink(self):
         wrong = ["cli/a.h:1: ..."]

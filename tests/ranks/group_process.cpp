@@ -9,8 +9,7 @@
 //   reopen MS   "reopened" or "failed CODE SENTENCE"
 //   reset       "reset" or "failed CODE SENTENCE"
 //   fork        "forked CODE SENTENCE", what a child's use of the group is
-//   close       lets go of the group and of the device: "closed FILES", those that it still has
-//   open
+//   close       lets go of the group and of the device: "closed FILES" that it still has open
 #include "compiler/compiler.h"
 #include "runtime/group.h"
 #include "runtime/group/group_state.h"

@@ -43,9 +43,8 @@ constexpr Fp8Table make_fp8_table(int32_t mantissa_bits, int32_t bias, bool has_
 //   kDepth, kFraction, kKept   products of an instruction; bits behind the first one that terms and
 //                              sums have (tensor_core.h)
 //   Exponents                  a vector of exponents, kDepth / 8 products by 8 columns
-//   kNoExponent                that of 0 and of what is no finite number: added to that of any
-//   other
-//                              number it stays below a half of itself, which no product's is
+//   kNoExponent                stands for 0, infinities and NaN: plus any number's exponent it
+//                              stays below a half of itself, as no product's exponent does
 //   kLeast, kMost              exponents of products, if value() is narrow, for Real = float
 struct WgmmaFp8 {
   static constexpr int32_t kDepth = 32;

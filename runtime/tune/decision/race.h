@@ -75,7 +75,8 @@ struct Round {
 constexpr int32_t default_places(std::size_t racing) { return racing < 8 ? 2 : 4; }
 
 // Where a candidate stands. A ratio is the candidate's time over the geometric mean of the
-// default's inner times of the same round. Without inner times the first and the last are taken.
+// default's inner times of the same round. A round without inner times counts with the default's
+// first and last time instead.
 struct Standing {
   int32_t rounds = 0;  // in which it was timed
   double median_ratio = 0.0;
@@ -91,8 +92,8 @@ struct Outcome {
   int32_t winner = 0;
   bool is_settled = false;  // otherwise more rounds may name another winner
   // Half the width of the 95 % interval of the median of the place ratios, infinite below 6 rounds.
-  // A round's place ratio is the default's outer times (first and last) over its inner ones. In a
-  // round without inner ones it is last over first.
+  // A round's place ratio is the default's outer times (first and last) over its inner times. A
+  // round without inner times has the ratio of the last time to the first.
   double noise = std::numeric_limits<double>::infinity();
   // What a winner's median must gain: the indifference, at least 2 * bias. The bias is 0 if all
   // rounds have inner blocks of the default. Otherwise it is how far the interval of the place

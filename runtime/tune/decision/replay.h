@@ -58,9 +58,9 @@ struct ReplayedRace {
 // a problem says which candidates race. A race that lacks rounds is not settled. Times of sessions
 // with different texts for the GPU are never in one race.
 //
-// Ignored are times and faults of choices that are not on the last list, or had another text when
-// they were found. Also ignored are times that the race did not ask for. The same holds for rounds
-// without a last time of the default, or with another default.
+// Leaves out times and faults of choices that are not on the last list, or had another text when
+// they were found. Leaves out times that the race did not ask for. Also leaves out rounds with
+// another default, or without the last time of the default.
 //
 // Error kInvalidValue: a problem has no list.
 Result<std::vector<ReplayedRace>> replay(const Journal& journal, const RaceRules& rules = {});

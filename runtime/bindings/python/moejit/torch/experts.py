@@ -354,9 +354,9 @@ class Experts(torch.nn.Module):
     def reset_group(self) -> None:
         """Makes the process group's layers work again after a silent rank, and clears the status word.
 
-        All ranks call it, once for all modules on the process group, and are in no call of them. Groups over NCCL are
-        opened anew. Their calls under way end, on other ranks too, and graphs that were captured before cannot be
-        replayed any more.
+        All ranks have to call it, once for all modules on the process group, and none may be in a call of these
+        modules. Groups over NCCL are opened anew: this ends calls under way, on other ranks too. Graphs captured before
+        cannot be replayed any more.
 
         Raises:
             RuntimeError: The module was made without process_group.

@@ -25,9 +25,9 @@ class _Refused(torch.autograd.Function):
 def first_order(backward: Callable) -> Callable:
     """Decorates `backward` of an autograd.Function whose gradients cannot be differentiated.
 
-    torch's once_differentiable() refuses only if the given gradients can be differentiated. Of a loss linear in the
-    function's result they are constants. Then the second derivative by the saved tensors would be missing without a
-    word.
+    torch's once_differentiable() refuses only if the given gradients can be differentiated. If the loss is linear in
+    the function's result, they are constants. Then the second derivative by the saved tensors would be missing without
+    a word.
     """
     @functools.wraps(backward)
     def wrapper(ctx: Any, *gradients: torch.Tensor | None) -> Any:

@@ -59,7 +59,7 @@ def enable_fp8_all_gather(module: torch.nn.Module) -> list[str]:
 class ShardedWeight(torch.Tensor):
     """A parameter of experts that FSDP gathers as FP8 codes and scales.
 
-    It wraps the plain tensor and behaves like it. Its shards, which FSDP makes, are of this class too; all other
+    The class wraps the plain tensor and behaves like that tensor. FSDP's shards are of this class too; all other
     results are plain tensors.
 
     Args:

@@ -113,8 +113,8 @@ def keep_weights(module: torch.nn.Module) -> None:
         return
     w1 = first_weights(module)
     state = module.__dict__.setdefault("_moejit_state", State(w1.device))
-    # The weights do not depend on the tokens or top_k of calls. With the layer that calls have no other kernels are
-    # needed.
+    # Quantized weights do not depend on the tokens or top_k of calls. This layer is one that calls use, so its kernels
+    # are needed anyway.
     call = make_call(module, fields, max_tokens or FEWEST_MAX_TOKENS, top_k_of(module) or 1, w1, cache_weights, state)
     state.keep_weights(call, w1, module.down_proj)
 
