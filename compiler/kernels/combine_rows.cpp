@@ -43,8 +43,8 @@ std::string to_string(const CombineRowsSpec& s) {
                      s.sender_sms, s.rows_in_shared, s.threads);
 }
 
-// Two CTAs of an SM have as many bytes on their way as its shared memory holds. A thread adds at
-// most four runs of a row, whose sums are in its registers.
+// The rows of two CTAs fill the shared memory of an SM. A thread keeps the sums of at most four
+// runs of a row in registers, which bounds the columns.
 int32_t added_rows_in_shared(int32_t columns) {
   constexpr int32_t kRoom = 108 * 1024, kMostColumns = 8192, kMostRows = 24, kRunColumns = 8;
   if (columns % kRunColumns != 0 || columns > kMostColumns) return 0;

@@ -90,8 +90,8 @@ class Communicator {
   void abort();
 
  private:
-  // The names by which NCCL knows it. NCCL's threads write here while they are making one, which
-  // may be after the object has given up.
+  // NCCL's handles of the communicator. NCCL's threads write a handle when they have made it,
+  // perhaps after this object has given up.
   struct Handles {
     NcclComm parent = nullptr;  // by which the ranks met: its calls do not block
     NcclComm split = nullptr;   // of the parent

@@ -121,8 +121,8 @@ typedef struct moejit_engine_options {
   // Key ring whose signatures packs need: a file or folder of public keys; NULL or "": as
   // MOEJIT_PACK_KEYS says. If that is not set, packs need the right owner and mode instead.
   const char* pack_keys;
-  // A field below that is 0 or NULL is as the environment variable behind it says. If the variable
-  // is not set, docs/environment.md has the default.
+  // If a field below is 0 or NULL, the environment variable named behind it decides. If the
+  // variable is not set, docs/environment.md has the default.
   int64_t cache_max_bytes;  // of all kernels in the folder; INT64_MAX: any (MOEJIT_CACHE_MAX_BYTES)
   int64_t cache_max_files;  // kernels in the folder; INT64_MAX: any number (MOEJIT_CACHE_MAX_FILES)
   const char* run_dir;      // of lock files, an absolute path (MOEJIT_RUN_DIR)
