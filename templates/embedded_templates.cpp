@@ -48,9 +48,9 @@ std::vector<std::string_view> quoted_includes(std::string_view source) {
 
 using Names = std::vector<std::string_view>;
 
-// Of an embedded file, read off its text once. The text is part of the program, so that what was
-// read stays right as long as the process lives. Nothing is locked, as a fork() may come at any
-// time.
+// Returns what an embedded file includes, read off its text once. The text is part of the program,
+// so that what was read stays right as long as the process lives. Nothing is locked, as a fork()
+// may come at any time.
 const Names& includes_of(const EmbeddedFile& file) {
   // Never destroyed: threads may outlive main().
   static auto& known = *new std::vector<std::atomic<const Names*>>(embedded_files().size());
