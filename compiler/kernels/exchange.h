@@ -107,8 +107,8 @@ struct CombineRowsSpec {
   bool operator==(const CombineRowsSpec&) const = default;
 };
 
-// Returns for how many rows that are added a CTA has room in shared memory. 0: threads load rows
-// that are longer, or no whole runs of 16 bytes.
+// Returns how many rows a CTA has in shared memory while it adds them. 0: threads load the rows
+// themselves, which are too long or no whole runs of 16 bytes.
 int32_t added_rows_in_shared(int32_t columns);
 
 std::string to_string(const ExchangeChoicesSpec& spec);

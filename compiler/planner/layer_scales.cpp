@@ -5,9 +5,9 @@
 #include <cmath>
 #include <fmt/core.h>
 
-// Adds what formats need whose scales belong to experts: two passes and a small kernel between
-// them. The first pass finds the largest magnitudes. With a history scales are there before the
-// values. One pass casts the values and records their largest magnitudes.
+// Adds the steps that make scales of experts: two passes and a small kernel between them. The first
+// pass finds the largest magnitudes. With a history, scales are known before the values, so one
+// pass casts the values and records their largest magnitudes.
 
 namespace moejit::compiler {
 

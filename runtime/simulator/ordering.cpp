@@ -134,8 +134,8 @@ void Ordering::acquire(int32_t thread, const Clock& clock, uint64_t version) {
 }
 
 // Fences a thread's accesses. A lane that has arrived by itself is epochs ahead, and may have
-// stamped a store of the whole warp. So the fence gets a later epoch than that stamp, too. Lanes
-// that fence one after the other so get the same epoch, and one number tells it of the warp.
+// stamped a store of the whole warp. So the fence gets a later epoch than that stamp, too. So lanes
+// that fence one after the other get the same epoch, and one number holds it for the warp.
 void Ordering::fence_async(int32_t thread) {
   Lane& lane = own_lane(thread);
   lane.epoch = std::max(lane.epoch, warps_[warp_index(thread)].whole_epoch) + 1;
