@@ -145,8 +145,8 @@ struct Calls {
   void (*fence_proxy_async)(Machine*);
   void (*fence_proxy_async_global)(Machine*);
 
-  // Copies bytes from shared to global memory. The groups are those of tensor stores; the bytes are
-  // there once land_bulk_stores() has followed wait_tensor_stores().
+  // Copies bytes from shared to global memory. The store joins the groups of tensor stores. The
+  // bytes are there once land_bulk_stores() has followed wait_tensor_stores().
   void (*store_bulk)(Machine*, void* destination, uint32_t source, uint32_t bytes, Site);
   void (*land_bulk_stores)(Machine*, int32_t pending_groups);
 
@@ -178,7 +178,7 @@ struct Calls {
 // All CTAs of a cluster share a machine; without clusters it belongs to one CTA.
 struct Machine {
   const Calls* calls;
-  int32_t thread;        // that runs now; those of the cluster's second CTA follow the first's
+  int32_t thread;        // that runs now; the cluster's second CTA counts on from the first
   int32_t thread_count;  // of a CTA
   int32_t cta;           // the cluster's first
   int32_t cta_count;

@@ -19,8 +19,10 @@ TURNED = re.compile(r"Of (?!course)[a-z0-9`]|"
 QUOTES = ("docs/style.md",)
 LEFT_OUT = ("docs/CHANGELOG.md", "tests/golden/")
 
-# Files below these paths still break the rule. Take a path out when its last finding is gone; add none.
-NOT_YET = ("templates/", "tests/")
+# Files below these paths still break the rules, or only the one about words. Take a path out when its last finding is
+# gone; add none.
+NOT_YET = ("tests/",)
+NOT_YET_SHORT = ("templates/",)
 
 
 def findings_of(name, text):
@@ -50,8 +52,10 @@ def shrunk(not_yet, findings):
 def main():
     names = [name for name in source_tree.tracked(".md", *CODE) if not name.startswith(LEFT_OUT)]
     found = [finding for name in names for finding in findings_of(name, source_tree.read(name))]
-    wrong = [finding for finding in found if not finding.startswith(NOT_YET)]
-    source_tree.finish("sentences", wrong + shrunk(NOT_YET, found), len(names))
+    left = [finding for finding in found if finding.startswith(NOT_YET) or (
+        finding.startswith(NOT_YET_SHORT) and f" words, at most {LONGEST}" in finding)]
+    wrong = [finding for finding in found if finding not in left]
+    source_tree.finish("sentences", wrong + shrunk(NOT_YET + NOT_YET_SHORT, left), len(names))
 
 
 if __name__ == "__main__":

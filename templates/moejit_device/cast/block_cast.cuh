@@ -2,9 +2,9 @@
 #pragma once
 
 // Casts bf16 rows with E8M0 scales of 32 elements: of 32 columns of a row, of 32 rows of a column,
-// or both from one read. Rows are those of groups, whose blocks of 32 rows restart at each, or of
-// matrices that follow each other. Stored are codes with their scales, or the values that codes and
-// scales give, in bf16, for GEMMs that know no such scales.
+// or both from one read. Rows belong to groups, and blocks of 32 rows restart at each group; or
+// they belong to matrices that follow each other. Stores codes with their scales, or in bf16 the
+// values that codes and scales give, for GEMMs that know no such scales.
 //
 // Memory-bound: a warp holds 32 rows of 128 columns, each lane 32 rows of 8 bytes, which it fetches
 // with 32 loads that are all in flight at once. Nothing goes through shared memory; lanes exchange

@@ -35,11 +35,11 @@ struct RowExponents {
   // Holds, in lane 8g + j of group g, the rows 4j to 4j + 3, a byte for each.
   uint32_t own;
 
-  // Returns those of rows 4i to 4i + 3 in this lane's group.
+  // Returns the bytes of rows 4i to 4i + 3 in this lane's group.
   MOEJIT_DEVICE uint32_t of_rows(int32_t i) const {
     return ptx::shuffle(own, ptx::lane_index() / 8 * 8 + i);
   }
-  // Returns the four bytes of row word_row(), that of the first columns lowest.
+  // Returns the four bytes of row word_row(), the byte of the first columns lowest.
   MOEJIT_DEVICE uint32_t word() const {
     const int32_t group = ptx::lane_index() / 8;
     const uint32_t next = ptx::shuffle_xor(own, 8);

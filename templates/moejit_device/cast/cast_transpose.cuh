@@ -9,8 +9,8 @@
 // have a row segment, a lane the same columns of four rows that follow each other; 4x4 bytes are
 // transposed in registers, and a tile in shared memory brings the words of a column together. All
 // loads of a tile are in flight at once. As the scale is known, rows leave as soon as they are
-// cast; the one barrier is that of the exchange, and the tile's largest magnitude comes over it
-// too.
+// cast. The only barrier is in the exchange through shared memory, which the tile's largest
+// magnitude takes too.
 //
 // A row of a token is read by the CTAs of all its experts. Tiles are taken in narrow bands
 // (transpose/row_source.cuh), so that L2 holds the tokens' parts until the last of them has.
@@ -86,8 +86,8 @@ struct CastTranspose {
 
   MOEJIT_DEVICE static ByteTile staged() { return {ptx::shared<uint32_t>(0)}; }
 
-  // Casts the tile, stores its rows, those of pads as zeros, stages it, and returns the largest
-  // magnitude that this lane saw.
+  // Casts the tile, stores its rows (pad rows as zeros) and stages the tile for store_columns().
+  // Returns the largest magnitude that this lane saw.
   MOEJIT_DEVICE static float cast_rows(const CastTransposeParams& params, const RowTile& tile,
                                        int32_t existing, int32_t first_column) {
     const int32_t quad = ptx::thread_index() / kSegmentLanes;

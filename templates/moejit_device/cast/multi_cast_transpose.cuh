@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A list of tensors, each with a scale that is known beforehand, to FP8 and to its transpose in one
-// launch; and what the next scale is made of, the largest magnitude of each. Of delayed scaling.
+// For delayed scaling: casts a list of tensors, each with a scale that is known beforehand, to FP8
+// and its transpose in one launch. Also finds each tensor's largest magnitude, from which the next
+// scale follows.
 //
 //   q[r, c] = colwise[c, r] = cast(fl(scale * x[r, c]))      amax = max(amax, |x|), NaN apart
 //
@@ -13,8 +14,8 @@
 // 256 threads hold a tile as in the column-wise tile chain: eight lanes have a row segment, a lane
 // the same columns of four rows that follow each other; 4x4 bytes are transposed in registers, and
 // a tile in shared memory brings the words of a column together. All loads of a tile are in flight
-// at once. As the scale is known, rows leave as soon as they are cast; the one barrier is that of
-// the exchange, and the tile's largest magnitude comes over it too.
+// at once. As the scale is known, rows leave as soon as they are cast. The only barrier is in the
+// exchange through shared memory, which the tile's largest magnitude takes too.
 //
 // Rows and columns that do not come in aligned runs of 16 go by single elements, at the same places
 // of the same tile, each on its own: odd rows do not make columns slow.

@@ -2,8 +2,8 @@
 #pragma once
 
 // Blocks of rows that a warp holds in registers, 4 columns of bf16 a lane: where their rows come
-// from, which of them are real, and their largest magnitudes. Rows are those of groups, at whose
-// first row blocks begin anew, or of matrices that follow each other.
+// from, which of them are real, and their largest magnitudes. Rows belong to groups, at whose first
+// row blocks begin anew, or to matrices that follow each other.
 //
 //   RowBlocksInOrder    rows lie side by side
 //   GatheredRowBlocks   each is the row of its token, which row_tokens names; rows that were
@@ -51,7 +51,7 @@ MOEJIT_DEVICE BlockOfGroup find_block_of_groups(const Params& params, int64_t fi
 }
 
 // Returns the rows of the block of kRows that begins at row `first` < P. All lanes of a warp.
-// kGroups 0: rows that all are real, those of matrices of kMatrixRows, or of one.
+// kGroups 0: all rows are real, and belong to matrices of kMatrixRows, or to one matrix.
 template <int32_t kGroups, int32_t kRows, int32_t kMatrixRows, typename Params>
 MOEJIT_DEVICE BlockOfGroup find_block(const Params& params, int64_t first) {
   const auto left = static_cast<int32_t>(smaller(params.rows - first, int64_t{kRows}));

@@ -2,8 +2,8 @@
 #pragma once
 
 // What casts of blocks of rows have in common: which block a warp takes, its rows, and its values.
-// Blocks of rows of groups are one for each warp of the grid. Where the rows are those of matrices,
-// warps walk: each takes the next block that is its own, so that any number of CTAs casts all.
+// Blocks of rows of groups are one for each warp of the grid. If the rows belong to matrices, warps
+// walk: each takes the next block that is its own, so that any number of CTAs casts all.
 //
 // Cast has kRows (of a block), kColumns, kWarps, kWalks, the types Source and Place, and
 //

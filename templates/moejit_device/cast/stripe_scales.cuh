@@ -46,12 +46,12 @@ MOEJIT_DEVICE FourScales scales_of_words(const Bytes8& amax, float expert_scale)
 struct ScalesOfLines {
   static constexpr bool kAreSquare = false;
 
-  // Returns those of this lane's four columns.
+  // Returns the scales of this lane's four columns.
   MOEJIT_DEVICE static FourScales of_columns(const ValueStripe& stripe, float expert_scale) {
     return scales_of_words(amax_of_columns(stripe), expert_scale);
   }
-  // Returns those of rows 4j to 4j + 3 of this lane's group of columns, where it is the lane j of
-  // the group's four.
+  // Returns the scales of rows 4j to 4j + 3 of this lane's group of columns, if it is lane j of the
+  // group's four.
   MOEJIT_DEVICE static FourScales of_rows(const ValueStripe& stripe, float expert_scale) {
     return scales_of_words(amax_of_rows(stripe), expert_scale);
   }

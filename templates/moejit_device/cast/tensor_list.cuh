@@ -32,7 +32,7 @@ MOEJIT_DEVICE int64_t tensors_before(const MultiCastTransposeParams& params, int
 // they are needed: registers are for the elements.
 class CastTile {
  public:
-  // `index` is that of the tile's tensor.
+  // `index` is the index of the tile's tensor.
   MOEJIT_DEVICE CastTile(const MultiCastTransposeParams& params, int64_t tile, int64_t index)
       : tensor_(params.tensors + index),
         row_pitch_(field(&tensor_->columns)),

@@ -2,11 +2,10 @@
 #pragma once
 
 // Casts bf16 rows to E2M1 with scales on two levels (core/e2m1.cuh): of 16 columns of a row, of 16
-// rows of a column, both from one read, or of tiles of 16x16. Rows are those of groups, whose
-// blocks of 16 rows restart at each, or of matrices that follow each other, and the scale of a
-// group or matrix is known before. Stored are codes with their scales, or the values that codes and
-// scales of blocks give, in bf16: what is missing then is a factor that complete sums of products
-// meet.
+// rows of a column, both from one read, or of tiles of 16x16. Rows belong to groups, and blocks of
+// 16 rows restart at each group; or they belong to matrices that follow each other. The scale of a
+// group or matrix is known before. Stores codes with their scales, or in bf16 the values that codes
+// and scales of blocks give. A GEMM then multiplies complete sums by the missing scale.
 //
 // Memory-bound: a warp holds 16 rows of 128 columns, each lane 16 rows of 8 bytes, which it fetches
 // with 16 loads that are all in flight at once. Nothing goes through shared memory.
@@ -51,7 +50,7 @@ MOEJIT_DEVICE uint32_t e2m1_codes(const Bytes8& values, const FourScales& scales
   return codes;
 }
 
-// Returns the values of such codes times those of their scales' bytes, in bf16; exact.
+// Returns the values of such codes times the values of their scales' bytes, in bf16; exact.
 MOEJIT_DEVICE Bytes8 e2m1_values(uint32_t codes, const FourScales& scales) {
   float value[4];
 #pragma unroll
@@ -63,7 +62,7 @@ MOEJIT_DEVICE Bytes8 e2m1_values(uint32_t codes, const FourScales& scales) {
 
 // Where a stripe's columns lie in transposed outputs: row `row` of [columns, pitch].
 struct ColumnPlace {
-  int64_t column;  // of the first of the lane's columns, behind those of matrices before
+  int64_t column;  // the lane's first column, counted over all matrices
   int64_t row;     // a multiple of 16
   int64_t pitch;
 };

@@ -2,9 +2,9 @@
 #pragma once
 
 // The step of delayed scaling, for all columns of the states of fc1 and fc2 in one launch: largest
-// magnitudes of this step join those of the steps before, and the scales of the next step follow.
-// For a column with the history h[0], ..., h[L - 1], of which casts have raised h[0], and M, the
-// format's largest number times 2^-margin, fl() rounding to fp32:
+// magnitudes of this step join the history, and the scales of the next step follow. For a column
+// with the history h[0], ..., h[L - 1], of which casts have raised h[0], and M, the format's
+// largest number times 2^-margin, fl() rounding to fp32:
 //
 //   last = h[0]; where it is 0, nothing was cast, and the column stays as it is
 //   A = last, or without kMostRecent the largest of h[1], ..., h[L - 1] and last
@@ -54,7 +54,7 @@ struct UpdateScales {
   static constexpr int32_t kCtasPerSm = 1;
   static constexpr int32_t kSharedBytes = 4 * kThreads;
 
-  // Half of the CTAs have the state of fc1, the others that of fc2.
+  // Half of the CTAs have the state of fc1, the others the state of fc2.
   MOEJIT_DEVICE static void run(const UpdateScalesParams& params) {
     const bool is_fc1 = ptx::cta_index() < kCtas;
     const int32_t column = (ptx::cta_index() % kCtas) * 32 + ptx::lane_index();

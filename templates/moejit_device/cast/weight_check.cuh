@@ -11,8 +11,9 @@
 // is a bijection of it, so that one changed word of 32 bits is missed only where the thread's word
 // goes from 0 to 1 or back: 0 is stored as 1.
 //
-// The CTA that arrives last says what all have found, so casts that read one word need no launch
-// that clears it before. CTAs and findings are counted in one word: nobody has to wait for a fence.
+// The CTA that arrives last writes the result of all CTAs. So casts read one word, and no launch
+// has to clear that word before. One word counts both CTAs and findings, so nobody has to wait for
+// a fence.
 //
 // Emitted kernels look like this:
 //

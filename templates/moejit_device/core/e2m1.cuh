@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Codes of E2M1 with scales on two levels, NVFP4: a block of elements has a scale of the format
-// E4M3, which lies below a scale in fp32 of all of an expert's rows, or of its matrix.
+// Codes of E2M1 with scales on two levels, NVFP4. Each block of elements has a scale in E4M3. It is
+// relative to a scale in fp32 that all of an expert's rows, or its matrix, have in common.
 //
 // The rule, for the largest magnitude `amax` of a block (never NaN: maxima ignore NaN), with fl()
 // rounding to fp32, and the expert's scale S that values are multiplied by:
-//   byte = e4m3(fl(amax * fl(S * fl(1/6))))           saturating: 448 where that is infinite
-//   k    = fl(1 / fl(value of byte * fl(1/S)))        the largest finite number where that
-//   overflows q    = e2m1(fl(x * k))                            to nearest even, saturating; NaN to
-//   6
-// The value of q times that of byte has 6 significant bits, so it is a number of bf16.
+//   byte = e4m3(fl(amax * fl(S * fl(1/6))))       saturating: infinity becomes 448
+//   k    = fl(1 / fl(value of byte * fl(1/S)))    infinity becomes the largest finite number
+//   q    = e2m1(fl(x * k))                        to nearest even, saturating; NaN becomes 6
+// The value of q times the value of byte has 6 significant bits, so it is a number of bf16.
 
 #include "moejit_device/core/integer.cuh"
 #include "moejit_device/ptx/convert.cuh"

@@ -50,12 +50,12 @@ MOEJIT_DEVICE Bf16GatedGradient round_gated_gradient(const GatedGradient& gradie
 // in the warp. Columns outside the row are zeros.
 //
 // Values meet their probability and their scale as one factor, and give the same bits as one after
-// the other: rounding is monotone, so the largest magnitude times the probability's is that of the
-// products, and a power of two changes no rounding. What is needed is that probability times scale
-// is finite: with epsilon 1e-10 a probability below 2^80. Zero times infinity is a NaN, which the
-// largest magnitude leaves out as it does among the products.
+// the other: rounding is monotone, so the largest magnitude times the probability's is the largest
+// of the products, and a power of two changes no rounding. What is needed is that probability times
+// scale is finite: with epsilon 1e-10 a probability below 2^80. Zero times infinity is a NaN, which
+// the largest magnitude leaves out as it does among the products.
 //
-// Lanes 0 to 3 find the scale of gate, lanes 4 to 7 that of up, and then they exchange: one
+// Lanes 0 to 3 find the scale of gate, lanes 4 to 7 the scale of up, and then they exchange: one
 // reduction instead of two.
 template <uint32_t kEpsilonBits, int32_t kSegmentsPerScale>
 MOEJIT_DEVICE QuantizedGatedGradient quantize_gated_gradient(const GatedGradient& gradient) {

@@ -5,7 +5,7 @@
 //   static float value(float gate, float up)
 // or, in a backward kernel,
 //   static ActivationGradients gradients(float gate, float up, float gradient, float dprob)
-// where `gradient` is that of the activation's result, before the probability; and
+// where `gradient` belongs to the activation's result, before the probability; and
 //   static constexpr bool kIsZeroAtZero
 // tells whether these are +0 where their arguments are.
 

@@ -18,7 +18,7 @@
 // be below 2^-127, and the largest bf16 without its mantissa is 2^127: scale_inv is clamped to
 // 2^-127. (A quotient that rounds up to 2^128 had scale 2^127 either way; a subnormal A lies far
 // below the clamp.) With the bits of A, adding 0x1fffff carries into the exponent field exactly
-// where the mantissa field exceeds that of 1.75, 0x600000.
+// where the mantissa field exceeds 0x600000, the field of 1.75.
 
 #include "moejit_device/core/integer.cuh"
 #include "moejit_device/ptx/convert.cuh"

@@ -70,8 +70,8 @@ MOEJIT_DEVICE float max_of_segment(float value) {
   return value;
 }
 
-// Returns the sum of the eight lanes' values in all of them: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 +
-// 7)).
+// Returns the sum of the eight lanes' values, the same in all lanes:
+//   ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7))
 MOEJIT_DEVICE float sum_of_segment(float value) {
 #pragma unroll
   for (int32_t mask = 1; mask < kSegmentLanes; mask *= 2) {

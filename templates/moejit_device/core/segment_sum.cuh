@@ -5,8 +5,8 @@
 
 namespace moejit::device {
 
-// Adds a lane's values to its sum of a segment, in fp32. Where they are not there, they may be
-// anything, such as those of another row that was loaded in their place.
+// Adds a lane's values to its sum of a segment, in fp32. If `are_there` is false they may be
+// anything, such as the values of another row that was loaded in their place.
 MOEJIT_DEVICE void add_values(ValueSegment& sum, const ValueSegment& values, bool are_there) {
 #pragma unroll
   for (int32_t v = 0; v < kLaneColumns; ++v) {

@@ -3,7 +3,7 @@
 
 // A segment whose codes are two to a byte: 64 bytes of E2M1, and 8 scales of E4M3, one for 16
 // columns. Lane l has the codes of columns [16l, 16l + 16), and like the others all scales of the
-// segment: each lane stores those of its own destination.
+// segment: each lane stores the scales for its own destination.
 
 #include "moejit_device/core/segment.cuh"
 

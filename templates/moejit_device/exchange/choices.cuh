@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Exchange of choices: every rank learns the ids and probabilities of all ranks, and makes of them
-// those of its own experts. After this each rank routes for itself, as if the S slots were its
+// Exchange of choices: every rank learns the ids and probabilities of all ranks, and takes out the
+// choices of its own experts. After this each rank routes for itself, as if the S slots were its
 // tokens; no counts are exchanged.
 //
 // The flattened choices of a rank are cut into parts, and what a part is to one rank is a piece. A

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The combine whose results are those of one rank with all tokens, bit for bit: every row that an
-// expert made goes home as it is, and home adds a token's rows in fp32 from 0, in the order of that
-// one rank, and rounds once to bf16.
+// The combine whose results have the bits of one rank with all tokens. Every row that an expert
+// made goes home as it is. Home adds a token's rows in fp32 from 0, in the order of that one rank,
+// and rounds once to bf16.
 //
-// That rank has the rows in the order of experts, and adds those of a token in descending order: by
-// expert, and where a token has an expert twice, by choice. A row that its rank had no place for
+// That rank has the rows in the order of experts, and adds the rows of a token in descending order:
+// by expert, and where a token has an expert twice, by choice. A row that its rank had no place for
 // comes as zeros, of which a sum takes no notice.
 //
 // Chunks of other ranks' tokens are sent, chunks of own tokens received: unit_walk.cuh. K times as
@@ -60,8 +60,7 @@ struct CombineEachRow {
     walk.receive(Exchange::kChunks, [&](int64_t chunk) { add_chunk(params, group, chunk); });
   }
 
-  // Sends the rows of a chunk of rank `home`. The position of a row is that of its choice, [T_max,
-  // K].
+  // Sends the rows of a chunk of rank `home`. A row goes to the position of its choice, [T_max, K].
   MOEJIT_DEVICE static void send_chunk(const CombineRowsParams& params, const ExchangeGroup& group,
                                        int32_t home, int64_t chunk) {
     const int64_t first = chunk * Exchange::kChunkTokens;
@@ -103,8 +102,8 @@ struct CombineEachRow {
     }
   }
 
-  // Stores the sum of a token's rows. The key of a choice is (expert, choice), so that keys in
-  // descending order are rows in that of one rank.
+  // Stores the sum of a token's rows. The key of a choice is (expert, choice), so that descending
+  // keys give the rows in the order of one rank.
   MOEJIT_DEVICE static void add_rows(const CombineRowsParams& params, const ExchangeGroup& group,
                                      const Position& at) {
     using Id = typename Exchange::Id;

@@ -2,9 +2,9 @@
 #pragma once
 
 // The combine of combine_rows.cuh, with the same bits, for rows that fit in shared memory. Rows of
-// the experts, and those that came from other ranks, are copied there in the order in which they
-// are added. Of the warps of a CTA most add; one takes units, lists their rows and brings them, and
-// so is ahead by as many rows as there is room for, also in the next unit; and one raises flags,
+// the experts, and rows that came from other ranks, are copied there in the order in which they are
+// added. Most warps of a CTA add. One warp takes units, lists their rows and brings them. It is
+// ahead by as many rows as there is room for, also in the next unit. Another warp raises flags,
 // whose fences wait for all stores before them. So few CTAs keep much on its way.
 //
 // Emitted kernels look like this:
@@ -75,8 +75,8 @@ class CombineThroughShared {
     }
   }
 
-  // Where the tokens of a unit are: from `first` on among those of their rank, `count` of them,
-  // and from slot `slot` on.
+  // Where the tokens of a unit are: from `first` on among the tokens of their rank, `count` of
+  // them, and from slot `slot` on.
   struct Tokens {
     int64_t first, slot;
     int32_t count;

@@ -4,9 +4,9 @@
 // Dispatch of rows and their permute in one kernel: each token's row goes once to every other rank
 // that has one of its experts, into the slot of the token there, and each row that is in a slot
 // goes to its permuted rows, with zeros in the pad rows of the experts' groups. Own rows go to
-// their permuted rows as they are sent; those of the first kSlotChunks chunks go through slots too,
-// so that they can be sent before the routing is known, or by threads. bf16 rows are quantized on
-// the way. With StoreRowsAndPermuted the rows of all slots are kept too: the next exchange
+// their permuted rows as they are sent. Own rows of the first kSlotChunks chunks go through slots
+// too, so that they can be sent before the routing is known, or by threads. bf16 rows are quantized
+// on the way. With StoreRowsAndPermuted the rows of all slots are kept too: the next exchange
 // overwrites the slots.
 //
 // The routing of all slots is known before: row_map says where a choice's row goes. Chunks of own
@@ -143,8 +143,8 @@ struct DispatchPermute {
 
   MOEJIT_DEVICE static void receive(const DispatchPermuteParams& params, const ExchangeGroup& group,
                                     const RowChainParams& rows, const Walk& walk) {
-    // First the chunks of all ranks whose own rows are in slots, then those of the other ranks; the
-    // ranks in turn, from this one or the next one on.
+    // First the chunks of all ranks whose own rows are in slots, then the chunks of the other
+    // ranks; the ranks in turn, from this one or the next one on.
     constexpr int64_t kOfAll = int64_t{kRanks} * kSlotChunks;
     constexpr int64_t kOfOthers = int64_t{kRanks - 1} * (Exchange::kChunks - kSlotChunks);
     Receive receive;

@@ -2,7 +2,7 @@
 #pragma once
 
 // Exchange of choices where a transport moves the bytes: a rank packs its own, the transport brings
-// the packed choices of every rank to all, and each rank takes those of its experts out of them.
+// the packed choices of every rank to all, and each rank takes out the choices of its experts.
 // Nothing here waits, and no kernel reaches a peer's memory.
 //
 // Each rank sends places for T_max tokens in every call, so that all ranks know the bytes, and no
@@ -58,8 +58,8 @@ struct PackChoices {
   }
 };
 
-// Makes of the choices of all ranks those of this rank's experts. The route of the first rank tells
-// of ids that are no expert.
+// Takes the choices of this rank's experts out of the choices of all ranks. The route of the first
+// rank tells of ids that are no expert.
 template <int32_t kRanks, int32_t kRankExperts, int32_t kTopK, int32_t kMaxTokens,
           int32_t kThreads_>
 struct TakeChoices {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The SMs whose CTAs work in a kernel of an exchange, and those of them that send: all of the GPU,
-// or so few that kernels on other streams have the rest.
+// The SMs whose CTAs work in a kernel of an exchange, and which of them send: all of the GPU, or so
+// few that kernels on other streams have the rest.
 
 #include "moejit_device/params/exchange_params.h"
 #include "moejit_device/ptx/barrier.cuh"
@@ -27,7 +27,8 @@ class AllSms {
 };
 
 // The first kSms SMs on which CTAs of the kernel start, whichever these are, since others may be
-// taken; CTAs that start on further SMs have to end at once. Of these, the first kSenderSms send.
+// taken; CTAs that start on further SMs have to end at once. The first kSenderSms of these SMs
+// send.
 //
 // claims [1 + 2 * kSmPlaces] are words of this rank, which are 0 between kernels: the number of SMs
 // that were claimed; how many CTAs came to each SM; and the SM's number from 1 on. SMs that share a

@@ -20,8 +20,8 @@ struct ListedRows {
   static constexpr int32_t kEnd = kFirstByte + 4 * kStride * kTokens;
   using Position = SegmentPosition<kColumns>;
 
-  // Lists the rows of `count` tokens, those of row_map [S, K] and slot_ids [S, K] from slot `slot`
-  // on. Every thread calls, when nobody reads the lists of before any more.
+  // Lists the rows of `count` tokens, which row_map [S, K] and slot_ids [S, K] have from slot
+  // `slot` on. Every thread calls, when nobody reads the lists of before any more.
   MOEJIT_DEVICE static void list(const int32_t* row_map, const int32_t* slot_ids, int64_t slot,
                                  int32_t count) {
     const int32_t lane = ptx::lane_index();

@@ -65,7 +65,7 @@ class ReceiveThroughShared {
   }
   MOEJIT_DEVICE void end() { ptx::wait_bulk_stores_read<0>(); }
 
-  // Does what that of ReceiveByThreads does.
+  // Receives rows as ReceiveByThreads::receive() does.
   MOEJIT_DEVICE void receive(const void* slots, const float* slot_scales,
                              const RowChainParams& params, int64_t first, int32_t count) {
     for (int32_t begin = 0; begin < count; begin += kRows) {

@@ -59,8 +59,8 @@ MOEJIT_DEVICE void await_results(const uint32_t* result_flags, const ExchangeGro
   ptx::sync_warp();
 }
 
-// Stores the sum of a token's rows from `ranks`, a bit for each. `results` [S, H] has those of the
-// other ranks, `own` is that of this one.
+// Stores the sum of a token's rows from `ranks`, a bit for each. `results` [S, H] has the rows of
+// the other ranks, `own` is this rank's row.
 template <typename Exchange, typename Params, int32_t kColumns>
 MOEJIT_DEVICE void store_sum(const Params& params, const void* results, int32_t own_rank,
                              const SegmentPosition<kColumns>& at, uint32_t ranks,
@@ -98,7 +98,7 @@ MOEJIT_DEVICE void send_dprobs(const Params& params, int32_t home, int64_t slots
 
 // Stores the gradients of the probabilities of `count` tokens from `first` on. Each belongs to one
 // expert, so that home puts every one where it belongs and adds nothing. `arrived` [T_max, K] has
-// those of other ranks. Called as send_dprobs() is.
+// the gradients from other ranks. Called as send_dprobs() is.
 template <typename Exchange, int32_t kThreads, typename Prob, typename Params>
 MOEJIT_DEVICE void take_dprobs(const Params& params, const float* arrived, int32_t own_rank,
                                int64_t first, int32_t count) {

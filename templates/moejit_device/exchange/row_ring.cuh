@@ -121,7 +121,7 @@ class RowRing {
     return ptx::shared<Bytes16>(kFirstByte) + row * kRuns;
   }
 
-  // Calls visit(pair, run, at) for the runs of this thread, `at` among those of a row.
+  // Calls visit(pair, run, at) for the runs of this thread; `at` counts the runs of a row.
   template <typename Visit>
   MOEJIT_DEVICE static void for_each_run(Visit visit) {
 #pragma unroll

@@ -27,7 +27,7 @@ MOEJIT_DEVICE void for_each_stored(const RowChainParams& rows,
   for (int32_t s = 0; s < kSegments; ++s) visit(s, Quantize::apply(Load::unpack(fetched[s])));
 }
 
-// Own rows go to their slots, as those of others.
+// Own rows go to their slots, as rows of others do.
 struct OwnRowsToSlots {
   MOEJIT_DEVICE static constexpr bool needs_slots(int64_t /*chunk*/) { return true; }
   template <typename Rows>

@@ -11,7 +11,7 @@
 
 namespace moejit::device {
 
-// A chunk of tokens of rank `home`: sums of others are sent, those of own ones added.
+// A chunk of tokens of rank `home`: sums for other ranks are sent, sums for own tokens are added.
 struct CombineUnit {
   int32_t home, chunk;  // -1: there are no more
 };
@@ -72,8 +72,8 @@ class UnitQueue {
     if (ptx::lane_index() == 0) ptx::arrive(is_free(at.place));
   }
 
-  // Lists the rows of `count` tokens, those of row_map [S, K] and slot_ids [S, K] from slot `slot`
-  // on. One warp calls.
+  // Lists the rows of `count` tokens, which row_map [S, K] and slot_ids [S, K] have from slot
+  // `slot` on. One warp calls.
   MOEJIT_DEVICE static void list(const Place& at, const int32_t* row_map, const int32_t* slot_ids,
                                  int64_t slot, int32_t count) {
     constexpr int32_t kOfLane = ceil_div(kChoices, int32_t{32});

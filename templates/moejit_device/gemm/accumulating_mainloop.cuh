@@ -2,12 +2,12 @@
 #pragma once
 
 // The main loop where nothing is promoted: all steps are one chain of WGMMA. A step's products are
-// started while those of the step before run, and no warp stands between the two; a stage is
+// started while the products of the step before run, and no warp stands between the two. A stage is
 // therefore given back one step late.
 //
 // The tensor cores add bf16 products in fp32, and for these one chain over all of the contraction
-// is as good as any other order. Of e4m3 products they keep about 14 significant bits, so that a
-// long chain gives bits away for its speed.
+// is as good as any other order. They keep only about 14 significant bits of sums of e4m3 products,
+// so a long chain gives bits away for its speed.
 
 #include "moejit_device/gemm/mainloop.cuh"
 #include "moejit_device/gemm/no_scales.cuh"

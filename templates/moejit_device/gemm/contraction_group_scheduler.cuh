@@ -19,9 +19,9 @@
 namespace moejit::device {
 
 // D[e][kRows, kN] = A[kRows, columns of e] * B[kN, columns of e]^T, where rows of A come in
-// kSections, each of which fills tiles of its own and has a matrix of D to itself, whose rows
-// alternate with those of the other sections with kInterleaved. A step of the contraction is
-// kStepElements. Groups without columns are all zeros, or, with kSkipsEmptyGroups, have no tiles.
+// kSections, each of which fills tiles of its own and has a matrix of D to itself. With
+// kInterleaved the rows of these matrices alternate. A step of the contraction is kStepElements.
+// Groups without columns are all zeros, or, with kSkipsEmptyGroups, have no tiles.
 template <int32_t kGroupsValue, int32_t kSectionsValue, int32_t kRowsValue, int32_t kNValue,
           int32_t kStepElementsValue, bool kSkipsEmptyGroupsValue, bool kInterleavedValue = false>
 struct ContractionGroupProblem {

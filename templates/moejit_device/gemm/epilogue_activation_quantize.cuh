@@ -4,9 +4,9 @@
 // The activation of gate and up while they are in registers: its value times probability to e4m3
 // with a scale for the 128 columns of each row.
 //
-// Both are rounded to bf16 first, and each operation is that of the chain which loads h1: what this
-// stores has the bits of a grouped GEMM and that chain. A row's 128 columns are with four lanes of
-// one warp, so its largest magnitude takes two shuffles.
+// Both are rounded to bf16 first, and the chain that loads h1 has the same operations. So the
+// stored bits are the same as of a grouped GEMM and that chain. A row's 128 columns are with four
+// lanes of one warp, so its largest magnitude takes two shuffles.
 //
 // The bytes are staged as a panel of 64 rows of 128, swizzled like any box of 128-byte rows, and
 // leave by a tensor copy; at the ragged end of a group threads copy what is theirs.
@@ -172,7 +172,7 @@ class EpilogueActivationQuantize {
   ptx::SharedPtr<Bytes16> staging_;
 };
 
-// Does the same and stores gate and up as well.
+// Stores gate and up as well as their activation.
 template <typename Problem, typename Activation, uint32_t kEpsilonBits>
 class EpilogueStoreAndActivationQuantize {
   using Store = EpilogueStoreBf16<Problem, 0>;

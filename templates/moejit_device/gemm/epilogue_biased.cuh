@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Biases: added to complete sums, which then go on to another epilogue. That of a group has one
-// element for each column of D, which may be multiplied with the probability of the row.
+// Biases: added to complete sums, which then go on to another epilogue. A group's bias has one
+// element for each column of D. The element may be multiplied with the probability of the row.
 
 #include "moejit_device/gemm/tile.cuh"
 #include "moejit_device/ptx/barrier.cuh"
@@ -37,7 +37,7 @@ MOEJIT_DEVICE float with_bias(float sum, float bias, float prob) {
   return kTimesProb ? ptx::fused_multiply_add(bias, prob, sum) : ptx::add(sum, bias);
 }
 
-// Adds the bias to tiles whose rows are those of D, in one section.
+// Adds the bias to tiles whose rows are rows of D, in one section.
 template <typename Problem, bool kTimesProb, bool kInterleaved>
 struct ColumnBias {
   template <int32_t kW, typename Params>

@@ -4,7 +4,7 @@
 // Rounds sums to bf16 and stores them; pad rows get zeros.
 //
 // Each warpgroup has its own staging buffer, barrier and stores, so that one can multiply while the
-// other stores. Staged are panels of 64 rows and 64 columns, swizzled like any box of 128-byte
+// other stores. A buffer holds panels of 64 rows and 64 columns, swizzled like any box of 128-byte
 // rows. Full parts leave by tensor copies, which run on below the next tile's products; at the
 // ragged end of a group, where the rows behind belong to the next one, threads copy what is theirs.
 

@@ -157,7 +157,7 @@ class EpilogueStoreGradient {
     }
   }
 
-  // `matrix` is that of a group and section.
+  // `matrix` is the matrix of a group and section.
   template <typename Params>
   MOEJIT_DEVICE static void load_panel(const Params& params, Staging panel, ptx::Mbarrier ready,
                                        int32_t column, int32_t row, int32_t matrix) {

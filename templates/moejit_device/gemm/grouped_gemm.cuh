@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The grouped GEMM skeleton. A persistent CTA takes tile after tile with three warpgroups. Of the
+// The grouped GEMM skeleton. A persistent CTA takes tile after tile with three warpgroups. In the
 // producer, one warp walks over the tiles, one copies their operands into a ring of stages, others
-// supply the factors of scales; the two math warpgroups multiply, promote and store a part of the
+// supply the factors of scales. The two math warpgroups multiply, promote and store a part of the
 // tile each.
 //
 //   Shape      tiles and their parts:       part(tile, warpgroup), dispatch<Kernel>(tile, ...)

@@ -20,8 +20,8 @@ class HalvedMainloop {
   using Multiplier = Multiply;
 
   // Adds the products of k_steps steps, 1 or more; kSteps as in PromotingMainloop, which parts of
-  // other tiles take. All threads of a math warpgroup; sums [kW / 2] are those of the first half,
-  // then of the second, each in the order of ptx::WgmmaSum.
+  // other tiles take. All threads of a math warpgroup; sums [kW / 2] has the sums of the first
+  // half, then of the second, each in the order of ptx::WgmmaSum.
   template <int32_t kW, int32_t kSteps, typename Stages, typename Scales>
   MOEJIT_DEVICE static void run(int32_t k_steps, const WarpgroupPart& part, const Scales& scales,
                                 StageReader<Stages>& reader, float (&sums)[kW / 2]) {
@@ -67,8 +67,8 @@ class HalvedMainloop {
     }
   }
 
-  // One step, whose stage is full; takes its factors, and leaves those of the next one if there is
-  // one.
+  // Does one step, whose stage is full. Takes its factors, and leaves the factors of the next step
+  // if there is one.
   template <typename Stages, typename Scales, typename Factors>
   MOEJIT_DEVICE static void step(const PartOperands& operands, bool is_last, const Scales& scales,
                                  StageReader<Stages>& reader, Factors& factors,

@@ -78,8 +78,8 @@ struct Pipeline {
   }
 
   // Fills stages with a tile's operands, step after step. One thread of the producer. The box of B
-  // is that of the widest tile: rows beyond a tile are loaded and not used. Multiplier says how
-  // many elements of the contraction a step is, 128 bytes where K-major. `factor_copy` brings the
+  // fits the widest tile: rows beyond a tile are loaded and not used. Multiplier says how many
+  // elements of the contraction a step is, 128 bytes where K-major. `factor_copy` brings the
   // bytes() bytes of the factors of one step after the other, in a cluster for this CTA alone, and
   // of tiles that have rows.
   template <typename Multiplier, typename FactorCopy = NoFactorCopy>

@@ -4,9 +4,10 @@
 // The factors of a tile's rows from scales of 1x128 blocks of A's rows and of 128x128 blocks of B.
 //
 // A warp that supplies factors has few registers, and each load takes hundreds of cycles. So each
-// lane has the scales of two rows of A for the next two steps and fetches those of the step two
-// later whenever it takes one; those of B are in lanes, for eight steps at once. Addresses are
-// whole pointers: to form them from offsets in each step costs the GEMM 4 % of its time.
+// lane has the scales of two rows of A for the next two steps. Whenever it takes one step's scales,
+// it fetches the scales of the step two later. The scales of B are in lanes, for eight steps at
+// once. Addresses are whole pointers: to form them from offsets in each step costs the GEMM 4 % of
+// its time.
 
 #include "moejit_device/gemm/scale_factors.cuh"
 #include "moejit_device/ptx/memory.cuh"
@@ -40,8 +41,8 @@ class RowBlockScaleReader {
   static constexpr int32_t kStepsOfB = 8;
 
  public:
-  // Starts the fetch of the first steps. Rows that are not real have zeros, so has a second block
-  // that does not exist. All lanes of a warp, `row` is that of the first.
+  // Starts the fetch of the first steps. Scales are zeros for rows that are not real, and for a
+  // second block that does not exist. All lanes of a warp call; `row` is the first lane's row.
   template <typename Params>
   MOEJIT_DEVICE RowBlockScaleReader(const Params& params, const GemmTile& tile, int32_t row) {
     const int32_t lane = ptx::lane_index();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Which tile comes next where the rows of A and D belong to groups and each group has its own B.
-// Group sizes are known on the device only, so the producer warp of every CTA walks over the groups
-// itself: CTA c of C takes the tiles c, c + C, c + 2C, ... of one fixed order. Which CTA computes a
-// tile does not change its value, so results do not depend on C.
+// Decides which tile a CTA computes next in a row-grouped GEMM: rows of A and D belong to groups,
+// and each group has its own B. Group sizes are known on the device only, so the producer warp of
+// every CTA walks over the groups itself: CTA c of C takes the tiles c, c + C, c + 2C, ... of one
+// fixed order. Which CTA computes a tile does not change its value, so results do not depend on C.
 //
 // The order: groups ascending; in a group, bands of up to kBandTiles row tiles; in a band, columns
 // ascending and rows innermost. With 16, the CTAs that run together share about as many row tiles

@@ -2,9 +2,9 @@
 #pragma once
 
 // The main loop where every element of the sums has a factor of its own in each step. Promotion
-// takes two instructions an element, twice those of mainloop.cuh, and all of it stands behind the
-// wait for the tensor cores: the other warpgroup's products have to hide it, for which wide tiles
-// are better.
+// takes two instructions an element, twice as many as in mainloop.cuh. All of it comes after the
+// wait for the tensor cores, so the other warpgroup's products have to hide it. Wide tiles hide it
+// better.
 //
 // Registers decide how many factors of columns a thread can hold: sums and partial sums take kW of
 // them. The held ones are loaded before the products are issued: behind them they wait for the

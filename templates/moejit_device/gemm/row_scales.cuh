@@ -3,8 +3,8 @@
 
 // Scales of blocks of 128 columns of the rows of both operands, as quantizing each operand on its
 // own along the tokens leaves them: in each step every element of the sums has a factor of its own,
-// the scale of its row of A times that of its row of B. The scales of a block lie in a line, so
-// that those of a tile's step are two pieces of memory, which copies bring with the operands.
+// the scale of its row of A times the scale of its row of B. The scales of a block lie in a line.
+// So the scales of a tile's step are two pieces of memory, which copies bring with the operands.
 //
 // Promotion takes two instructions an element and rounds as cuBLASLt does:
 // sums = fma(partial * a, b, sums), with the product rounded.

@@ -37,7 +37,7 @@ struct WarpgroupPart {
 
 // Which half of a tile of 128 rows each of two math warpgroups computes. A part has kRows rows, of
 // which a product of WGMMA takes 64, and columns(of the tile) columns, and starts at row() and
-// column(). Its sums are those of the first 64 rows, then of the others. panel() is where panel i
+// column(). It has the sums of the first 64 rows, then of the others. panel() is where panel i
 // starts, in the order of the sums: 64 rows and `width` columns of the part, a divisor of its
 // columns.
 struct RowHalf {

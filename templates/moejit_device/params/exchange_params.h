@@ -80,7 +80,7 @@ struct DispatchPermuteParams {
   int64_t tokens;  // T
 };
 
-// Arguments of route_dispatch_permute: those of its parts, which share most tensors.
+// Arguments of route_dispatch_permute: the arguments of its parts, which share most tensors.
 struct RouteDispatchPermuteParams {
   ExchangeChoicesParams choices;
   RouteParams route;  // of the S slots

@@ -7,10 +7,10 @@
 namespace moejit::device {
 
 // D = A * B[e]^T for the rows of each group e. P permuted rows, E groups, N columns of D in
-// sections, k contraction. Stored are D, its activation Q, or both, as the epilogue says; what it
-// does not use is null. Rows from a group's count to the next group's start are written as zeros,
-// with scale 0. Rows from offs[E] on are untouched, or rows of D up to the T of the call become
-// zeros (GroupedGemm).
+// sections, k contraction. The epilogue stores D, its activation Q, or both; fields that it does
+// not use are null. Rows from a group's count to the next group's start are written as zeros, with
+// scale 0. Rows from offs[E] on are untouched, or rows of D up to the T of the call become zeros
+// (GroupedGemm).
 struct GroupedGemmParams {
   TensorMap a_map;  // A [P, k], boxes of 128 rows (swapped tiles: 16) x 128 bytes, swizzled
   TensorMap b_map;  // B [E * N, k], boxes of a tile's columns of one section x 128 bytes; if

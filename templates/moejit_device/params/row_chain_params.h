@@ -21,11 +21,11 @@ struct RowChainParams {
   const int32_t* counts;         // [E], grouped and permuted stores
   const int32_t* offs;           // [E + 1], grouped and permuted stores
   // Store stages
-  void* output;             // [rows, C] e4m3 or bf16; e2m1: [P, C / 2]; kGroupedGatedRows: [P, 2 *
-                            // pitch]; with expert_scales e4m3 or e5m2; amax stores: f32 [P,
-                            // ceil(C / 512)]
-  float* output_scale_inv;  // [rows, B] where quantized, of e2m1 e4m3 [P, 8B]; then
-                            // kGroupedGatedRows: [P, 2B]
+  void* output;             // e4m3 or bf16 [rows, C], e4m3 or e5m2 with expert_scales;
+                            // kGroupedGatedRows: [P, 2 * pitch]; e2m1 [P, C / 2];
+                            // stores of amax: f32 [P, ceil(C / 512)]
+  float* output_scale_inv;  // if quantized: f32 [rows, B]; kGroupedGatedRows: f32 [P, 2B];
+                            // of e2m1: e4m3 [P, 8B]
   float* output_probs;      // [P], permuted stores
   int32_t* row_tokens;      // [P], permuted stores that are asked for it: whose row it is
   float* output_dprobs;     // [P, B], kGroupedGatedRows, kGroupedUpRows, kGroupedDprobs

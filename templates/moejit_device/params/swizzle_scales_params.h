@@ -5,12 +5,12 @@
 
 namespace moejit::device {
 
-// Scales of groups of 32 or 16 to the order in which Blackwell's GEMMs read them. C columns,
-// B = ceil(C / 128), P rows, E groups, Pc output rows. A tile is 128 rows by 4 scales of each, 512
+// Scales of groups of 32 or 16 to the order in which Blackwell's GEMMs read them. C columns, B =
+// ceil(C / 128), P rows, E groups, Pc output rows. A tile is 128 rows by 4 scales of each, 512
 // bytes: the scale j of row i at 16 (i % 32) + 4 (i / 32) + j. The tiles of group e begin behind
-// those of output_offs[e] rows, B tiles for 128 rows. Of scales by columns, columns are the rows i,
-// and the scales of four blocks of 32 tokens the scales j. Groups of 16 have twice as many scales
-// and tiles; by columns their scales lie transposed.
+// the tiles of output_offs[e] rows, B tiles for 128 rows. For scales by columns, i counts columns,
+// and j the scales of four blocks of 32 tokens. Groups of 16 have twice as many scales and tiles;
+// by columns their scales lie transposed.
 struct SwizzleScalesParams {
   const uint8_t* input;        // [P, 4 B] by rows, of groups of 16 [P, 8 B]; by columns
                                // [ceil(P / 32), C], of groups of 16 [C, pitch / 16]

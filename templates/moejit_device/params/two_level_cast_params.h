@@ -12,8 +12,8 @@ namespace moejit::device {
 //
 // By rows, two codes of neighboring columns are a byte, the first one in its low half. By columns,
 // codes and scales are transposed: two codes of neighboring rows are a byte. A column then has
-// `pitch` / 2 bytes of codes and `pitch` / 16 scales; those of matrices [E, R, C] are [E, C, R / 2]
-// and [E, C, R / 16].
+// `pitch` / 2 bytes of codes and `pitch` / 16 scales; codes and scales of matrices [E, R, C] are
+// [E, C, R / 2] and [E, C, R / 16].
 struct TwoLevelCastParams {
   const uint8_t* input;               // [P, C] bf16; gathered: [T, C]
   const int32_t* row_tokens;          // [P], gathered: the row's token, or ~token of a row of zeros

@@ -7,7 +7,7 @@
 
 namespace moejit::device::ptx {
 
-// Any four of the eight bytes of two words: 0 to 3 are those of `low`, 4 to 7 those of `high`,
+// Returns any four of the eight bytes of two words. Bytes 0 to 3 are in `low`, 4 to 7 in `high`,
 // lowest first. Byte i of the result is the one that hexadecimal digit i of kSelector names; 8 more
 // is that byte's highest bit in all eight places.
 template <uint32_t kSelector>

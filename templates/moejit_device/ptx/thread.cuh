@@ -6,9 +6,9 @@
 #include "moejit_device/core/types.cuh"
 
 // MOEJIT_DEVICE qualifies every device function; MOEJIT_KERNEL(threads, ctas_per_sm, entry, Params)
-// opens the definition of a kernel whose only parameter is `params`. MOEJIT_CLUSTER_KERNEL does so
-// for a kernel whose CTAs run in clusters of `cluster_ctas`: the CTAs of a cluster run at the same
-// time and reach each other's shared memory. Such a kernel is launched with whole clusters.
+// opens the definition of a kernel whose only parameter is `params`. MOEJIT_CLUSTER_KERNEL opens a
+// kernel whose CTAs run in clusters of `cluster_ctas`: the CTAs of a cluster run at the same time
+// and reach each other's shared memory. Such a kernel is launched with whole clusters.
 #define MOEJIT_DEVICE __device__ __forceinline__
 #define MOEJIT_KERNEL(threads, ctas_per_sm, entry, Params)           \
   extern "C" __global__ void __launch_bounds__(threads, ctas_per_sm) \

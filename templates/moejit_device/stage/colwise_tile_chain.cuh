@@ -2,17 +2,17 @@
 #pragma once
 
 // The tile chain that also writes the column-wise operand, the transposed bytes and scales, from
-// one read of the weights. Groups of tiles, scales and bytes are those of the tile chain.
+// one read of the weights. Groups of tiles, scales and bytes are the same as in the tile chain.
 //
 // 256 threads hold a tile. Eight lanes have a row segment as everywhere, and a lane has the same
 // columns of four rows that follow each other: 4x4 bytes are transposed in registers, and a tile in
 // shared memory brings the words of a column together. Rows leave as before, columns as 128 bytes
 // that eight lanes write.
 //
-// Of several sections each one's columns are filled up with zeros to a multiple of 128: they are
-// the contraction of dgrad, whose steps and scale blocks then lie in one section.
+// If there are several sections, zeros fill up the columns of each to a multiple of 128. These
+// columns are the contraction of dgrad, whose steps and scale blocks then lie in one section.
 //
-// Emitted kernels look like those of the tile chain, but for the name of the type:
+// Emitted kernels look like kernels of the tile chain, but for the name of the type:
 //
 //   using Kernel = ColwiseTileChain<kSections, kSectionRows, kColumns, kTilesPerScale,
 //                                   kEpsilonBits, kThreads>;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Quantize stages: values to what is stored. kSegmentsPerScale: how many segments of a row that
-// follow each other, from a multiple of that number on, share their scale; a warp holds them
-// together.
+// Quantize stages turn values into what is stored. kSegmentsPerScale is how many neighboring
+// segments of a row share a scale; the first one's index is a multiple of that number. A warp holds
+// these segments together.
 
 #include "moejit_device/core/gated_gradient.cuh"
 #include "moejit_device/core/up_gradient.cuh"

@@ -2,7 +2,7 @@
 #pragma once
 
 // Quantize stages with a scale of the format E8M0 for each 32 columns of a row. A segment has four
-// groups; their bytes, that of the first columns lowest, are the segment's scale word, which stands
+// groups. Their bytes, the first columns' byte lowest, are the segment's scale word, which stands
 // where other formats have a float. Computed values are rounded to bf16 before they are cast.
 //
 // Run 0 of a lane lies in group lane / 4 of its segment and run 1 in group 2 + lane / 4, so that

@@ -7,8 +7,8 @@
 
 namespace moejit::device {
 
-// Rounds once to bf16, and quantizes what that gives as Quantize1x128 does: the scale is that of
-// the rounded values.
+// Rounds once to bf16, and quantizes the rounded values as Quantize1x128 does: the scale follows
+// from these.
 template <uint32_t kEpsilonBits>
 struct Quantize1x128Rounded {
   static constexpr int32_t kSegmentsPerScale = 1;
@@ -23,7 +23,7 @@ struct Quantize1x128Rounded {
   MOEJIT_DEVICE static QuantizedGatedGradient apply(const GatedGradient& gradient) {
     return apply(round_gated_gradient(gradient));
   }
-  // Lanes 0 to 3 find the scale of gate, lanes 4 to 7 that of up, and then they exchange.
+  // Lanes 0 to 3 find the scale of gate, lanes 4 to 7 the scale of up, and then they exchange.
   MOEJIT_DEVICE static QuantizedGatedGradient apply(const Bf16GatedGradient& gradient) {
     constexpr int32_t kHalf = kSegmentLanes / 2;
     const bool is_up = segment_lane() >= kHalf;

@@ -24,8 +24,7 @@
 //   constexpr uint32_t kEpsilonBits = 0x2edbe6ffu;  // 1e-10
 //   constexpr int32_t kThreads = 128;
 //   constexpr int32_t kSegmentsInFlight = 1;  // activation_quantize: 2
-//   constexpr int32_t kRowsPerBurst = 432;    // permute_pad where tokens have many rows, or left
-//   out
+//   constexpr int32_t kRowsPerBurst = 432;    // only permute_pad where tokens have many rows
 //
 //   quantize:
 //     using Kernel = RowChain<LoadRows<kColumns>, TransformIdentity, Quantize1x128<kEpsilonBits>,

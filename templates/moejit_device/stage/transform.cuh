@@ -69,9 +69,9 @@ struct TransformActivationProbability {
   }
 };
 
-// The gradient of activation times probability: those of gate and up, which the quantize stage
-// multiplies with the probability, and a lane's part of the probability's, its columns in ascending
-// order.
+// Makes the gradient of activation times probability: the gradients of gate and up, which the
+// quantize stage multiplies with the probability, and a lane's part of the probability's gradient,
+// its columns in ascending order.
 template <typename Activation>
 struct TransformActivationBackward {
   MOEJIT_DEVICE static GatedGradient apply(const GatedGradientSegment& segment) {

@@ -9,8 +9,8 @@
 // many teams as its threads make, each with a row and a barrier of its own. The teams of all CTAs
 // take rows in turn.
 //
-// Load and transform stages are those of the row chain (stage/row_chain.cuh). Emitted kernels look
-// like this:
+// Load and transform stages are the same as in the row chain (stage/row_chain.cuh). Emitted kernels
+// look like this:
 //
 //   #include "moejit_device/stage/whole_row_chain.cuh"
 //

@@ -3,7 +3,7 @@
 
 // The column-wise cast: bf16 rows [P, C] become e4m3 columns with one scale for the 128 tokens of a
 // column. The columns lie in blocks of 128, [Pc / 128, C, 128], and blocks restart at every group,
-// so the last of a group may have fewer tokens. The rows may be those of tokens, gathered on the
+// so the last of a group may have fewer tokens. The rows may be rows of tokens, gathered on the
 // way.
 //
 // Memory-bound: two warps hold 64 columns of a tile, each thread 16 rows of 16 bytes, which it

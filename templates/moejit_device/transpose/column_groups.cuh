@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Which rows have scales of columns in common: those of an expert, or of a matrix. Tiles of 128 of
-// them become columns together. kWalks: whether CTAs take tile after tile, so that any number of
+// Which rows have scales of columns in common: the rows of an expert, or of a matrix. Tiles of 128
+// of them become columns together. kWalks: whether CTAs take tile after tile, so that any number of
 // them does all.
 
 #include "moejit_device/map/call_tokens.cuh"
@@ -110,7 +110,7 @@ struct MatrixRows {
   }
 };
 
-// A source of rows (transpose/row_source.cuh): those of matrices whose kSections parts of
+// A source of rows (transpose/row_source.cuh): rows of matrices whose kSections parts of
 // kSectionRows rows alternate in the input. A row has kRowBytes.
 template <int32_t kRowBytes, int32_t kSections, int32_t kSectionRows>
 struct AlternatingRows {

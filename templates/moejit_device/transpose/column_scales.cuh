@@ -2,8 +2,8 @@
 #pragma once
 
 // Where the scales of an operand of wgrad lie that has one for every column of a tile: an operand
-// [Pc / 128, C, 128] has scales [Pc / 128, C], those of a tile's columns side by side, as wgrad
-// reads them in a step of its contraction.
+// [Pc / 128, C, 128] has scales [Pc / 128, C]. The scales of a tile's columns lie side by side, as
+// wgrad reads them in a step of its contraction.
 
 #include "moejit_device/ptx/memory.cuh"
 

@@ -3,7 +3,7 @@
 
 // The quantize stage of tiles whose expert's scales are known beforehand: values are rounded to
 // bf16 and cast to FP8, rows and columns alike, so that a transposed tile has the bytes of its
-// rows. The codes are those of the row chains that cast (stage/store_cast.cuh).
+// rows. The row chains that cast give the same codes (stage/store_cast.cuh).
 
 #include "moejit_device/cast/cast_input.cuh"
 #include "moejit_device/cast/raise_amax.cuh"

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The largest magnitudes of the gradient of a gated activation, by rows and by columns, and those
-// of the activation by columns: what the scales follow from that belong to whole rows, and to all
-// tokens of an expert. Values are those that GatedGradientCasts casts, rounded to bf16, and none of
-// them is stored. NaN counts as nothing.
+// Finds the largest magnitudes of the gradient of a gated activation, by rows and by columns, and
+// the largest magnitudes of the activation by columns. The scales of whole rows, and of all tokens
+// of an expert, follow from them. The values, rounded to bf16, are the ones that GatedGradientCasts
+// casts; none of them is stored. NaN counts as nothing.
 //
 // A CTA takes a tile of 128 rows by 128 columns of gate and of up. A lane has the same columns of
-// some rows: their magnitudes stay in registers, meet those of the warp's other rows by shuffles,
-// and those of other warps in shared memory.
+// some rows: their magnitudes stay in registers. They meet the magnitudes of the warp's other rows
+// by shuffles, and those from other warps in shared memory.
 //
 // Emitted kernels look like this:
 //
@@ -86,7 +86,8 @@ struct GatedGradientAmax {
     }
   };
 
-  // Returns those of the rows that this lane has a part of, and stores the rows'.
+  // Returns the columns' magnitudes over the rows that this lane has a part of, and stores the
+  // rows' magnitudes.
   MOEJIT_DEVICE static ColumnAmax magnitudes(const GatedGradientParams& params,
                                              const GatedTile<kColumns>& tile) {
     ColumnAmax amax = {};
@@ -133,7 +134,7 @@ struct GatedGradientAmax {
     }
   }
 
-  // Stores the CTA's magnitudes, a thread those of eight columns.
+  // Stores the CTA's magnitudes; each thread stores eight columns.
   MOEJIT_DEVICE static void store_columns(const GatedGradientParams& params, int64_t tile_row,
                                           int32_t tile_column) {
     constexpr int32_t kRuns = StagedValues::kRowRuns;

@@ -3,10 +3,10 @@
 
 // The gradient of a gated activation and both operands of wgrad that go with it, from one read of
 // gate, up and the gradient of the activation: values are rounded to bf16, and cast twice, by rows
-// and by columns. The activation, which is computed again, is cast by columns. The bits are those
-// of the row chains that store bf16, and of the casts of what these store. Scales are of what a
-// tile holds, 128 columns of a row and 128 tokens of a column; or they are those of whole rows and
-// of all tokens of an expert, and known beforehand (transpose/gated_scales.cuh).
+// and by columns. The activation, which is computed again, is cast by columns. The row chains that
+// store bf16, and the casts of their results, give the same bits. A scale belongs to what a tile
+// holds, 128 columns of a row or 128 tokens of a column. Or it belongs to a whole row, or to all
+// tokens of an expert, and is known beforehand (transpose/gated_scales.cuh).
 //
 // A CTA takes a tile of 128 rows by 128 columns of gate and of up: every block of either cast is
 // whole. Eight lanes take a row segment (transpose/gated_values.cuh), store its quantized rows, and

@@ -3,8 +3,8 @@
 
 // The gradient of a gated activation and both operands of wgrad that go with it, from one read of
 // gate, up and the gradient of the activation: rows of quantized gradients as the row chain stores
-// them, and the transposes of these and of the activation, which is computed again. The bits are
-// those of the row chains and of the scaling-aware transposes.
+// them, and the transposes of these and of the activation, which is computed again. The row chains
+// and the scaling-aware transposes give the same bits.
 //
 // A CTA takes a tile of 128 rows by 128 columns of gate and of up. First eight lanes hold a row
 // segment as in the row chain, and leave its codes and scales in shared memory; the next one is on

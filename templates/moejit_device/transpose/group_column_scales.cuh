@@ -6,8 +6,8 @@
 // thread with 16 loads of 16 bytes in flight, and exchange the largest magnitudes at the end. There
 // are no sums and no atomics, so scales depend on nothing but the values.
 //
-// CTAs that run together look at the same columns of all groups, whose rows may be those of the
-// same tokens.
+// CTAs that run together look at the same columns of all groups, whose rows may be rows of the same
+// tokens.
 //
 // Emitted kernels look like this:
 //
@@ -79,7 +79,7 @@ struct GroupColumnScales {
     return max_of_row_groups(amax);
   }
 
-  // Stores the scales of the CTA's columns: a lane of the first warp those of eight.
+  // Stores the scales of the CTA's columns: each lane of the first warp stores eight.
   MOEJIT_DEVICE static void store(const TransposeParams& params, int32_t group, int32_t column,
                                   bool has_column, const Bytes16& own) {
     const int32_t lane = ptx::lane_index();

@@ -10,7 +10,7 @@
 //                        others get by a shuffle
 //   apply<kRow>()        four bytes of row 0 or 1 of the two
 //
-// Shifting the exponent field does where both exponents are those of normal numbers. In half
+// Shifting the exponent field is enough if both exponents belong to normal numbers. In half
 // precision nothing is special: every FP8 value is an f16, so is its product with a power of two as
 // far as it matters, and the conversion back rounds once, to nearest even, into the subnormals. It
 // costs the same for any byte and any shift, so warps never part.
@@ -92,7 +92,8 @@ struct IdealRescale<E5m2> {
   }
 };
 
-// Keeps every byte: rows whose scale is that of their group. Scales are neither read nor written.
+// Keeps every byte, for rows that have the scale of their group. Scales are neither read nor
+// written.
 struct KeepBytes {
   static constexpr bool kKeepsBytes = true;
 };

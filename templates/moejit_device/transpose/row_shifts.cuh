@@ -29,9 +29,9 @@ MOEJIT_DEVICE void check_scales(const TransposeParams& params, const RowScalePai
     ptx::atomic_or(status, kStatusBadScale);
 }
 
-// Scales that are not negative are ordered like their bits. The top bit is free to put scales of
-// rows that count before those of rows that hold only zeros: where all do, the largest of those is
-// found.
+// Scales that are not negative are ordered like their bits. The top bit is free: it puts scales of
+// rows that count before scales of rows that hold only zeros. If all rows hold zeros, the largest
+// of their scales is found.
 MOEJIT_DEVICE uint32_t rank_of(uint32_t bits, bool counts) {
   return (bits & 0x7fffffffu) | (counts ? 0x80000000u : 0u);
 }

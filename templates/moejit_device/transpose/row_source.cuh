@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Where the rows of a tile come from. A warp has 64 rows; fetch_scales() gives lane l those of the
-// rows 2l and 2l + 1, fetch_block() a lane's 16 bytes of the 16 rows of its group.
+// Where the rows of a tile come from. A warp has 64 rows. fetch_scales() gives lane l the scales of
+// the rows 2l and 2l + 1; fetch_block() gives a lane 16 bytes from each of the 16 rows of its
+// group.
 //
 //   RowsInOrder     they lie side by side
 //   GatheredRows    each is the row of its token, which row_tokens names; rows that were permuted
@@ -11,9 +12,10 @@
 //
 // A row has kColumns bytes: of bf16 two for each column. Such rows have no scales to fetch.
 //
-// kBandTiles is how many tiles side by side are moved before those of the next rows. Rows in order
-// are read once, best from end to end. Of gathered rows every expert of a token reads a part: in a
-// narrow band all tokens' parts stay in L2 until the last of them has, in half a KiB of each row.
+// kBandTiles is how many tiles side by side are moved before the tiles of the next rows. Rows in
+// order are read once, best from end to end. A gathered row is read by every expert of its token.
+// In a narrow band, half a KiB of each row, the parts of all tokens stay in L2 until the last
+// expert has read them.
 
 #include "moejit_device/transpose/byte_block.cuh"
 #include "moejit_device/transpose/row_shifts.cuh"

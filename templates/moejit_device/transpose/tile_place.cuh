@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// In which order tiles are moved: along a band of the row of tiles first, then that of the next
-// rows, then the next band. CTAs that run together read neighboring columns and write neighboring
-// tiles.
+// In which order tiles are moved: along a band of a row of tiles first, then along the same band of
+// the next row, then the next band. CTAs that run together read neighboring columns and write
+// neighboring tiles.
 
 #include "moejit_device/core/integer.cuh"
 #include "moejit_device/ptx/thread.cuh"
@@ -22,7 +22,7 @@ struct TilePlace {
 
   // Returns the place of the tile of this number. The grid takes `grid_tiles` of them, where the
   // output has so many rows of tiles. A call with few tokens has CTAs for fewer rows than the
-  // output has, and the CTAs of a band have to end where those of the next one begin.
+  // output has, and the CTAs of a band have to end where the CTAs of the next one begin.
   MOEJIT_DEVICE static TilePlace of(uint32_t tile, uint32_t grid_tiles, uint32_t output_rows) {
     constexpr uint32_t kTiles = kTilesPerRow_;
     constexpr uint32_t kBand = smaller(kBandTiles_, kTilesPerRow_);

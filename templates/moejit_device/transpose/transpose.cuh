@@ -4,7 +4,7 @@
 // The scaling-aware transpose: rows [P, C] with 1x128 scales become columns, with one scale for
 // each 128x128 tile, without quantizing again. The columns lie in blocks of 128, [Pc / 128, C,
 // 128]: a tile is 16 KB in one piece. Each row's values are divided by the power of two that is
-// between its scale and the tile's. The rows may be those of tokens, gathered on the way.
+// between its scale and the tile's. The rows may be rows of tokens, gathered on the way.
 //
 // Memory-bound, so again what matters is bytes in flight and full lines. Two warps hold a tile:
 // each thread 16 rows of 16 bytes, which it fetches with 16 loads that are all in flight at once,

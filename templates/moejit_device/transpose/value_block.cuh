@@ -64,7 +64,7 @@ MOEJIT_DEVICE void scales_of_magnitudes(const Bytes16& amax,
 struct ValueBlock {
   ByteBlock rows;  // bf16, in the order of memory
 
-  // Raises the magnitudes of this lane's columns to those of its rows.
+  // Raises the magnitudes of this lane's columns to the magnitudes of the values in its rows.
   MOEJIT_DEVICE void raise_magnitudes(Bytes16& amax) const {
 #pragma unroll
     for (int32_t r = 0; r < kBlockBytes; ++r) amax = larger_magnitudes(amax, rows.row[r]);

@@ -50,7 +50,7 @@ MOEJIT_DEVICE uint32_t larger_bf16_magnitude(uint32_t a, uint32_t b) {
   if (x > kInfinity) return y > kInfinity ? kNan : y;
   return x > y || y > kInfinity ? x : y;
 }
-// The sign is that of the product, so that nobody takes it for that of the value.
+// The sign is the product's, so that nobody takes it for the sign of the value.
 MOEJIT_DEVICE uint32_t larger_bf16_magnitudes(uint32_t a, uint32_t b) {
   const uint32_t low = larger_bf16_magnitude(a, b);
   const uint32_t high = larger_bf16_magnitude(a >> 16, b >> 16);

@@ -43,7 +43,7 @@ MOEJIT_DEVICE uint32_t f16_pair(float low, float high) {
   return f16_bits(low) | (f16_bits(high) << 16);
 }
 
-// An e4m3 byte's fields are those of an f16 that is 2^8 times smaller; e5m2 is an f16's high byte.
+// An e4m3 byte has the fields of an f16 that is 2^8 times smaller; e5m2 is an f16's high byte.
 MOEJIT_DEVICE uint32_t f16_bits_of_e4m3(uint32_t byte) {
   if ((byte & 0x7fu) == 0x7fu) return 0x7fffu;
   return f16_bits(float_from_f16(((byte & 0x80u) << 8) | ((byte & 0x7fu) << 7)) * 256.0f);
