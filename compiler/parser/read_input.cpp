@@ -65,8 +65,9 @@ Result<void> check_fields_of_input(const JsonView& root, const Layer& layer) {
   MOEJIT_TRY(refuse_other(root, "top_k", 1, "each row has one expert"));
   MOEJIT_TRY(refuse_other(root, "local_experts", layer.experts,
                           "experts counts the experts of this rank: their rows alone are given"));
-  if (layer.dispatch != Dispatch::kNone)
-    return refuse(*root.find("dispatch"), R"("none")", "grouped rows have been dispatched already");
+  if (layer.dispatch != Dispatch::kNone && !layer.dispatch_calls)
+    return refuse(*root.find("dispatch"), R"("none")",
+                  R"(the rows are there: add "dispatch_calls": true if they arrive as FP8 rows)");
   return {};
 }
 

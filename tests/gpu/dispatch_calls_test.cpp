@@ -44,6 +44,16 @@ Layer layer_of(int64_t local_experts, int64_t top_k, int64_t max_tokens) {
   return layer;
 }
 
+// The layer of the local experts, for rows that come in their order.
+Layer grouped_layer(int64_t max_rows) {
+  Layer layer = layer_of(kLocalExperts, 1, max_rows);
+  layer.input = compiler::LayerInput::kGrouped;
+  layer.experts = kLocalExperts;
+  layer.splits_alignment = 1;
+  layer.max_permuted_rows = max_rows;
+  return layer;
+}
+
 using Bytes = std::vector<std::byte>;
 
 template <typename T>
@@ -135,7 +145,8 @@ void append(Bytes& bytes, const Bytes& more) {
   bytes.insert(bytes.end(), more.begin(), more.end());
 }
 
-class DispatchCallsTest : public ::testing::Test {
+// With true the ranks of the experts get grouped rows.
+class DispatchCallsTest : public ::testing::TestWithParam<bool> {
  protected:
   // A choice of a token, which one row carries to the rank of its expert.
   struct Choice {
@@ -157,6 +168,9 @@ class DispatchCallsTest : public ::testing::Test {
           const int64_t expert = inputs_.topk_ids[(first + token) * kTopK + k];
           if (expert >= 0) sent_[expert / kLocalExperts].push_back({home, token, k, expert});
         }
+    if (!GetParam()) return;
+    for (std::vector<Choice>& choices : sent_)
+      std::ranges::stable_sort(choices, {}, &Choice::expert);
   }
 
   static int64_t first_token(int64_t home) { return home == 0 ? 0 : kTokensOfRank[0]; }
@@ -178,7 +192,9 @@ class DispatchCallsTest : public ::testing::Test {
 
   void make_ranks() {
     for (int64_t rank = 0; rank < kRanks; ++rank) {
-      ranks_.push_back(std::make_unique<Rank>(layer_of(kLocalExperts, 1, kTokens * kTopK)));
+      ranks_.push_back(std::make_unique<Rank>(GetParam()
+                                                  ? grouped_layer(kTokens * kTopK)
+                                                  : layer_of(kLocalExperts, 1, kTokens * kTopK)));
       const int64_t w1_bytes = 2 * 2 * kIntermediate * kHidden,
                     w2_bytes = 2 * kHidden * kIntermediate;
       const int64_t first = rank * kLocalExperts;
@@ -202,7 +218,7 @@ class DispatchCallsTest : public ::testing::Test {
     }
   }
 
-  // The all-to-all: each rank gets the rows of the choices of its experts, in the order of tokens.
+  // The all-to-all: each rank gets the rows of the choices of its experts, in the order of sent_.
   void dispatch(const std::string& name) {
     for (int64_t rank = 0; rank < kRanks; ++rank) {
       Bytes codes, scales;
@@ -224,8 +240,14 @@ class DispatchCallsTest : public ::testing::Test {
         probs.push_back(
             inputs_.topk_probs[(first_token(choice.home) + choice.token) * kTopK + choice.k]);
       }
-      ranks_[rank]->set("topk_ids", bytes_of(ids));
-      ranks_[rank]->set("topk_probs", bytes_of(probs));
+      if (GetParam()) {
+        std::vector<int32_t> sizes(kLocalExperts);
+        for (const int32_t id : ids) ++sizes[id];
+        ranks_[rank]->set("tokens_per_expert", bytes_of(sizes));
+      } else {
+        ranks_[rank]->set("topk_ids", bytes_of(ids));
+      }
+      ranks_[rank]->set(GetParam() ? "probs" : "topk_probs", bytes_of(probs));
     }
   }
 
@@ -275,7 +297,7 @@ class DispatchCallsTest : public ::testing::Test {
   Bytes codes_[kRanks], scales_[kRanks];
 };
 
-TEST_F(DispatchCallsTest, GiveTheBitsOfOneRank) {
+TEST_P(DispatchCallsTest, GiveTheBitsOfOneRank) {
   ASSERT_NO_FATAL_FAILURE(run_one_rank());
   ASSERT_NO_FATAL_FAILURE(make_ranks());
   ASSERT_NO_FATAL_FAILURE(quantize("x", inputs_.x, "quantize"));
@@ -301,8 +323,8 @@ TEST_F(DispatchCallsTest, GiveTheBitsOfOneRank) {
   }
 }
 
-TEST_F(DispatchCallsTest, AreRefusedWithoutTheOption) {
-  Layer layer = layer_of(kLocalExperts, 1, kTokens);
+TEST_P(DispatchCallsTest, AreRefusedWithoutTheOption) {
+  Layer layer = GetParam() ? grouped_layer(kTokens) : layer_of(kLocalExperts, 1, kTokens);
   layer.dispatch_calls = false;
   Rank rank(layer);
   const Result<void> result = rank.layer().call("quantize", rank.tensors(3), {}, nullptr);
@@ -310,6 +332,9 @@ TEST_F(DispatchCallsTest, AreRefusedWithoutTheOption) {
   EXPECT_EQ(result.error().code, ErrorCode::kUnsupported);
   EXPECT_NE(result.error().hint.find("dispatch_calls"), std::string::npos);
 }
+
+INSTANTIATE_TEST_SUITE_P(Inputs, DispatchCallsTest, ::testing::Bool(),
+                         [](const auto& one) { return one.param ? "grouped" : "tokens"; });
 
 }  // namespace
 }  // namespace moejit::testing

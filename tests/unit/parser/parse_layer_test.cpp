@@ -204,7 +204,10 @@ TEST(Parser, RefusesFieldsOfTokensWhereRowsAreGrouped) {
   refuse(R"(, "foreign_experts": "ignore")", {"wanted it left out", "this rank's experts"});
   refuse(R"(, "max_permuted_rows": 300)", {"wanted it left out", "max_tokens"});
   refuse(R"(, "expert_parallel": {"ranks": 2})", {"wanted it left out", "exchanged"});
-  refuse(R"(, "dispatch": "fp8")", {"$.dispatch: got \"fp8\"", "wanted \"none\""});
+  refuse(R"(, "dispatch": "fp8")",
+         {"$.dispatch: got \"fp8\"", "wanted \"none\"", "dispatch_calls"});
+  EXPECT_EQ(parsed(grouped_with(R"(, "dispatch": "fp8", "dispatch_calls": true)")).dispatch,
+            Dispatch::kFp8);
   refuse(R"(, "input": "rows")", {"input"});
   const Result<Layer> refused =
       parse_layer(with(R"("tokens_per_expert_dtype": "i64")"), "layer.json");
