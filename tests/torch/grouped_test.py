@@ -5,8 +5,8 @@ import unittest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from support import DEVICE, E, RECIPES, Inputs, assert_same_bits, describe
-from moejit.torch import experts, grouped_experts
+from support import DEVICE, E, H, K, RECIPES, Inputs, assert_same_bits, describe
+from moejit.torch import experts, fp8_dispatched_experts, grouped_experts
 
 SIZES = (3, 0, 1, 17, 0, 9, 2, 4)  # of E experts
 ROWS = 40  # of which nobody has the last four
@@ -93,6 +93,59 @@ class Grouped(unittest.TestCase):
             probs = more.pop("probs", None)
             with self.subTest(words), self.assertRaisesRegex(RuntimeError, words):
                 grouped_experts(rows, sizes, of.w1, of.w2, layer={**layer, **more}, probs=probs)
+
+
+class Dispatched(unittest.TestCase):
+    """Tokens with two choices, whose rows a host copies to their experts and adds up again."""
+
+    def setUp(self):
+        self.inputs = Inputs()
+        choices = self.inputs.ids.flatten()
+        self.order = choices.argsort(stable=True)
+        self.sizes = choices.bincount(minlength=E)
+        self.layer = {name: value for name, value in describe("fp8_flow").items()
+                      if name not in ("top_k", "splits_alignment")}
+        self.sent = []
+
+    def dispatch(self, *rows):
+        self.sent.append([row.dtype for row in rows])
+        return tuple(row.repeat_interleave(K, dim=0)[self.order] for row in rows)
+
+    def combine(self, rows):
+        y = torch.zeros_like(self.inputs.x)
+        for each in range(K):  # in one order, so that sums have the same bits
+            home = torch.zeros(len(self.order), H, dtype=rows.dtype, device=DEVICE).index_copy(0, self.order, rows)
+            y = y + home.view(-1, K, H)[:, each]
+        return y
+
+    def run_as(self, function):
+        of = self.inputs
+        probs = of.probs.flatten()[self.order]
+        return of.results(lambda: function(probs))
+
+    def test_has_the_bits_of_a_bf16_exchange(self):
+        of = self.inputs
+        want = self.run_as(lambda probs: self.combine(grouped_experts(
+            self.dispatch(of.x)[0], self.sizes, of.w1, of.w2, probs=probs, layer=self.layer)))
+        self.sent.clear()
+        got = self.run_as(lambda probs: fp8_dispatched_experts(
+            of.x, self.sizes, of.w1, of.w2, dispatch=self.dispatch, combine=self.combine, probs=probs,
+            layer=self.layer))
+        self.assertEqual(self.sent, [[torch.float8_e4m3fn, torch.float32]] * 2)
+        assert_same_bits(self, got, want)
+
+    def test_frozen_experts_and_calls_without_gradients(self):
+        of = self.inputs
+        of.w1.requires_grad_(False), of.w2.requires_grad_(False)
+
+        def run(probs):
+            return fp8_dispatched_experts(of.x, self.sizes, of.w1, of.w2, dispatch=self.dispatch, combine=self.combine,
+                                          probs=probs, layer=self.layer)
+
+        y, dx, dprobs, *weights = self.run_as(run)
+        self.assertEqual((dx.shape, dprobs.shape, weights), (of.x.shape, of.probs.shape, [None, None]))
+        with torch.no_grad():
+            self.assertTrue(torch.equal(run(of.probs.flatten()[self.order]), y))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import torch
 
 from moejit.torch.call import call_experts
 from moejit.torch.checks import check_dtypes, raise_better
-from moejit.torch.layers import as_grouped_json, as_json
+from moejit.torch.layers import as_json, json_with
 from moejit.torch.state import ExpertsCall
 
 _PARAMETERS = ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias")
@@ -72,7 +72,7 @@ def grouped_experts(rows: torch.Tensor, tokens_per_expert: torch.Tensor, gate_up
                            "experts, one behind the other")
     if probs is None:
         probs = torch.ones(rows.shape[0], dtype=torch.float32, device=rows.device)
-    call = ExpertsCall(description=as_grouped_json(layer), is_grouped=True)
+    call = ExpertsCall(description=json_with(layer, input="grouped"), is_grouped=True)
     return _run(call, rows, tokens_per_expert, probs, gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias)
 
 

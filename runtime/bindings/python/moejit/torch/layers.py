@@ -31,10 +31,10 @@ def as_json(description: dict[str, Any] | str) -> str:
 
 
 @torch.compiler.assume_constant_result
-def as_grouped_json(description: dict[str, Any] | str) -> str:
-    """Returns a layer description as JSON that says that its input is grouped."""
-    fields = json.loads(description) if isinstance(description, str) else description
-    return json.dumps({**fields, "input": "grouped"})
+def json_with(description: dict[str, Any] | str, **fields: Any) -> str:
+    """Returns a layer description as JSON, with these fields."""
+    given = json.loads(description) if isinstance(description, str) else description
+    return json.dumps({**given, **fields})
 
 
 def call_fields(description: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
