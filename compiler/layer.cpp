@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/layer.h"
 
+#include "compiler/recipe.h"
 #include "compiler/support/json_text.h"
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <utility>
 
 namespace moejit::compiler {
 namespace {
@@ -185,6 +187,21 @@ std::string named_layer(const Layer& layer) {
   return layer.name.empty() ? "the layer" : "the layer " + layer.name;
 }
 
+void set_splits_alignment(Layer& layer, int32_t alignment) {
+  const int64_t spare = layer.max_permuted_rows - worst_case_permuted_rows(layer);
+  layer.splits_alignment = alignment;
+  const int64_t rows =
+      spare < 0 ? layer.max_permuted_rows : worst_case_permuted_rows(layer) + spare;
+  layer.max_permuted_rows = (rows + alignment - 1) / alignment * alignment;
+}
+
+void set_passes(Layer& layer, std::vector<Pass> passes) {
+  const auto least = [&] { return least_splits_alignment(layer.recipe, has_backward(layer)); };
+  const bool has_least = layer.splits_alignment == least();
+  layer.passes = std::move(passes);
+  if (has_least) set_splits_alignment(layer, least());
+}
+
 int64_t worst_case_permuted_rows(const Layer& layer) {
   const int64_t ranks = std::max(layer.expert_parallel.ranks, 1);
   const int64_t rows = ranks * layer.max_tokens * layer.top_k;
@@ -194,7 +211,9 @@ int64_t worst_case_permuted_rows(const Layer& layer) {
   return (rows + padded_groups * (alignment - 1)) / alignment * alignment;
 }
 
-std::string to_json(const Layer& layer) {
+namespace {
+
+std::string layer_json(const Layer& layer, bool has_padding) {
   std::string text = "{\n";
   const auto add = [&text](std::string_view key, std::string_view value, bool is_last = false) {
     text += fmt::format("  \"{}\": {}{}\n", key, value, is_last ? "" : ",");
@@ -229,9 +248,10 @@ std::string to_json(const Layer& layer) {
     add("amax_history_len", std::to_string(layer.amax_history_len));
     add("amax_compute_algo", json_string(to_string(layer.amax_compute_algo)));
   }
-  add("splits_alignment", std::to_string(layer.splits_alignment));
+  if (has_padding) add("splits_alignment", std::to_string(layer.splits_alignment));
   add("max_tokens", std::to_string(layer.max_tokens));
-  if (!is_grouped(layer)) add("max_permuted_rows", std::to_string(layer.max_permuted_rows));
+  if (has_padding && !is_grouped(layer))
+    add("max_permuted_rows", std::to_string(layer.max_permuted_rows));
   add("dispatch", json_string(to_string(layer.dispatch)));
   add("dispatch_calls", layer.dispatch_calls ? "true" : "false");
   add("passes", json_list(layer.passes));
@@ -255,5 +275,11 @@ std::string to_json(const Layer& layer) {
         true);
   return text + "}\n";
 }
+
+}  // namespace
+
+std::string to_json(const Layer& layer) { return layer_json(layer, true); }
+
+std::string to_json_without_padding(const Layer& layer) { return layer_json(layer, false); }
 
 }  // namespace moejit::compiler

@@ -183,6 +183,13 @@ std::string_view to_string(Combine combine);
 std::string_view to_string(Transport transport);
 std::string_view to_string(GateUpLayout layout);
 
+// Sets splits_alignment. P is rounded up to a multiple, and holds every routing if it did before.
+void set_splits_alignment(Layer& layer, int32_t alignment);
+
+// Sets the passes. A splits_alignment that is the least for the old passes becomes the least for
+// the new ones, as if the description had said them.
+void set_passes(Layer& layer, std::vector<Pass> passes);
+
 // Returns the largest P that any routing can need. All K choices of every token are local then, and
 // as many groups as possible are padded to the alignment. It is [max_tokens * top_k +
 // min(local_experts, max_tokens * top_k) * (splits_alignment - 1)], rounded down to a multiple of
@@ -195,5 +202,9 @@ int64_t worst_case_permuted_rows(const Layer& layer);
 // choices of recipes only with a recipe that has them, `expert_parallel` only for a group. Grouped
 // input has `input` and `tokens_per_expert_dtype`, and no fields of topk_ids and topk_probs.
 std::string to_json(const Layer& layer);
+
+// Returns to_json() without splits_alignment and max_permuted_rows. The parser chooses them by
+// recipe, passes and max_tokens, which readers of the text may change.
+std::string to_json_without_padding(const Layer& layer);
 
 }  // namespace moejit::compiler

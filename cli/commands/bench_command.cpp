@@ -51,8 +51,7 @@ Result<void> measure_all(const BenchCommand& command, const measure::LayerCall& 
 
 Result<void> bench_layer(const BenchCommand& command, compiler::Layer layer, Terminal& terminal) {
   MOEJIT_TRY(check_is_of_one_rank(layer));
-  layer.passes = {compiler::Pass::kForward};
-  if (command.pass == "training") layer.passes.push_back(compiler::Pass::kBackward);
+  choose_passes(layer, command.pass);
   MOEJIT_TRY(check_bench_options(command));
   MOEJIT_TRY_ASSIGN(const int64_t tokens, count_tokens(command, layer));
   MOEJIT_TRY_ASSIGN(const trial::OpenedTarget target, open_bench_gpu(command));

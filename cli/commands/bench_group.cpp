@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/bench_run.h"
+#include "cli/commands/layer_file.h"
 #include "cli/commands/run_group.h"
 #include "cli/commands/run_report.h"
 #include "cli/commands/tuning_records.h"
@@ -144,8 +145,7 @@ std::string json_of(const Layer& layer, const GroupBench& bench) {
 Result<void> bench_group(const BenchCommand& command, const Layer& described, Terminal& terminal) {
   MOEJIT_TRY(check_options(command, described));
   Layer layer = described;
-  layer.passes = {compiler::Pass::kForward};
-  if (command.pass == "training") layer.passes.push_back(compiler::Pass::kBackward);
+  choose_passes(layer, command.pass);
   MOEJIT_TRY_ASSIGN(const Plan plan, compiler::plan_layer(layer, {}));
   GroupBench bench{.routing = command.routing};
   MOEJIT_TRY_ASSIGN(bench.tokens,

@@ -28,25 +28,36 @@ Result<void> add_jobs(const BuildSubject& subject, const compiler::Plan& plan, J
   return {};
 }
 
+// Returns a layer with other passes: as it is, and as a description without splits_alignment gives
+// it.
+std::vector<Layer> with_passes(const Layer& layer, const std::vector<Pass>& passes) {
+  Layer given = layer;
+  given.passes = passes;
+  Layer without = layer;
+  set_passes(without, passes);
+  return given == without ? std::vector{given} : std::vector{given, without};
+}
+
 // Returns the variants that `run` and hosts may make of a description by choosing passes and
 // fusions.
 std::vector<Layer> variants_of(const Layer& layer) {
   std::vector<Layer> variants;
   for (const bool fuses_activation : {true, false}) {
-    Layer forward = layer;
-    forward.fuse_activation = fuses_activation;
-    forward.passes = {Pass::kForward};
-    forward.recompute = compiler::Recompute::kNone;
-    variants.push_back(forward);
+    for (Layer& forward : with_passes(layer, {Pass::kForward})) {
+      forward.fuse_activation = fuses_activation;
+      forward.recompute = compiler::Recompute::kNone;
+      variants.push_back(forward);
+    }
     for (unsigned choices = 0; choices < 8; ++choices) {
       const auto is_chosen = [&](unsigned bit) { return ((choices >> bit) & 1U) != 0; };
-      Layer training = forward;
-      training.passes = {Pass::kForward, Pass::kBackward};
-      training.fuse_transpose = is_chosen(0);
-      training.fuse_activation_transpose = is_chosen(1);
-      training.recompute =
-          is_chosen(2) ? compiler::Recompute::kMoeExpert : compiler::Recompute::kNone;
-      variants.push_back(training);
+      for (Layer& training : with_passes(layer, {Pass::kForward, Pass::kBackward})) {
+        training.fuse_activation = fuses_activation;
+        training.fuse_transpose = is_chosen(0);
+        training.fuse_activation_transpose = is_chosen(1);
+        training.recompute =
+            is_chosen(2) ? compiler::Recompute::kMoeExpert : compiler::Recompute::kNone;
+        variants.push_back(training);
+      }
     }
   }
   return variants;

@@ -64,19 +64,12 @@ Result<Layer> layer_from_config(const LayerCommand& command, const Terminal& ter
 
 constexpr int64_t kFewestMaxTokens = 256;
 
-// Returns the smallest alignment of experts' rows that every pass of the recipe accepts.
-int32_t splits_alignment_of(std::string_view recipe) {
-  return recipe == "bf16" || recipe == "mxfp8" || recipe == "nvfp4" ? 64 : 16;
-}
-
 // Returns the fields that all calls of the model have in common.
 Fields common_fields(const Layer& base) {
-  Fields fields = Fields::parse(to_json(base));
+  Fields fields = Fields::parse(to_json_without_padding(base));
   fields["experts"] = std::max(base.local_experts, base.top_k);
   fields["dispatch"] = "none";
   fields["topk_ids_dtype"] = "i64";
-  fields["splits_alignment"] = splits_alignment_of(to_string(base.recipe));
-  fields.erase("max_permuted_rows");
   return fields;
 }
 
@@ -201,7 +194,8 @@ Result<void> run_layer(const LayerCommand& command, Terminal& terminal) {
   if (!command.output.empty()) MOEJIT_TRY(checkpoint::check_writable(command.output));
   MOEJIT_TRY_ASSIGN(const Layer layer, command.file.empty() ? layer_from_config(command, terminal)
                                                             : read_layer(command.file));
-  std::string json = compiler::to_json(layer);
+  std::string json =
+      command.file.empty() ? compiler::to_json_without_padding(layer) : compiler::to_json(layer);
   if (!command.made_for.empty()) {
     MOEJIT_TRY_ASSIGN(json, list_for_torch(command, layer));
   }

@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace moejit::cli {
@@ -133,8 +134,9 @@ Result<compiler::HuggingFaceLayer> read_configuration(const std::string& path,
 
 void choose_passes(compiler::Layer& layer, std::string_view pass) {
   if (pass.empty()) return;
-  layer.passes = {compiler::Pass::kForward};
-  if (pass == "training") layer.passes.push_back(compiler::Pass::kBackward);
+  std::vector<compiler::Pass> passes = {compiler::Pass::kForward};
+  if (pass == "training") passes.push_back(compiler::Pass::kBackward);
+  set_passes(layer, std::move(passes));
 }
 
 Result<void> check_pass(const compiler::OperationDescription& operation, std::string_view pass) {

@@ -171,11 +171,9 @@ std::vector<SavedMemory> compare_saved_memory(const Plan& plan) {
         layer.scale_sharing_k = 1;
         layer.dispatch = Dispatch::kNone;
         layer.dispatch_calls = false;
-        // wgrad in bf16 takes 64 rows at a time.
-        const int32_t alignment = (layer.splits_alignment + 63) / 64 * 64;
-        layer.splits_alignment = alignment;
-        layer.max_permuted_rows = (layer.max_permuted_rows + alignment - 1) / alignment * alignment;
       }
+      const int32_t least = least_splits_alignment(recipe, true);
+      set_splits_alignment(layer, (layer.splits_alignment + least - 1) / least * least);
       const Result<Plan> other = plan_layer(layer, plan.target);
       if (other) all.push_back({recipe, recompute, other->saved_bytes});
     }

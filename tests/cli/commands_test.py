@@ -82,6 +82,16 @@ class Descriptions(tool.ToolTest):
         wanted = self.succeed_json("cache", "why", TINY, "--target", "sim", "--pass", "training")["kernels"]
         self.assertIn("gemm_fc1_dgrad", [kernel["operation"] for kernel in wanted])
 
+    def test_passes_decide_how_experts_are_padded(self):
+        fields = {"experts": 8, "top_k": 2, "hidden": 64, "intermediate": 64, "max_tokens": 64, "recipe": "mxfp8"}
+        both = self.write("both.json", {**fields, "passes": ["forward", "backward"]})
+        for layer in (self.write("forward.json", fields), both):
+            for passes, wanted in (("forward", (1, 128)), ("training", (32, 352))):
+                planned = self.succeed_json("plan", layer, "--pass", passes)["layer"]
+                self.assertEqual((planned["splits_alignment"], planned["max_permuted_rows"]), wanted)
+        given = self.write("given.json", {**fields, "splits_alignment": 16})
+        self.assertIn("multiples of 32", self.run_tool("plan", given, "--pass", "training").stderr)
+
     def on_terminal(self, columns, *arguments):
         """What a terminal of so many columns shows of `moejit ARGUMENTS`."""
         terminal, end = pty.openpty()
@@ -138,6 +148,7 @@ class Descriptions(tool.ToolTest):
         done = self.succeed("layer", "--from-hf", config, "--ep", "2", "--output", "layer.json")
         layer = json.loads((self.folder / "layer.json").read_text())
         self.assertEqual((layer["experts"], layer["local_experts"], layer["top_k"]), (8, 4, 2))
+        self.assertTrue({"splits_alignment", "max_permuted_rows"}.isdisjoint(layer))
         self.assertIn("num_experts_per_tok", done.stderr)
         self.assertEqual(done.stdout, "")
 
@@ -157,8 +168,9 @@ class Descriptions(tool.ToolTest):
         layers = json.loads((self.folder / "layers.json").read_text())
         self.assertEqual({layer["max_tokens"] for layer in layers}, {256, 512})
         for name, wanted in (("recipe", "mxfp8"), ("experts", 2), ("local_experts", 2),
-                             ("dispatch", "none"), ("topk_ids_dtype", "i64"), ("splits_alignment", 64)):
+                             ("dispatch", "none"), ("topk_ids_dtype", "i64")):
             self.assertEqual({layer[name] for layer in layers}, {wanted}, name)
+        self.assertEqual({(len(layer["passes"]), layer["splits_alignment"]) for layer in layers}, {(1, 1), (2, 32)})
         self.assertEqual({layer["foreign_experts"] for layer in layers}, {"report", "ignore"})
         calls = {(layer["topk_probs_dtype"], layer["wgrad_dtype"], tuple(layer.get("gradients", ())),
                   layer.get("weight_checks", False)) for layer in layers}

@@ -31,6 +31,20 @@ class Bits(unittest.TestCase):
                 with self.subTest(recipe=recipe, tokens=tokens):
                     self.check(recipe, tokens)
 
+    def test_calls_without_gradients_pad_less_and_have_these_bits(self):
+        for recipe, padding in (("bf16", (1, 2 * MAX_TOKENS * K_OF_GROUP)), ("fp8_flow", (1, 2 * MAX_TOKENS * K_OF_GROUP)),
+                                ("nvfp4", (16, 2 * MAX_TOKENS * K_OF_GROUP + 48))):  # 4 experts, 15 rows each
+            def run(group, rank):
+                module = case.module(group)
+                with module.plan(has_gradients=False) as layer, torch.no_grad():
+                    fields = layer.description["splits_alignment"], layer.description["max_permuted_rows"]
+                    return module(*case.inputs(rank)[:3]), fields, module.status()
+            case = Case(recipe, (9, 5))
+            for (y, fields, status), want in zip(run_on_threads(run, 2), case.expected()):
+                with self.subTest(recipe=recipe):
+                    assert_same_bits(self, [y], [want["y"]])
+                    self.assertEqual((fields, status), (padding, 0))
+
     def test_four_ranks(self):
         self.check("fp8_flow", (4, 0, 7, 1))
 

@@ -24,7 +24,7 @@ class Grouped(unittest.TestCase):
 
     def layer(self, recipe, **fields):
         fields = describe(recipe, biases=True, **fields)
-        del fields["top_k"], fields["splits_alignment"]
+        del fields["top_k"]
         return fields
 
     def grouped(self, recipe, sizes=None):

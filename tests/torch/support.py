@@ -18,7 +18,6 @@ torch.set_num_threads(2)
 
 from moejit.torch import experts, layer_text, ops
 from moejit.torch.devices import target_of
-from moejit.torch.experts import splits_alignment_of
 from moejit.torch.plans import row_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -34,7 +33,7 @@ BOUNDS = {"bf16": 0.006, "fp8_blockwise": 0.09, "fp8_flow": 0.09}
 def describe(recipe, **fields):
     """A layer description of the sizes above."""
     return {"experts": E, "top_k": K, "hidden": H, "intermediate": I, "recipe": recipe, "max_tokens": MAX_TOKENS,
-            "splits_alignment": splits_alignment_of(recipe), "passes": ["forward", "backward"], **fields}
+            "passes": ["forward", "backward"], **fields}
 
 
 def text(recipe, **fields):

@@ -74,7 +74,7 @@ moejit_error_code moejit_describe_hugging_face(const char* json, size_t json_byt
         handle->made,
         moejit::compiler::layer_from_hugging_face(
             {json, json_bytes}, given.source_name == nullptr ? "config" : given.source_name, read));
-    handle->json = to_json(handle->made.layer);
+    handle->json = to_json_without_padding(handle->made.layer);
     handle->used_keys = pointers_to(handle->made.used_keys);
     handle->notes = pointers_to(handle->made.notes);
     *description = handle.release();

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <gtest/gtest.h>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace moejit::compiler {
@@ -149,6 +151,58 @@ TEST(LayerJson, WritesTheGradientsOfABackwardPass) {
   EXPECT_NE(to_json(layer).find("\"dw2\", \"db1\", \"db2\"]"), std::string::npos);
   layer.gradients = {Gradient::kDx};
   EXPECT_NE(to_json(layer).find("\"gradients\": [\"dx\"]"), std::string::npos);
+}
+
+TEST(LayerJson, WithoutPaddingLetsTheParserChooseItForOtherPasses) {
+  const Layer layer{.experts = 8,
+                    .local_experts = 8,
+                    .top_k = 2,
+                    .hidden = 256,
+                    .intermediate = 128,
+                    .recipe = Recipe::kMxfp8,
+                    .splits_alignment = 1,
+                    .max_tokens = 64,
+                    .max_permuted_rows = 128};
+  std::string text = to_json_without_padding(layer);
+  EXPECT_EQ(parse_layer(text, "layer.json").value(), layer);
+  const std::string_view passes = R"(["forward"])";
+  text.replace(text.find(passes), passes.size(), R"(["forward", "backward"])");
+  const Layer training = parse_layer(text, "layer.json").value();
+  EXPECT_EQ(training.splits_alignment, 32);
+  EXPECT_EQ(training.max_permuted_rows, 352);  // 64 * 2 + 8 * 31, whole groups of 32
+}
+
+// 8 experts, 64 tokens of 2 choices, in mxfp8.
+Layer mxfp8_layer(int32_t alignment, int64_t rows) {
+  Layer layer = layer_of(8, 2, alignment, 64);
+  layer.recipe = Recipe::kMxfp8;
+  layer.max_permuted_rows = rows;
+  return layer;
+}
+
+TEST(SetPasses, ChoosesTheLeastAlignmentForOtherPasses) {
+  const std::vector<Pass> training = {Pass::kForward, Pass::kBackward};
+  Layer layer = mxfp8_layer(1, 128);
+  set_passes(layer, training);
+  EXPECT_EQ(layer.passes, training);
+  EXPECT_EQ(layer.splits_alignment, 32);
+  EXPECT_EQ(layer.max_permuted_rows, 352);
+  set_passes(layer, {Pass::kForward});
+  EXPECT_EQ(layer, mxfp8_layer(1, 128));
+}
+
+TEST(SetPasses, KeepsOtherAlignmentsAndFewerOrMoreRows) {
+  const std::vector<Pass> training = {Pass::kForward, Pass::kBackward};
+  Layer larger = mxfp8_layer(128, 1024);
+  set_passes(larger, training);
+  EXPECT_EQ(larger.splits_alignment, 128);
+  EXPECT_EQ(larger.max_permuted_rows, 1024);
+  Layer fewer = mxfp8_layer(1, 100);
+  set_passes(fewer, training);
+  EXPECT_EQ(fewer.max_permuted_rows, 128);  // whole groups of 32
+  Layer more = mxfp8_layer(1, 130);
+  set_passes(more, training);
+  EXPECT_EQ(more.max_permuted_rows, 384);  // 352 and 2
 }
 
 TEST(LayerJson, IsValidTextEvenForANameThatIsNot) {

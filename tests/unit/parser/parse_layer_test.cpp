@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
 #include "compiler/parser/layer_schema.h"
+#include "compiler/recipe.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <set>
 #include <string>
+#include <string_view>
 
 namespace moejit::compiler {
 namespace {
@@ -38,9 +42,9 @@ TEST(Parser, FillsInDefaults) {
                        .recipe = Recipe::kFp8Flow,
                        .block_size = 128,
                        .scale_sharing_k = 1,
-                       .splits_alignment = 128,
+                       .splits_alignment = 1,
                        .max_tokens = 64,
-                       .max_permuted_rows = 1024,  // 64 * 2 + 8 * 127 = 1144, whole groups of 128
+                       .max_permuted_rows = 128,  // 64 * 2: no pad rows
                        .dispatch = Dispatch::kNone,
                        .passes = {Pass::kForward},
                        .gradients = {},
@@ -90,6 +94,34 @@ TEST(Parser, ReadsEveryField) {
                        .fuse_transpose = false,
                        .fuse_activation_transpose = false};
   EXPECT_EQ(layer, expected);
+}
+
+TEST(Parser, PadsAsLittleAsRecipeAndPassesTake) {
+  struct Case {
+    std::string_view recipe;
+    int32_t forward;
+    int32_t training;
+  };
+  constexpr Case kCases[] = {{"bf16", 1, 1},        {"fp8_flow", 1, 1},    {"fp8_blockwise", 1, 1},
+                             {"fp8_delayed", 1, 1}, {"fp8_current", 1, 1}, {"fp8_rowwise", 1, 1},
+                             {"mxfp8", 1, 32},      {"nvfp4", 16, 16}};
+  // 64 * 2 choices on 8 experts: 128 + 8 * 15 = 248, and 128 + 8 * 31 = 376.
+  const auto rows_of = [](int32_t alignment) {
+    return alignment == 1 ? 128 : alignment == 16 ? 240 : 352;
+  };
+  EXPECT_EQ(std::size(kCases), std::size(kRecipes));
+  for (const auto& [recipe, forward, training] : kCases) {
+    const std::string named = fmt::format(R"("recipe": "{}")", recipe);
+    const Layer layer = parsed(with(named));
+    EXPECT_EQ(layer.splits_alignment, forward) << recipe;
+    EXPECT_EQ(layer.max_permuted_rows, rows_of(forward)) << recipe;
+    EXPECT_TRUE(plan_layer(layer, {})) << recipe;
+    const Layer trained = parsed(with(named + R"(, "passes": ["forward", "backward"])"));
+    EXPECT_EQ(trained.splits_alignment, training) << recipe;
+    EXPECT_EQ(trained.max_permuted_rows, rows_of(training)) << recipe;
+    EXPECT_TRUE(plan_layer(trained, {})) << recipe;
+    EXPECT_EQ(parsed(with(named + R"(, "splits_alignment": 256)")).splits_alignment, 256) << recipe;
+  }
 }
 
 TEST(Parser, DispatchesFp8WhereExpertsAreElsewhereUnlessToldOtherwise) {

@@ -17,8 +17,9 @@ TEST(ExpertParallel, IsReadAndWritten) {
   EXPECT_EQ(layer.expert_parallel, (ExpertParallel{.ranks = 2}));
   EXPECT_EQ(layer.local_experts, 4);
   EXPECT_EQ(layer.dispatch, Dispatch::kFp8);
-  // 2 * 64 tokens of 2 choices on 4 experts, whole groups of 128: 256 + 4 * 127 = 764.
-  EXPECT_EQ(layer.max_permuted_rows, 640);
+  EXPECT_EQ(layer.max_permuted_rows, 256);  // 2 * 64 tokens of 2 choices
+  // On 4 experts, whole groups of 128: 256 + 4 * 127 = 764.
+  EXPECT_EQ(parsed(with(R"("splits_alignment": 128, )")).max_permuted_rows, 640);
   EXPECT_EQ(parsed(to_json(layer)), layer);
   EXPECT_EQ(parsed(with("", R"({"ranks": 2})")), layer);
   const Layer of_rows = parsed(with("", R"({"ranks": 2, "combine": "rows"})"));

@@ -34,11 +34,6 @@ def _call_of_delayed() -> Callable[..., torch.Tensor]:
     return _call_eagerly if torch.is_grad_enabled() and not is_exported else call_experts
 
 
-def splits_alignment_of(recipe: str) -> int:
-    """Returns the smallest alignment of experts' rows that every pass of the recipe accepts."""
-    return {"bf16": 64, "mxfp8": 64, "nvfp4": 64}.get(recipe, 16)
-
-
 def _place_state(module: Experts, _: Any) -> None:
     """Follows parameters when load_state_dict(assign=True) has put others, of another device, in their place."""
     module._state.place(module.gate_up_proj.device)
@@ -84,7 +79,8 @@ class Experts(torch.nn.Module):
         gradient_format: "e5m2" or "e4m3"; also with recipe "fp8_current".
         update_scales_in_backward: Whether the scales move on by a step behind each backward pass of the module, as
             Transformer Engine's do. False: only update_scales() moves them.
-        splits_alignment: Number of rows; by default the smallest that the recipe accepts.
+        splits_alignment: Each expert's rows start at a multiple of it. None: each call has the least that its recipe
+            takes, with a backward pass or without one.
         device: Device of the parameters.
         dtype: Dtype of the parameters; the library takes bf16.
 
@@ -111,11 +107,10 @@ class Experts(torch.nn.Module):
         fields = {
             "experts": num_experts, "top_k": top_k, "hidden": hidden_size, "intermediate": intermediate_size,
             "recipe": recipe, "activation": activation, "biases": bias, "gate_up_layout": gate_up_layout,
-            "recompute": recompute, "max_tokens": max_tokens, "passes": ["forward", "backward"],
-            "splits_alignment": splits_alignment_of(recipe) if splits_alignment is None else splits_alignment}
-        of_recipe = {"margin": margin, "amax_history_len": amax_history_len, "amax_compute_algo": amax_compute_algo,
-                     "gradient_format": gradient_format}
-        fields.update((name, value) for name, value in of_recipe.items() if value is not None)
+            "recompute": recompute, "max_tokens": max_tokens, "passes": ["forward", "backward"]}
+        optional = {"margin": margin, "amax_history_len": amax_history_len, "amax_compute_algo": amax_compute_algo,
+                    "gradient_format": gradient_format, "splits_alignment": splits_alignment}
+        fields.update((name, value) for name, value in optional.items() if value is not None)
         if group is not None:
             if delay_wgrad_compute:
                 raise RuntimeError("moejit: unsupported: delay_wgrad_compute with process_group\nhint: leave one of them "
@@ -369,20 +364,27 @@ class Experts(torch.nn.Module):
                                "of ranks keep a state")
         return self._call.group
 
-    def plan(self) -> Layer:
+    def plan(self, *, has_gradients: bool = True) -> Layer:
         """Returns the module's layer, planned on the parameters' device: its tensors, `sizes(T)` and `place(name, T)`.
 
         With `process_group` it is this rank's part, a GroupLayer; no other rank has to call this. Close it, or use it
         in a `with` block.
+
+        Args:
+            has_gradients: False: the layer of calls without gradients, which saves nothing and pads as little as the
+                recipe allows.
         """
+        fields = json.loads(self.description)
+        if not has_gradients:
+            fields["passes"] = ["forward"]
         target = target_of(self.gate_up_proj.device)
         if self._call.group is None:
-            return Layer(self.description, target)
-        return GroupLayer(self.description, target, rank=self._call.group.ranks.rank)
+            return Layer(fields, target)
+        return GroupLayer(fields, target, rank=self._call.group.ranks.rank)
 
-    def explain(self) -> str:
+    def explain(self, *, has_gradients: bool = True) -> str:
         """Returns plan() as text, with a reason for each choice."""
-        with self.plan() as layer:
+        with self.plan(has_gradients=has_gradients) as layer:
             return layer.explain()
 
     def extra_repr(self) -> str:

@@ -10,7 +10,7 @@ import torch
 
 from moejit.torch.call import call_experts
 from moejit.torch.checks import check_dtypes, check_options, raise_better, user_name
-from moejit.torch.experts import Experts, splits_alignment_of
+from moejit.torch.experts import Experts
 from moejit.torch.gathered import is_sharded
 from moejit.torch.hf_layers import FEWEST_MAX_TOKENS, first_weights, foreign_of, make_call, max_tokens_of, top_k_of
 from moejit.torch.hf_models import check_when_set, quantization_of, quantized_error, takes_implementations
@@ -33,7 +33,7 @@ def register_hf(name: str = "moejit", recipe: str = "fp8_flow", max_tokens: int 
             exceed; each such size is a layer of its own.
         recompute: "none" or "moe_expert".
         cache_weights: As for moejit.torch.Experts.
-        splits_alignment: Number of rows; by default the smallest that the recipe accepts.
+        splits_alignment: As for moejit.torch.Experts.
 
     Raises:
         ImportError: transformers is missing or lacks its interface for experts.
@@ -60,8 +60,8 @@ def register_hf(name: str = "moejit", recipe: str = "fp8_flow", max_tokens: int 
 
 def fields_of(recipe: str, recompute: str, splits_alignment: int | None) -> dict[str, Any]:
     """Returns the fields of descriptions that options give."""
-    return {"recipe": recipe, "recompute": recompute,
-            "splits_alignment": splits_alignment_of(recipe) if splits_alignment is None else splits_alignment}
+    fields = {"recipe": recipe, "recompute": recompute}
+    return fields if splits_alignment is None else {**fields, "splits_alignment": splits_alignment}
 
 
 def register(name: str, fields: str, max_tokens: int | None, cache_weights: bool | None) -> None:

@@ -10,7 +10,6 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from moejit.torch.call import call_experts
-from moejit.torch.experts import splits_alignment_of
 from moejit.torch.state import ExpertsCall, State
 
 Activation = str | dict[str, Any]
@@ -81,8 +80,7 @@ def _description(activation: str, layout: str, recipe: str, experts: int, top_k:
     return json.dumps({
         "experts": max(experts, top_k), "local_experts": experts, "top_k": top_k, "hidden": hidden,
         "intermediate": intermediate, "activation": json.loads(activation), "gate_up_layout": layout,
-        "biases": has_biases, "recipe": recipe, "splits_alignment": splits_alignment_of(recipe), "dispatch": "none",
-        "max_tokens": max_tokens, "passes": ["forward"]})
+        "biases": has_biases, "recipe": recipe, "dispatch": "none", "max_tokens": max_tokens, "passes": ["forward"]})
 
 
 def run(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor,
