@@ -62,7 +62,7 @@ Result<Layer> layer_from_config(const LayerCommand& command, const Terminal& ter
   return std::move(made.layer);
 }
 
-constexpr int64_t kFewestMaxTokens = 256;
+constexpr int64_t kFewestMaxTokens = 16;
 
 // Returns the fields that all calls of the model have in common.
 Fields common_fields(const Layer& base) {
@@ -119,7 +119,7 @@ Result<void> add_calls(Fields fields, std::vector<Layer>& layers) {
 }
 
 // Returns the layers that the experts of a transformers model ask for with moejit.torch, in calls
-// of at most `tokens` tokens. There are layers for each power of two from 256 on, without gradients
+// of at most `tokens` tokens. There are layers for each power of two from 16 on, without gradients
 // and with any that autograd may want. Probabilities and gradients of weights come in either type.
 // moejit/torch/ahead.py has the same list for a model in memory; tests/torch/ahead_test.py compares
 // the two with what calls ask for. Errors: all of parse_layer() for `base` with these fields.

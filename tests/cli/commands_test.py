@@ -163,10 +163,10 @@ class Descriptions(tool.ToolTest):
         config = self.write("config.json", {
             "model_type": "gpt_oss", "hidden_size": 128, "intermediate_size": 64, "num_local_experts": 8,
             "num_experts_per_tok": 2, "hidden_act": "silu", "swiglu_limit": 7.0})
-        self.succeed("layer", "--from-hf", config, "--for", "torch", "--max-tokens", "257", "--recipe", "mxfp8",
+        self.succeed("layer", "--from-hf", config, "--for", "torch", "--max-tokens", "17", "--recipe", "mxfp8",
                      "--ep", "4", "--output", "layers.json")
         layers = json.loads((self.folder / "layers.json").read_text())
-        self.assertEqual({layer["max_tokens"] for layer in layers}, {256, 512})
+        self.assertEqual({layer["max_tokens"] for layer in layers}, {16, 32})
         for name, wanted in (("recipe", "mxfp8"), ("experts", 2), ("local_experts", 2),
                              ("dispatch", "none"), ("topk_ids_dtype", "i64")):
             self.assertEqual({layer[name] for layer in layers}, {wanted}, name)

@@ -124,7 +124,7 @@ class WithoutGradients(unittest.TestCase):
                 with self.subTest(recipe=recipe, tokens=tokens), torch.no_grad():
                     assert_same_bits(self, *([module(inputs.x, inputs.ids, inputs.probs)] for module in modules))
             calls = modules[0]._moejit_state.calls.values()
-            self.assertEqual([padding_of_calls(call) for call in calls], [[(1, 256 * K)]])
+            self.assertEqual([padding_of_calls(call) for call in calls], [[(1, 16 * K)], [(1, 64 * K)]])
 
 
 class Training(unittest.TestCase):

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from support import BOUNDS, DEVICE, E, H, I, K, RECIPES, Inputs, Recorder, assert_same_bits, relative_error
 from moejit.torch import serving
 from moejit.torch.flashinfer import cutlass_fused_moe
+from moejit.torch.layers import max_tokens_of
 from moejit.torch.sglang import fused_experts
 
 
@@ -284,7 +285,7 @@ class Weights(Case):
         self.assertIsNone(alive())
 
     def test_layers_are_shared_by_calls_of_about_as_many_tokens(self):
-        self.assertEqual([serving.max_tokens_of(tokens) for tokens in (0, 1, 16, 17, 4096, 4097)],
+        self.assertEqual([max_tokens_of(tokens) for tokens in (0, 1, 16, 17, 4096, 4097)],
                          [16, 16, 16, 32, 4096, 8192])
         inputs, many = Inputs(), Inputs(tokens=40)
         for each in (inputs, many):

@@ -16,8 +16,8 @@ from moejit.tool import tool_path
 from moejit.torch import hf
 from moejit.torch.arguments import PROB_DTYPES
 from moejit.torch.experts import Experts
-from moejit.torch.hf_layers import first_weights, make_call, max_tokens_of, top_k_of
-from moejit.torch.layers import call_fields
+from moejit.torch.hf_layers import first_weights, make_call, top_k_of
+from moejit.torch.layers import call_fields, max_tokens_of
 
 # The gradients of tokens and probabilities that autograd may want. It wants none of either where nothing below is
 # trained, and none of probabilities where the router is frozen too. Gradients of weights and biases are wanted as these

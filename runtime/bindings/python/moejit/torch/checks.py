@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import torch
 
 from moejit.torch.gathered import GatheredWeight
-from moejit.torch.layers import call_text
+from moejit.torch.layers import FEWEST_MAX_TOKENS, call_text
 
 # The attribute of modules with their name in the model that was checked.
 MODULE_NAME = "_moejit_name"
@@ -32,7 +32,7 @@ def check_options(function: str, fields: dict[str, Any], max_tokens: int | None,
     """
     check_cache_weights(function, cache_weights)
     layer = {"experts": 8, "top_k": 2, "hidden": 256, "intermediate": 256, **fields, "dispatch": "none",
-             "max_tokens": 256 if max_tokens is None else max_tokens}
+             "max_tokens": FEWEST_MAX_TOKENS if max_tokens is None else max_tokens}
     try:
         for gradients in ((), ("dx", "dprobs", "dw1", "dw2")):
             call_text(json.dumps(layer, default=str), "sim", gradients, "bf16")

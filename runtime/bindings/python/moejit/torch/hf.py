@@ -12,8 +12,9 @@ from moejit.torch.call import call_experts
 from moejit.torch.checks import check_dtypes, check_options, raise_better, user_name
 from moejit.torch.experts import Experts
 from moejit.torch.gathered import is_sharded
-from moejit.torch.hf_layers import FEWEST_MAX_TOKENS, first_weights, foreign_of, make_call, max_tokens_of, top_k_of
+from moejit.torch.hf_layers import first_weights, foreign_of, make_call, top_k_of
 from moejit.torch.hf_models import check_when_set, quantization_of, quantized_error, takes_implementations
+from moejit.torch.layers import FEWEST_MAX_TOKENS, max_tokens_of
 from moejit.torch.state import ExpertsCall, State
 
 
@@ -29,7 +30,7 @@ def register_hf(name: str = "moejit", recipe: str = "fp8_flow", max_tokens: int 
     Args:
         name: The name for models; a second registration of a name replaces the first.
         recipe: "fp8_flow", "bf16", ...
-        max_tokens: The largest T of a call. None: for each call the smallest power of two, from 256 on, that T does not
+        max_tokens: The largest T of a call. None: for each call the smallest power of two, from 16 on, that T does not
             exceed; each such size is a layer of its own.
         recompute: "none" or "moe_expert".
         cache_weights: As for moejit.torch.Experts.

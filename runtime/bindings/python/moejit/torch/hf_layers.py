@@ -23,22 +23,6 @@ _WIDTH_KEYS = ("moe_intermediate_size", "intermediate_size", "expert_ffn_hidden_
                "encoder_ffn_dim")
 _ROUTING_KEYS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts",
                  "num_selected_experts", "experts_per_token")
-FEWEST_MAX_TOKENS = 256
-
-
-def max_tokens_of(tokens: int, max_tokens: int | None) -> int:
-    """Returns max_tokens of the layer for a call of so many tokens. Under torch.compile the comparisons become guards.
-
-    Args:
-        tokens: T of the call.
-        max_tokens: The bound that the user has given; None: the next power of two, from 256 on.
-    """
-    if max_tokens is not None:
-        return max_tokens
-    bound = FEWEST_MAX_TOKENS
-    while bound < tokens:
-        bound *= 2
-    return bound
 
 
 def top_k_of(module: torch.nn.Module) -> int | None:

@@ -10,8 +10,8 @@ import torch
 
 from moejit.torch.checks import MODULE_NAME, name_of
 from moejit.torch.devices import target_of
-from moejit.torch.hf_layers import FEWEST_MAX_TOKENS, describe_before_calls
-from moejit.torch.layers import call_text
+from moejit.torch.hf_layers import describe_before_calls
+from moejit.torch.layers import FEWEST_MAX_TOKENS, call_text
 
 _FLAGS = ("has_gate", "has_bias", "is_transposed", "is_concatenated")
 _WEIGHTS = ("gate_up_proj", "up_proj", "down_proj")

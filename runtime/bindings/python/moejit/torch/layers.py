@@ -23,6 +23,25 @@ _OF_GROUPED = ("x", "tokens_per_expert", "probs", *_OF_TOKENS[3:])
 FORWARD_STATE = ("fc1_amax_history", "fc2_amax_history", "fc1_scale", "fc2_scale")
 GRADIENT_STATE = ("fc1_grad_amax_history", "fc2_grad_amax_history", "fc1_grad_scale", "fc2_grad_scale")
 
+FEWEST_MAX_TOKENS = 16  # of layers for calls whose user gives no bound
+
+
+def max_tokens_of(tokens: int, max_tokens: int | None = None) -> int:
+    """Returns max_tokens of the layer for a call. Under torch.compile the comparisons become guards.
+
+    Layers for few tokens have other kernels, which stream the weights.
+
+    Args:
+        tokens: T of the call.
+        max_tokens: The bound that the user has given; None: the next power of two, from 16 on.
+    """
+    if max_tokens is not None:
+        return max_tokens
+    bound = FEWEST_MAX_TOKENS
+    while bound < tokens:
+        bound *= 2
+    return bound
+
 
 @torch.compiler.assume_constant_result
 def as_json(description: dict[str, Any] | str) -> str:

@@ -10,11 +10,10 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from moejit.torch.call import call_experts
+from moejit.torch.layers import max_tokens_of
 from moejit.torch.state import ExpertsCall, State
 
 Activation = str | dict[str, Any]
-
-_FEWEST_MAX_TOKENS = 16
 
 # States of weights, by the tensor of the first weights; a state is freed with that tensor.
 _states = WeakTensorKeyDictionary()
@@ -64,14 +63,6 @@ def _state_of(w1: torch.Tensor) -> State:
     if state is None:
         state = _states[w1] = State()
     return state
-
-
-def max_tokens_of(tokens: int) -> int:
-    """Returns max_tokens of the layer for this many tokens: the next power of two, at least 16.
-
-    Layers for few tokens have other kernels, which stream the weights.
-    """
-    return max(_FEWEST_MAX_TOKENS, 1 << max(0, tokens - 1).bit_length())
 
 
 @functools.lru_cache(maxsize=None)
