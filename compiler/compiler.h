@@ -62,42 +62,10 @@ Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOpti
 
 // Plans an operation: the kernel that a layer gets for the same problem, and the caller's tensors.
 // Is pure. Options for intermediates and GEMMs that measure do nothing. Errors: parts of the
-// problem that do not go together (kUnsupported).
+// problem that do not go together (kUnsupported), and for a description that parse_operation() did
+// not return its errors.
 Result<Plan> plan_operation(const OperationDescription& operation, const Target& target,
                             const PlanOptions& options = {});
-
-// Plans one grouped GEMM without a layer: the kernel that a layer gets for the same problem. It
-// reads these fields of `problem`: operands, is_a_e5m2, scales, accumulation, local_experts,
-// sections, section_n, k, and for scales of blocks blocks_per_promotion; it chooses the tiles.
-// `rows` is P. Arguments and tensor maps are as in params/grouped_gemm_params.h, bound to the
-// tensors "a", "b", "d" and to tensors with the arguments' own names. Launch, numbers and work are
-// for P rows. Errors: parts of the problem that do not go together (kUnsupported).
-Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows,
-                                     const PlanOptions& options = {});
-
-// Plans one contraction-grouped GEMM without a layer, of C = `columns` columns, a multiple of 128.
-// It reads these fields of `problem`: scales, output, accumulation, is_a_e5m2, local_experts, rows
-// and n; it chooses the tiles. The parameter record is in params/contraction_grouped_gemm_params.h.
-// Errors: parts of the problem that do not go together (kUnsupported).
-Result<KernelPlan> plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem,
-                                                 int64_t columns, const PlanOptions& options = {});
-
-// Plans one multi-cast-transpose without a layer, of tensors of these sizes. Its arguments are the
-// pointers of params/multi_cast_transpose_params.h, bound to tensors with the same names;
-// `tile_ends` is cast_transpose_tile_ends(sizes) (compiler/kernels/cast_transpose.h). The
-// kernel is the same for any list: launch it with as many CTAs as the list has tiles. Errors:
-// formats that it does not cast (kUnsupported).
-Result<KernelPlan> plan_multi_cast_transpose(const MultiCastTransposeSpec& problem,
-                                             std::span<const MatrixSize> sizes);
-
-// Plans one scaling-aware transpose without a layer: the kernel that a layer gets for the same
-// problem (format, rule, source, local_experts, columns). Problems that no layer has are allowed
-// too: E5M2, the rule kForkCompat, and with counts_flushed a counter of values that became 0.
-// `rows` is P, `output_columns` is C. The arguments are the pointers of params/transpose_params.h,
-// bound to tensors with the same names. Launch and work are for P rows of as many tokens. Errors:
-// parts of the problem that the kernel cannot do (kUnsupported).
-Result<KernelPlan> plan_transpose(const TransposeSpec& problem, int64_t rows,
-                                  int64_t output_columns);
 
 // Bytes that a layer with this recipe and recomputation saves from a forward to its backward pass.
 struct SavedMemory {

@@ -24,7 +24,7 @@ bool accesses(const KernelPlan& kernel, std::string_view tensor, Holds holds) {
 std::string_view kind_of(const Plan& plan) { return plan.layer ? "layer" : "operation"; }
 
 std::string name_of(const Plan& plan) {
-  return plan.layer ? plan.layer->name : std::string(operation_name(*plan.operation));
+  return plan.layer ? plan.layer->name : plan.operation->name;
 }
 
 std::string description_of(const Plan& plan) {

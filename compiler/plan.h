@@ -64,6 +64,7 @@ struct TensorPlan {
   std::vector<Dim> shape;
   Layout layout = Layout::kRowMajor;
   TensorRole role = TensorRole::kWorkspace;
+  std::string scale_inv;     // name of the tensor with its scales, if it has any
   bool is_optional = false;  // whether calls may leave it out; their kernels then get null
   bool is_optional_in_backward = false;  // whether backward calls, but no others, may leave it out
   int64_t bytes = 0;                     // with every dimension at its bound, as for the offsets

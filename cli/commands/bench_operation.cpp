@@ -70,7 +70,7 @@ Result<void> bench_operation(const BenchCommand& command,
   if (command.pass != "forward")
     return fail(Stage::kCommand, ErrorCode::kUsage,
                 fmt::format("--pass {} is for layers, and {} describes the operation {}",
-                            command.pass, command.layer, operation_name(operation)),
+                            command.pass, command.layer, operation.name),
                 "leave --pass out");
   MOEJIT_TRY(check_bench_options(command));
   MOEJIT_TRY_ASSIGN(const trial::OpenedTarget target, open_bench_gpu(command));

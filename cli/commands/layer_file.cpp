@@ -141,10 +141,9 @@ void choose_passes(compiler::Layer& layer, std::string_view pass) {
 
 Result<void> check_pass(const compiler::OperationDescription& operation, std::string_view pass) {
   if (pass.empty()) return {};
-  return fail(
-      Stage::kCommand, ErrorCode::kUsage,
-      fmt::format("--pass is for layers, not for the operation {}", operation_name(operation)),
-      "leave --pass out");
+  return fail(Stage::kCommand, ErrorCode::kUsage,
+              fmt::format("--pass is for layers, not for the operation {}", operation.name),
+              "leave --pass out");
 }
 
 Result<compiler::Plan> read_plan(const std::string& path, const std::string& target,

@@ -205,7 +205,7 @@ Result<void> run_run(const RunCommand& command, Terminal& terminal) {
   const auto* const layer = std::get_if<compiler::Layer>(&description);
   if (layer == nullptr) {
     const auto& operation = std::get<compiler::OperationDescription>(description);
-    MOEJIT_TRY(check_operation_options(command, operation_name(operation)));
+    MOEJIT_TRY(check_operation_options(command, operation.name));
   } else {
     if (command.ranks > 0) return run_group(command, *layer, terminal);
     MOEJIT_TRY(check_is_of_one_rank(*layer));

@@ -96,6 +96,19 @@ KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, int64_t rows,
                                const GroupRows& groups, const GemmTensors& tensors,
                                const PlanOptions& options);
 
+// Plans one grouped GEMM without a layer, and chooses its tiles. It reads operands, is_a_e5m2,
+// scales, accumulation, b_major, bias, local_experts, sections, section_n and k of `problem`, and
+// for scales of blocks blocks_per_promotion. Tensors are "a", "b", "d", and others have the names
+// of their arguments. Launch, numbers and work are for P = `rows`. Errors: parts of the problem
+// that do not go together (kUnsupported).
+Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows,
+                                     const PlanOptions& options = {});
+
+// Plans one contraction-grouped GEMM of C = `columns` columns, a multiple of 128, in the same way.
+// It reads scales, output, accumulation, is_a_e5m2, has_bf16_operands, local_experts, rows and n.
+Result<KernelPlan> plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem,
+                                                 int64_t columns, const PlanOptions& options = {});
+
 // Checks that operands, scales, accumulation and epilogue of a problem go together. Error
 // kUnsupported: the message says which do not go together, the hint which do.
 Result<void> check_grouped_gemm(const GroupedGemmSpec& problem);

@@ -12,6 +12,8 @@ namespace {
 constexpr double kRaggedShare = 0.3;
 constexpr uint64_t kRaggedSeed = 1;
 
+std::string name_of(const auto& choice) { return std::string(compiler::to_string(choice)); }
+
 }  // namespace
 
 std::string_view to_string(GemmOperation operation) {
@@ -53,21 +55,23 @@ compiler::DType operands_of(const GemmCase& gemm) {
 
 compiler::OperationDescription operation_of(const GemmCase& gemm, int64_t rows) {
   if (gemm.operation == GemmOperation::kGroupedGemm)
-    return compiler::GroupedGemmOperation{.local_experts = gemm.groups,
-                                          .max_permuted_rows = rows,
-                                          .sections = gemm.sections,
-                                          .n = gemm.n,
-                                          .k = gemm.k,
-                                          .scales = gemm.scales,
-                                          .accumulation = gemm.accumulation,
-                                          .scale_sharing_k = gemm.scale_sharing_k};
-  return compiler::ContractionGroupedGemmOperation{.local_experts = gemm.groups,
-                                                   .max_columns = rows,
-                                                   .rows = gemm.rows,
-                                                   .n = gemm.n,
-                                                   .scales = gemm.gradient_scales,
-                                                   .output = gemm.output,
-                                                   .accumulation = gemm.accumulation};
+    return {"grouped_gemm",
+            {{"local_experts", gemm.groups},
+             {"max_permuted_rows", rows},
+             {"sections", gemm.sections},
+             {"n", gemm.n},
+             {"k", gemm.k},
+             {"scales", name_of(gemm.scales)},
+             {"accumulation", name_of(gemm.accumulation)},
+             {"scale_sharing_k", gemm.scale_sharing_k}}};
+  return {"contraction_grouped_gemm",
+          {{"local_experts", gemm.groups},
+           {"max_columns", rows},
+           {"rows", gemm.rows},
+           {"n", gemm.n},
+           {"scales", name_of(gemm.gradient_scales)},
+           {"output", name_of(gemm.output)},
+           {"accumulation", name_of(gemm.accumulation)}}};
 }
 
 }  // namespace moejit::measure

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/kernel_spec.h"
 #include "compiler/operation.h"
 
 #include <cstdint>

@@ -8,20 +8,23 @@
 namespace moejit::measure {
 namespace {
 
+using compiler::OperationDescription;
 using runtime::NamedMemory;
 
 int64_t blocks_of(int64_t elements) { return (elements + 127) / 128; }
 
-compiler::QuantizeOperation quantize_a(const GemmCase& gemm, int64_t rows) {
-  return {.max_tokens = rows, .columns = gemm.k, .scale_sharing_k = gemm.scale_sharing_k};
+OperationDescription quantize_a(const GemmCase& gemm, int64_t rows) {
+  return {"quantize",
+          {{"max_tokens", rows}, {"columns", gemm.k}, {"scale_sharing_k", gemm.scale_sharing_k}}};
 }
 
-compiler::QuantizeWeightsOperation quantize_b(const GemmCase& gemm) {
-  return {.local_experts = gemm.groups,
-          .sections = gemm.sections,
-          .rows = gemm.n,
-          .columns = gemm.k,
-          .scale_sharing_k = gemm.scale_sharing_k};
+OperationDescription quantize_b(const GemmCase& gemm) {
+  return {"quantize_weights",
+          {{"local_experts", gemm.groups},
+           {"sections", gemm.sections},
+           {"rows", gemm.n},
+           {"columns", gemm.k},
+           {"scale_sharing_k", gemm.scale_sharing_k}}};
 }
 
 bool has_blocks(const GemmCase& gemm) { return gemm.scales == compiler::GemmScales::kRowBlock; }
@@ -80,7 +83,7 @@ class OperandMaker {
   }
 
   // Replaces bf16 values by their codes, and makes their scales.
-  Result<void> quantize(const compiler::OperationDescription& operation, std::string_view name,
+  Result<void> quantize(const OperationDescription& operation, std::string_view name,
                         int64_t scales, NamedMemory& values, NamedMemory& scale_inv,
                         std::string_view scales_name) {
     values.name = "input";
@@ -150,9 +153,8 @@ Result<std::vector<compiler::KernelSource>> operand_sources(const GemmCase& gemm
                                                             const compiler::Target& target) {
   std::vector<compiler::KernelSource> sources = {random_values_source(random_dtype(gemm), target)};
   if (!has_blocks(gemm)) return sources;
-  for (const compiler::OperationDescription& operation :
-       {compiler::OperationDescription(quantize_a(gemm, make_groups(gemm).rows())),
-        compiler::OperationDescription(quantize_b(gemm))}) {
+  for (const OperationDescription& operation :
+       {quantize_a(gemm, make_groups(gemm).rows()), quantize_b(gemm)}) {
     MOEJIT_TRY_ASSIGN(compiler::KernelSource source, source_of(operation, target));
     sources.push_back(std::move(source));
   }

@@ -28,8 +28,8 @@ bool has_end_scales(const GemmCase& gemm) {
 // Returns the operation that quantizes a matrix.
 compiler::OperationDescription quantizing(const GemmCase& gemm, int32_t rows, int64_t columns) {
   if (has_tiles(gemm))
-    return compiler::QuantizeWeightsOperation{.local_experts = 1, .rows = rows, .columns = columns};
-  return compiler::QuantizeOperation{.max_tokens = rows, .columns = columns};
+    return {"quantize_weights", {{"local_experts", 1}, {"rows", rows}, {"columns", columns}}};
+  return {"quantize", {{"max_tokens", rows}, {"columns", columns}}};
 }
 
 // Turns scales [rows, blocks] into [blocks, rows], the order in which wgrad takes scales of rows.

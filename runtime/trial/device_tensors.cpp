@@ -78,26 +78,33 @@ HostTensor numbers_of(std::vector<int64_t> shape, const std::vector<T>& records)
 
 }  // namespace
 
-Result<std::vector<std::string>> add_list(const compiler::MultiCastTransposeOperation& operation,
-                                          const TensorMap& inputs, DeviceTensors& tensors) {
+std::optional<ListedTensors> listed_tensors(const compiler::Plan& plan) {
+  using compiler::MatrixSize, compiler::MultiCastTransposeSpec;
+  const auto* const sizes = compiler::find_field<std::vector<MatrixSize>>(*plan.operation, "sizes");
+  if (sizes == nullptr) return std::nullopt;
+  return ListedTensors{std::get<MultiCastTransposeSpec>(plan.kernels.front().spec), *sizes};
+}
+
+Result<std::vector<std::string>> add_list(const ListedTensors& list, const TensorMap& inputs,
+                                          DeviceTensors& tensors) {
   const HostTensor zero = make_tensor(DType::kF32, {1}, std::vector<float>{0.0f});
   std::vector<std::string> written;
   std::vector<CastTransposeTensor> records;
   std::vector<int64_t> tile_ends;
-  for (size_t i = 0; i < operation.sizes.size(); ++i) {
-    const auto& [rows, columns] = operation.sizes[i];
+  for (size_t i = 0; i < list.sizes.size(); ++i) {
+    const auto& [rows, columns] = list.sizes[i];
     const auto name = [&](const char* what) { return fmt::format("{}.{}", what, i); };
     const auto write = [&](const char* what, DType dtype, std::vector<int64_t> shape,
                            const HostTensor* content) {
       written.push_back(name(what));
       return tensors.add(name(what), dtype, std::move(shape), content);
     };
-    MOEJIT_TRY(tensors.add(name("input"), operation.input_dtype, {rows, columns},
+    MOEJIT_TRY(tensors.add(name("input"), list.spec.input, {rows, columns},
                            &inputs.find(name("input"))->second));
     if (const auto scale = inputs.find(name("scale")); scale != inputs.end())
       MOEJIT_TRY(tensors.add(name("scale"), DType::kF32, {1}, &scale->second));
-    MOEJIT_TRY(write("output", operation.output_dtype, {rows, columns}, nullptr));
-    MOEJIT_TRY(write("output_colwise", operation.output_dtype, {columns, rows}, nullptr));
+    MOEJIT_TRY(write("output", list.spec.output, {rows, columns}, nullptr));
+    MOEJIT_TRY(write("output_colwise", list.spec.output, {columns, rows}, nullptr));
     MOEJIT_TRY(write("amax", DType::kF32, {1}, &zero));
     MOEJIT_TRY(write("scale_inv", DType::kF32, {1}, nullptr));
     records.push_back({.input = tensors.address_of(name("input")),
@@ -112,8 +119,8 @@ Result<std::vector<std::string>> add_list(const compiler::MultiCastTransposeOper
     tile_ends.push_back(tiles + (tile_ends.empty() ? 0 : tile_ends.back()));
   }
   const int64_t count = std::ssize(records);
-  const HostTensor list = numbers_of({count, 8}, records), ends = numbers_of({count}, tile_ends);
-  MOEJIT_TRY(tensors.add("tensors", DType::kI64, list.shape, &list));
+  const HostTensor all = numbers_of({count, 8}, records), ends = numbers_of({count}, tile_ends);
+  MOEJIT_TRY(tensors.add("tensors", DType::kI64, all.shape, &all));
   MOEJIT_TRY(tensors.add("tile_ends", DType::kI64, ends.shape, &ends));
   return written;
 }

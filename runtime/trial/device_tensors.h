@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/operation.h"
+#include "compiler/plan.h"
 #include "runtime/call.h"
 #include "runtime/device_memory.h"
 #include "runtime/host_tensor.h"
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,10 +43,18 @@ class DeviceTensors {
   std::map<std::string, Tensor, std::less<>> tensors_;
 };
 
+// The tensors that the operation multi_cast_transpose casts.
+struct ListedTensors {
+  const compiler::MultiCastTransposeSpec& spec;
+  const std::vector<compiler::MatrixSize>& sizes;
+};
+// Returns the list of a plan; none if its operation has no list.
+std::optional<ListedTensors> listed_tensors(const compiler::Plan& plan);
+
 // Allocates the tensors of a list: "input.0", ... and, if present, "scale.0", ... of `inputs`. Also
 // allocates "tensors" and "tile_ends", which multi_cast_transpose reads. Returns the names of the
 // tensors that it writes: "output.0", "output_colwise.0", "amax.0", "scale_inv.0", ...
-Result<std::vector<std::string>> add_list(const compiler::MultiCastTransposeOperation& operation,
+Result<std::vector<std::string>> add_list(const ListedTensors& list,
                                           const runtime::TensorMap& inputs, DeviceTensors& tensors);
 
 }  // namespace moejit::trial

@@ -4,6 +4,7 @@
 #include "runtime/call.h"
 #include "runtime/checkpoint/safetensors_file.h"
 #include "runtime/reference/route.h"
+#include "runtime/trial/device_tensors.h"
 #include "runtime/trial/routing_tensors.h"
 
 #include <algorithm>
@@ -18,7 +19,6 @@ using runtime::HostTensor;
 using runtime::TensorMap;
 
 using compiler::CallDim;
-using compiler::MultiCastTransposeOperation;
 using compiler::Plan;
 using compiler::TensorPlan;
 using runtime::ToldDims;
@@ -45,14 +45,14 @@ Result<void> read_tensor(const checkpoint::SafetensorsFile& file, const TensorPl
 }
 
 // Reads the list of tensors of multi_cast_transpose.
-Result<void> read_list(const checkpoint::SafetensorsFile& file,
-                       const MultiCastTransposeOperation& operation, TensorMap& inputs) {
+Result<void> read_list(const checkpoint::SafetensorsFile& file, const ListedTensors& list,
+                       TensorMap& inputs) {
   ToldDims none;
-  for (size_t i = 0; i < operation.sizes.size(); ++i) {
-    const auto& [rows, columns] = operation.sizes[i];
+  for (size_t i = 0; i < list.sizes.size(); ++i) {
+    const auto& [rows, columns] = list.sizes[i];
     MOEJIT_TRY(read_tensor(file,
                            {.name = fmt::format("input.{}", i),
-                            .dtype = operation.input_dtype,
+                            .dtype = list.spec.input,
                             .shape = {{"rows", rows}, {"columns", columns}}},
                            none, inputs));
     const TensorPlan scale{
@@ -86,7 +86,7 @@ Result<OperationCall> read_call(const Plan& plan, const std::string& path) {
                     checkpoint::SafetensorsFile::open(path));
   OperationCall call;
   ToldDims told;
-  if (const auto* list = std::get_if<MultiCastTransposeOperation>(&*plan.operation)) {
+  if (const auto list = listed_tensors(plan)) {
     MOEJIT_TRY(read_list(file, *list, call.inputs));
   } else {
     for (const TensorPlan& tensor : plan.tensors) {
@@ -107,7 +107,7 @@ Result<OperationCall> read_call(const Plan& plan, const std::string& path) {
 
 Result<int64_t> random_size(const Plan& plan, std::optional<int64_t> asked) {
   const std::optional<compiler::Dim> size = call_size(plan);
-  const auto name = operation_name(*plan.operation);
+  const std::string& name = plan.operation->name;
   if (!size && asked)
     return fail(Stage::kCommand, ErrorCode::kInvalidValue,
                 fmt::format("--tokens is {}, but all sizes of {} are those of its description",
@@ -145,7 +145,7 @@ Result<OperationCall> load_operation_call(const Plan& plan, const InputOptions& 
   if (options.routing != RandomRouting::kSkewed && !routing_of(plan, options))
     return fail(Stage::kCommand, ErrorCode::kUsage,
                 fmt::format("--routing is {}, but no rows of {} belong to experts",
-                            to_string(options.routing), operation_name(*plan.operation)),
+                            to_string(options.routing), plan.operation->name),
                 "leave --routing out");
   MOEJIT_TRY_ASSIGN(const int64_t size, random_size(plan, options.tokens));
   return random_operation_call(plan, size, options.seed, options.routing);

@@ -7,6 +7,7 @@
 #include "runtime/reference/random_inputs.h"
 #include "runtime/reference/scales.h"
 #include "runtime/reference/two_level.h"
+#include "runtime/trial/device_tensors.h"
 #include "runtime/trial/file_tensors.h"
 #include "runtime/trial/operation_inputs.h"
 #include "runtime/trial/routing_tensors.h"
@@ -23,8 +24,6 @@ using runtime::make_tensor;
 
 using compiler::CallDim;
 using compiler::DType;
-using compiler::GroupedGemmOperation;
-using compiler::MultiCastTransposeOperation;
 using compiler::Plan;
 using compiler::TensorPlan;
 using reference::RandomStream;
@@ -37,7 +36,7 @@ class RandomCall {
   }
 
   OperationCall make() && {
-    if (const auto* list = std::get_if<MultiCastTransposeOperation>(&*plan_.operation)) {
+    if (const auto list = listed_tensors(plan_)) {
       add_list(*list);
     } else {
       for (const TensorPlan& tensor : plan_.tensors)
@@ -218,14 +217,13 @@ class RandomCall {
   }
 
   void add_quantized(const TensorPlan& tensor, const TensorPlan& scales) {
-    const auto* const gemm = std::get_if<GroupedGemmOperation>(&*plan_.operation);
-    const int64_t sharing = gemm == nullptr ? 1 : gemm->scale_sharing_k;
+    const int64_t sections = number_or_one("sections"), sharing = number_or_one("scale_sharing_k");
     const std::vector<int64_t> shape = shape_of(tensor);
     const uint64_t seed = seed_of(tensor.name);
     if (shape.size() == 3) {
-      const auto weights = reference::quantize_128x128(
-          reference::random_weights(shape[0], shape[1], shape[2], seed), shape[0], shape[1],
-          shape[2], gemm == nullptr ? 1 : gemm->sections, sharing);
+      const auto weights =
+          reference::quantize_128x128(reference::random_weights(shape[0], shape[1], shape[2], seed),
+                                      shape[0], shape[1], shape[2], sections, sharing);
       put(tensor, weights.q);
       return put(scales, weights.scale_inv);
     }
@@ -276,12 +274,18 @@ class RandomCall {
     return scales;
   }
 
-  void add_list(const MultiCastTransposeOperation& operation) {
-    for (size_t i = 0; i < operation.sizes.size(); ++i) {
-      const auto& [rows, columns] = operation.sizes[i];
+  // Returns a number of the description that is 1 where it says nothing.
+  int64_t number_or_one(std::string_view key) const {
+    const auto* const number = compiler::find_field<int64_t>(*plan_.operation, key);
+    return number == nullptr ? 1 : *number;
+  }
+
+  void add_list(const ListedTensors& list) {
+    for (size_t i = 0; i < list.sizes.size(); ++i) {
+      const auto& [rows, columns] = list.sizes[i];
       const std::string name = fmt::format("input.{}", i);
       const auto values = reference::random_activations(rows, columns, seed_of(name));
-      if (operation.input_dtype == DType::kBF16) {
+      if (list.spec.input == DType::kBF16) {
         call_.inputs[name] = make_tensor(DType::kBF16, {rows, columns}, values);
       } else {
         std::vector<float> wide;

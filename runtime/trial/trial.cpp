@@ -81,7 +81,7 @@ Result<std::unique_ptr<Trial>> Trial::create(const Plan& plan, runtime::Engine& 
   std::unique_ptr<Trial> trial(new Trial);
   MOEJIT_TRY_ASSIGN(auto prepared, runtime::PreparedPlan::prepare(plan, engine, device));
   MOEJIT_TRY_ASSIGN(auto rank, TrialRank::create(std::move(prepared), device, call.dims));
-  if (const auto* list = std::get_if<compiler::MultiCastTransposeOperation>(&*plan.operation)) {
+  if (const auto list = listed_tensors(plan)) {
     MOEJIT_TRY_ASSIGN(trial->listed_, add_list(*list, call.inputs, rank->tensors()));
   } else {
     for (const TensorPlan& tensor : plan.tensors) {

@@ -138,12 +138,11 @@ void add_cast_transposes(std::map<std::string, PlannedKernel>& all) {
   using compiler::DType;
   for (const DType input : {DType::kBF16, DType::kF32}) {
     for (const DType output : {DType::kF8E4M3, DType::kF8E5M2}) {
-      const auto kernel =
-          compiler::plan_multi_cast_transpose({.input = input, .output = output}, {});
-      ASSERT_TRUE(succeeded(kernel));
-      const auto source = compiler::emit_kernel(*kernel, {});
+      const compiler::MultiCastTransposeSpec spec{.input = input, .output = output};
+      const auto source =
+          compiler::emit_kernel({.operation = "multi_cast_transpose", .spec = spec}, {});
       ASSERT_TRUE(succeeded(source));
-      all.try_emplace(source->entry, PlannedKernel{kernel->spec, *source});
+      all.try_emplace(source->entry, PlannedKernel{spec, *source});
     }
   }
 }

@@ -21,10 +21,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!merged || merged->entries.size() != record->entries.size()) std::abort();
   const auto tuning = Tuning::make({*record});
   if (!tuning) std::abort();
-  const GroupedGemmOperation gemm{
-      .local_experts = 8, .max_permuted_rows = 8192, .n = 4096, .k = 7168};
-  const QuantizeOperation quantize{.max_tokens = 8192, .columns = 7168};
-  for (const OperationDescription& operation : {OperationDescription(gemm), {quantize}})
+  const OperationDescription gemm{
+      "grouped_gemm",
+      {{"local_experts", 8}, {"max_permuted_rows", 8192}, {"n", 4096}, {"k", 7168}}};
+  const OperationDescription quantize{"quantize", {{"max_tokens", 8192}, {"columns", 7168}}};
+  for (const OperationDescription& operation : {gemm, quantize})
     if (const auto plan = plan_operation(operation, Target{}, {.tuning = &*tuning}))
       print_plan(*plan, true);
   return 0;

@@ -46,12 +46,15 @@ TEST(GemmCases, ReadEveryField) {
                                       .sections = 3,
                                       .scale_sharing_k = 2}));
   EXPECT_EQ(operation_of(cases->front(), 800),
-            compiler::OperationDescription(compiler::GroupedGemmOperation{.local_experts = 8,
-                                                                          .max_permuted_rows = 800,
-                                                                          .sections = 3,
-                                                                          .n = 96,
-                                                                          .k = 64,
-                                                                          .scale_sharing_k = 2}));
+            (compiler::OperationDescription{"grouped_gemm",
+                                            {{"local_experts", 8},
+                                             {"max_permuted_rows", 800},
+                                             {"sections", 3},
+                                             {"n", 96},
+                                             {"k", 64},
+                                             {"scales", "row_block"},
+                                             {"accumulation", "fp32"},
+                                             {"scale_sharing_k", 2}}}));
 }
 
 TEST(GemmCases, ReadEveryFieldOfAContractionGroupedOne) {
@@ -70,13 +73,14 @@ TEST(GemmCases, ReadEveryFieldOfAContractionGroupedOne) {
                                       .gradient_scales = compiler::GradientScales::kRow,
                                       .output = compiler::GradientOutput::kF32Add}));
   EXPECT_EQ(operation_of(cases->front(), 1024),
-            compiler::OperationDescription(compiler::ContractionGroupedGemmOperation{
-                .local_experts = 8,
-                .max_columns = 1024,
-                .rows = 48,
-                .n = 96,
-                .scales = compiler::GradientScales::kRow,
-                .output = compiler::GradientOutput::kF32Add}));
+            (compiler::OperationDescription{"contraction_grouped_gemm",
+                                            {{"local_experts", 8},
+                                             {"max_columns", 1024},
+                                             {"rows", 48},
+                                             {"n", 96},
+                                             {"scales", "row"},
+                                             {"output", "f32_add"},
+                                             {"accumulation", "fp32"}}}));
 }
 
 struct Wrong {

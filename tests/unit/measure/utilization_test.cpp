@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/compiler.h"
+#include "compiler/planner/grouped_gemm.h"
 #include "runtime/measure/sm_clock.h"
 
 #include <gtest/gtest.h>

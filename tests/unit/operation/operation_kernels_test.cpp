@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/operation/fields.h"
 #include "tests/unit/operation/operation_examples.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/launch.h"
-#include "compiler/operation/fields.h"
+#include "compiler/operation/operation_draft.h"
 #include "tests/unit/operation/operation_examples.h"
 
 #include <algorithm>
@@ -55,6 +55,22 @@ TEST(PlanOperation, KnowsWhatIsWrittenAndWhatMayBeLeftOut) {
   EXPECT_EQ(tensors("grouped_gemm", is_left_out), (std::set<std::string>{"elapsed"}));
   EXPECT_EQ(tensors("quantize_weights", is_left_out), (std::set<std::string>{"skip"}));
   EXPECT_EQ(tensors("transpose", is_left_out), (std::set<std::string>{"status"}));
+}
+
+// Programs make descriptions field by field, and may leave out what has a default.
+TEST(PlanOperation, ChecksAndCompletesWhatAProgramDescribes) {
+  const Plan plan = plan_of({"quantize", {{"max_tokens", 64}, {"columns", 256}}});
+  EXPECT_EQ(plan.operation, operation_of(R"({"operation": "quantize", "max_tokens": 64,
+                                             "columns": 256, "recipe": "fp8_flow"})"));
+  const auto message = [](const OperationDescription& operation) {
+    const auto wrong = plan_operation(operation, Target{});
+    return wrong ? std::string() : wrong.error().message;
+  };
+  EXPECT_EQ(message({"quantise", {}}).substr(0, 41),
+            R"(operation:2: $.operation: got "quantise",)");
+  EXPECT_EQ(message({"quantize", {{"max_tokens", 64}}}), "operation:1: $.columns: missing key");
+  EXPECT_EQ(message({"quantize", {{"max_tokens", 64}, {"columns", 256}, {"recipes", "mxfp8"}}}),
+            "operation:5: $.recipes: unknown key");
 }
 
 TEST(PlanOperation, IsPrintedAndDigestedWithItsDescription) {

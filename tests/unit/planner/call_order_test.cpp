@@ -82,7 +82,7 @@ TEST(CallOrder, OfAGroupAndOfAnOperation) {
                           R"({"ranks": 2, "combine": "partial", "transport": "nccl"})")));
   EXPECT_EQ(order_to(group, "backward"), "update_weights forward backward");
   const Plan operation =
-      plan_operation(QuantizeOperation{.max_tokens = 64, .columns = 256}, {}).value();
+      plan_operation({"quantize", {{"max_tokens", 64}, {"columns", 256}}}, {}).value();
   EXPECT_EQ(order_to(operation, "run"), "run");
 }
 

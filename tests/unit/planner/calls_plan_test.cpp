@@ -227,7 +227,8 @@ TEST(CallsPlan, TakesWhatItsKernelsTouch) {
 }
 
 TEST(CallsPlan, OfAnOperationIsOne) {
-  const Plan plan = plan_operation(QuantizeOperation{.max_tokens = 64, .columns = 256}, {}).value();
+  const Plan plan =
+      plan_operation({"quantize", {{"max_tokens", 64}, {"columns", 256}}}, {}).value();
   EXPECT_EQ(names_of_calls(plan), Names{"run"});
   EXPECT_EQ(steps_of(plan, "run"), Names{"quantize"});
   EXPECT_EQ(taken_by(plan, "run"), "input output= output_scale_inv=");

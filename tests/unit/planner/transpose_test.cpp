@@ -49,10 +49,11 @@ TEST(Transpose, MovesEveryRealRowInAndOutWithItsScales) {
 }
 
 TEST(PlanTranspose, GivesTheKernelsOfLayersAndOthers) {
-  const auto kernel = plan_transpose({.local_experts = 8, .columns = 272}, 1000, 2048);
-  ASSERT_TRUE(moejit::testing::succeeded(kernel));
-  EXPECT_EQ(kernel->launch.max_ctas, 16 * 3 / 2);
-  EXPECT_EQ(kernel->min_bytes, 2 * 1000 * 272 + 4 * 3 * 1000 + 4 * 3 * 8);
+  const auto kernel_of = [](const OperationDescription& operation) {
+    const auto plan = plan_operation(operation, {});
+    EXPECT_TRUE(moejit::testing::succeeded(plan));
+    return plan ? plan->kernels.front() : KernelPlan();
+  };
   const auto names = [](const KernelPlan& plan) {
     std::string all;
     for (const KernelArgument& argument : plan.arguments) all += argument.role + " ";
@@ -60,37 +61,24 @@ TEST(PlanTranspose, GivesTheKernelsOfLayersAndOthers) {
   };
   const std::string always =
       "input input_scale_inv counts offs output_offs output output_scale_inv status ";
-  EXPECT_EQ(names(*kernel), always);
-  const auto other = plan_transpose({.format = DType::kF8E5M2,
-                                     .rule = TransposeRule::kForkCompat,
-                                     .source = RowSource::kGathered,
-                                     .local_experts = 1,
-                                     .columns = 16,
-                                     .counts_flushed = true},
-                                    0, 0);
-  ASSERT_TRUE(moejit::testing::succeeded(other));
-  EXPECT_EQ(names(*other), always + "row_tokens flushed ");
-  EXPECT_EQ(other->launch.max_ctas, 0);
-  const auto source = emit_kernel(*other, {});
+  const KernelPlan kernel = kernel_of(
+      {"transpose", {{"local_experts", 8}, {"max_permuted_rows", 1000}, {"columns", 272}}});
+  // 8 experts with 1000 rows have at most 16 tiles.
+  EXPECT_EQ(kernel.launch.max_ctas, 16 * 3 / 2);
+  EXPECT_EQ(kernel.min_bytes, 2 * 1000 * 272 + 4 * 3 * 1000 + 4 * 3 * 8);
+  EXPECT_EQ(names(kernel), always);
+  const KernelPlan other = kernel_of({"transpose",
+                                      {{"local_experts", 1},
+                                       {"max_permuted_rows", 1},
+                                       {"columns", 16},
+                                       {"dtype", "f8_e5m2"},
+                                       {"rule", "fork_compat"},
+                                       {"count_flushed", true}}});
+  EXPECT_EQ(names(other), always + "flushed ");
+  const auto source = emit_kernel(other, {});
   ASSERT_TRUE(moejit::testing::succeeded(source));
   EXPECT_NE(source->text.find("ForkCompatRescale<E5m2>"), std::string::npos) << source->text;
   EXPECT_NE(source->text.find("CountFlushed"), std::string::npos) << source->text;
-}
-
-TEST(PlanTranspose, RefusesWhatItCannotDo) {
-  const auto message = [](const TransposeSpec& problem, int64_t output_columns = 128) {
-    const auto kernel = plan_transpose(problem, 1, output_columns);
-    EXPECT_FALSE(kernel.has_value());
-    return kernel ? "" : kernel.error().message;
-  };
-  EXPECT_EQ(message({.format = DType::kBF16, .local_experts = 1, .columns = 16}),
-            "a transpose with format BF16: wanted F8_E4M3 or F8_E5M2");
-  EXPECT_EQ(message({.local_experts = 1, .columns = 24}),
-            "a transpose with columns 24: wanted a multiple of 16");
-  EXPECT_EQ(message({.local_experts = 0, .columns = 16}),
-            "a transpose with local_experts 0: wanted 1 or more");
-  EXPECT_EQ(message({.local_experts = 1, .columns = 16}, 100),
-            "a transpose with output columns 100: wanted a multiple of 128");
 }
 
 TEST(Transpose, NamesEveryChoice) {

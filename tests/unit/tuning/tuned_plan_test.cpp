@@ -176,9 +176,12 @@ TEST(TunedPlan, GivesTheReasonsOfTheTunedSpec) {
 TEST(TunedPlan, OfAChainTakesTheRecordOfALayerToo) {
   const Plan listed = plan_of(training_layer(), {.list_candidates = true});
   const KernelPlan& usual = kernel_of(listed, "unpermute");
-  const UnpermuteOperation operation{
-      .tokens = {.max_tokens = 4096, .top_k = 8, .local_experts = 8, .max_permuted_rows = 1024},
-      .columns = 7168};
+  const OperationDescription operation{"unpermute",
+                                       {{"max_tokens", 4096},
+                                        {"top_k", 8},
+                                        {"local_experts", 8},
+                                        {"max_permuted_rows", 1024},
+                                        {"columns", 7168}}};
   const Tuning tuning = tuning_with(entry(usual.problem, others(usual)));
   const auto plan = plan_operation(operation, Target{}, {.tuning = &tuning});
   ASSERT_TRUE(plan) << to_string(plan.error());
@@ -193,8 +196,9 @@ TEST(TunedPlan, OfAnOperationTakesTheRecordOfALayer) {
   layer.experts = layer.local_experts;
   const Plan listed = plan_of(layer, {.list_candidates = true});
   const KernelPlan& usual = kernel_of(listed, "gemm_fc2");
-  const GroupedGemmOperation operation{
-      .local_experts = 8, .max_permuted_rows = 4096 * 8, .n = 7168, .k = 2048};
+  const OperationDescription operation{
+      "grouped_gemm",
+      {{"local_experts", 8}, {"max_permuted_rows", 4096 * 8}, {"n", 7168}, {"k", 2048}}};
   const Tuning tuning = tuning_with(entry(usual.problem, others(usual)));
   const auto plan = plan_operation(operation, Target{}, {.tuning = &tuning});
   ASSERT_TRUE(plan) << to_string(plan.error());
