@@ -10,6 +10,7 @@ namespace moejit::compiler {
 namespace {
 
 constexpr std::size_t kMostSizes = 1024;  // most tensors in a list, within kMaxDescriptionValues
+constexpr int64_t kMostElements = int64_t{1} << 48;  // of all tensors, so that bytes are countable
 
 Result<MatrixSize> read_size(const JsonView& view) {
   constexpr IntRange kSizeRange{.lowest = 0, .highest = int64_t{1} << 31};
@@ -28,9 +29,16 @@ Result<std::vector<MatrixSize>> read_sizes(const JsonView& view) {
     return view.fail(ErrorCode::kInvalidValue,
                      fmt::format("got {} sizes, wanted 1 to {}", elements.size(), kMostSizes));
   std::vector<MatrixSize> sizes;
+  int64_t count = 0;
   for (const JsonView& element : elements) {
     MOEJIT_TRY_ASSIGN(const MatrixSize size, read_size(element));
     sizes.push_back(size);
+    count += size.rows * size.columns;
+    if (count > kMostElements)
+      return view.fail(ErrorCode::kInvalidValue,
+                       fmt::format("got {} elements in the first {} tensors, wanted at most {}",
+                                   count, sizes.size(), kMostElements),
+                       "cast the tensors in several lists");
   }
   return sizes;
 }

@@ -75,6 +75,10 @@ TEST(ParseOperation, SaysWhatIsWrongAndWhere) {
       {R"({"operation": "multi_cast_transpose"})", ErrorCode::kMissingKey, "sizes"},
       {R"({"operation": "multi_cast_transpose", "sizes": []})", ErrorCode::kInvalidValue,
        "got 0 sizes"},
+      {R"({"operation": "multi_cast_transpose", "sizes": [[16777216, 16777216], [1, 1]]})",
+       ErrorCode::kInvalidValue,
+       "$.sizes: got 281474976710657 elements in the first 2 tensors, wanted at most "
+       "281474976710656"},
       {R"({"operation": "multi_cast_transpose", "sizes": [[1, 2, 3]]})", ErrorCode::kInvalidValue,
        "$.sizes[0]: got 3 numbers, wanted [rows, columns]"},
       {"{" + gemm + R"(, "n": 64, "scales": "tensor", "scale_sharing_k": 2})",
