@@ -53,6 +53,15 @@ TensorRole role_of(const Value& value, const Kept& kept) {
   return kept.deferred.contains(value.name) ? TensorRole::kDeferred : TensorRole::kWorkspace;
 }
 
+// Returns the name of a tensor's scales; empty if it has none.
+std::string scales_of(const Graph& graph, std::string_view tensor) {
+  for (const Operation& operation : graph.operations)
+    for (const auto* const ports : {&operation.reads, &operation.writes})
+      for (const Port& port : *ports)
+        if (port.tensor == tensor && !port.scale_inv.empty()) return port.scale_inv;
+  return {};
+}
+
 void rename_in_backward(Graph& graph, const std::string& from, const std::string& to) {
   for (Operation& operation : graph.operations) {
     if (operation.phase != Phase::kBackward) continue;
@@ -126,6 +135,7 @@ std::vector<TensorPlan> make_tensors(const Graph& graph) {
                        .shape = value.shape,
                        .layout = value.layout,
                        .role = role_of(value, kept),
+                       .scale_inv = scales_of(graph, value.name),
                        .is_optional = value.is_optional,
                        .is_optional_in_backward = value.is_optional_in_backward,
                        .bytes = bytes,

@@ -59,27 +59,30 @@ TensorMap first_gradients(const compiler::Plan& plan, std::string_view call) {
 }
 
 TensorMap random_states(const compiler::Plan& plan, uint64_t seed) {
-  constexpr std::string_view kEnd = "_amax_history";
   TensorMap states;
-  for (const compiler::TensorPlan& tensor : plan.tensors) {
-    if (tensor.role != compiler::TensorRole::kState || !tensor.name.ends_with(kEnd)) continue;
-    const std::vector<int64_t> shape = shape_of(tensor);
-    const bool is_gradient = tensor.name.find("_grad_") != std::string::npos;
-    const bool is_e5m2 =
-        is_gradient && plan.layer->recipe.gradients.dtype == compiler::DType::kF8E5M2;
-    const std::vector<float> history =
-        random_history(shape[0], shape[1], is_gradient, seed + std::size(tensor.name));
+  const auto add = [&](const compiler::KernelPlan& kernel, float largest, std::string_view linear) {
+    const auto tensor_of = [&](std::string_view state) -> const compiler::TensorPlan& {
+      const std::string role = fmt::format("{}_{}", linear, state);
+      const auto found = std::ranges::find(kernel.arguments, role, &compiler::KernelArgument::role);
+      return *compiler::find_tensor(plan, found->tensor);
+    };
+    const compiler::TensorPlan &history = tensor_of("amax_history"), &scale = tensor_of("scale");
+    const std::vector<int64_t> shape = shape_of(history);
+    const std::vector<float> magnitudes = random_history(
+        shape[0], shape[1], kernel.phase == "backward_scales", seed + std::size(history.name));
     std::vector<float> scales;
     for (int64_t column = 0; column < shape[1]; ++column) {
       float amax = 8.0F;
       for (int64_t row = 1; row < shape[0]; ++row)
-        amax = std::max(amax, history[static_cast<size_t>(row * shape[1] + column)]);
-      scales.push_back((is_e5m2 ? 57344.0F : 448.0F) / amax);
+        amax = std::max(amax, magnitudes[static_cast<size_t>(row * shape[1] + column)]);
+      scales.push_back(largest / amax);
     }
-    const std::string linear = tensor.name.substr(0, tensor.name.size() - kEnd.size());
-    states[tensor.name] = make_tensor(tensor.dtype, shape, history);
-    states[linear + "_scale"] = make_tensor(tensor.dtype, {shape[1]}, scales);
-  }
+    states[history.name] = make_tensor(history.dtype, shape, magnitudes);
+    states[scale.name] = make_tensor(scale.dtype, shape_of(scale), scales);
+  };
+  for (const compiler::KernelPlan& kernel : plan.kernels)
+    if (const auto* update = std::get_if<compiler::UpdateScalesSpec>(&kernel.spec))
+      for (const std::string_view linear : {"fc1", "fc2"}) add(kernel, update->largest, linear);
   return states;
 }
 

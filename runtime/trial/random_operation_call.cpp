@@ -40,8 +40,8 @@ class RandomCall {
       add_list(*list);
     } else {
       for (const TensorPlan& tensor : plan_.tensors)
-        if (compiler::reads(plan_.kernels.front(), tensor.name) && !tensor.name.ends_with("_inv") &&
-            !is_left_out(tensor))
+        if (compiler::reads(plan_.kernels.front(), tensor.name) && !is_left_out(tensor) &&
+            std::ranges::count(plan_.tensors, tensor.name, &TensorPlan::scale_inv) == 0)
           add(tensor);
     }
     call_.rows = count_rows(plan_, call_);
@@ -112,8 +112,7 @@ class RandomCall {
     if (tensor.dtype == DType::kF8E8M0) return put(tensor, random_bytes(tensor));
     if (tensor.layout == compiler::Layout::kScalesGroups)
       return put(tensor, positive_codes(tensor));
-    const TensorPlan* const scales =
-        compiler::find_tensor(plan_, fmt::format("{}_scale_inv", tensor.name));
+    const TensorPlan* const scales = compiler::find_tensor(plan_, tensor.scale_inv);
     if (tensor.dtype == DType::kBF16) return add_bf16(tensor, scales);
     if (compiler::call_dim(tensor) == CallDim::kColumnBlocks) return add_columns(tensor, *scales);
     if (tensor.dtype == DType::kF8E4M3 && scales->layout != compiler::Layout::kRowMajor)

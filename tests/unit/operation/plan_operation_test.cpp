@@ -73,6 +73,36 @@ TEST(PlanOperation, ChecksAndCompletesWhatAProgramDescribes) {
             "operation:5: $.recipes: unknown key");
 }
 
+TEST(PlanOperation, TellsWhichTensorHasTheScalesOfAnother) {
+  const auto scales_of = [](const Plan& plan, std::string_view tensor) {
+    return find_tensor(plan, tensor)->scale_inv;
+  };
+  for (const std::string_view name : operation_names()) {
+    const Plan plan = plan_of(operation_of(example_text(name)));
+    for (const TensorPlan& tensor : plan.tensors)
+      EXPECT_EQ(tensor.scale_inv.empty(), find_tensor(plan, tensor.scale_inv) == nullptr);
+  }
+  const Plan gemm = plan_of(operation_of(example_text("grouped_gemm")));
+  EXPECT_EQ(scales_of(gemm, "a"), "a_scale_inv");
+  EXPECT_EQ(scales_of(gemm, "d"), "");
+  const Plan permute = plan_of({"quantize_permute_pad",
+                                {{"max_tokens", 64},
+                                 {"top_k", 2},
+                                 {"local_experts", 4},
+                                 {"columns", 256},
+                                 {"keep_rows", true}}});
+  EXPECT_EQ(scales_of(permute, "input"), "");
+  EXPECT_EQ(scales_of(permute, "kept_output"), "kept_scale_inv");
+  const Plan layer = plan_layer(parse_layer(R"({"experts": 4, "top_k": 2, "hidden": 128,
+      "intermediate": 128, "max_tokens": 64})",
+                                            "layer")
+                                    .value(),
+                                {})
+                         .value();
+  EXPECT_EQ(scales_of(layer, "permuted_q"), "permuted_scale_inv");
+  EXPECT_EQ(scales_of(layer, "h1"), "");
+}
+
 TEST(PlanOperation, IsPrintedAndDigestedWithItsDescription) {
   const Plan plan = plan_of(operation_of(example_text("route")));
   const std::string text = print_plan(plan, true);
