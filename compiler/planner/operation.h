@@ -19,7 +19,8 @@
 namespace moejit::compiler {
 
 // What an operation does, with all the numbers that its kernel needs except the bounds of a call.
-// A module in planner/operations names the roles of its reads and writes and makes its kernel.
+// A module in planner/operations names the roles of its reads and writes, and defines make_kernel()
+// and, where leaving out writes makes it simpler, narrow().
 using OperationKind =
     std::variant<QuantizeWeights, QuantizeMatrixRows, QuantizeRows, ScaleColumns, CastColumns,
                  Route, SplitRows, PermutePad, GroupedGemm, GroupedGemmActivation, Activate,
@@ -90,6 +91,9 @@ struct KernelContext {
 // Returns the kernel of an operation that is no Collective: spec, arguments, tensor maps and
 // reasons.
 KernelPlan make_kernel(const Operation& operation, const KernelContext& context);
+// Returns the kernel of an operation of this kind. A missing function is a link error.
+template <typename Kind>
+KernelPlan make_kernel(const Operation& operation, const Kind& kind, const KernelContext& context);
 
 // Adds the tensor of a port as the argument of this role, and its scales, if any, as the argument
 // "<role>_scale_inv".

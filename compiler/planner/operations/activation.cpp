@@ -8,6 +8,7 @@
 
 namespace moejit::compiler {
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const Activate& activate, const KernelContext&) {
   const QuantizeStage quantize = activate.finds_amax
                                      ? QuantizeStage::kAmax
@@ -75,6 +76,7 @@ KernelPlan amax_kernel(const Operation& operation, const ActivationBackward& bac
 
 }  // namespace
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const ActivationBackward& backward,
                        const KernelContext&) {
   const Port* const output = find_write(operation, "output");
@@ -139,6 +141,7 @@ std::string_view reason_of(const GatedGradientSpec& spec) {
 
 }  // namespace
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const ActivationBackwardTranspose& backward,
                        const KernelContext&) {
   GatedGradientSpec spec{.local_experts = backward.local_experts,

@@ -11,8 +11,6 @@
 
 namespace moejit::compiler {
 
-struct KernelContext;
-struct KernelPlan;
 struct Operation;
 
 // Activates h1 and multiplies with the routing probability.
@@ -33,9 +31,6 @@ struct Activate {
 // Explains why columns of h1 have the order of w1's rows.
 inline constexpr std::string_view kInterleavedH1Reason =
     "columns of gate and up alternate as the rows of w1 do, which is multiplied as it comes";
-
-KernelPlan make_kernel(const Operation& operation, const Activate& activate,
-                       const KernelContext& context);
 
 // Computes the gradients of an activation: of gate, if any, and up, and of the probability. Reads
 // input, which is h1 [P, 2 columns], or [P, columns] without a gate; gradient [P, columns], probs
@@ -74,11 +69,6 @@ struct ActivationBackwardTranspose {
   GradientPass pass = GradientPass::kOnly;
   AmaxColumns amax = {};  // columns of a state amax, which a cast raises to largest magnitudes
 };
-
-KernelPlan make_kernel(const Operation& operation, const ActivationBackward& backward,
-                       const KernelContext& context);
-KernelPlan make_kernel(const Operation& operation, const ActivationBackwardTranspose& backward,
-                       const KernelContext& context);
 
 // Reduces the operation to the gradient of the probability if it has no output.
 void narrow(Operation& operation, const ActivationBackward& backward);

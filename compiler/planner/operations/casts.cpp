@@ -22,6 +22,7 @@ QuantizeStage quantize_stage_of_bf16(Format format, int32_t blocks_per_scale) {
   return quantize_stage(format, blocks_per_scale);
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weights,
                        const KernelContext&) {
   const bool writes_colwise = find_write(operation, "output_colwise") != nullptr;
@@ -52,6 +53,7 @@ KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weight
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const QuantizeMatrixRows& rows,
                        const KernelContext&) {
   KernelPlan kernel{
@@ -69,6 +71,7 @@ KernelPlan make_kernel(const Operation& operation, const QuantizeMatrixRows& row
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const QuantizeRows& rows, const KernelContext&) {
   KernelPlan kernel{
       .spec =
@@ -81,6 +84,7 @@ KernelPlan make_kernel(const Operation& operation, const QuantizeRows& rows, con
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const QuantizeColumns& cast,
                        const KernelContext&) {
   KernelPlan kernel{
@@ -135,6 +139,7 @@ std::string scales_reason(const Format& format, bool casts_rows, bool casts_colu
 
 }  // namespace
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const CastBlocks& cast, const KernelContext&) {
   const bool casts_rows = find_write(operation, "output") != nullptr;
   const bool casts_columns = find_write(operation, "output_colwise") != nullptr;
@@ -150,6 +155,7 @@ KernelPlan make_kernel(const Operation& operation, const CastBlocks& cast, const
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const CastTranspose& cast,
                        const KernelContext&) {
   KernelPlan kernel{
@@ -169,6 +175,7 @@ KernelPlan make_kernel(const Operation& operation, const CastTranspose& cast,
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const Transpose& transpose,
                        const KernelContext&) {
   KernelPlan kernel{
@@ -189,6 +196,7 @@ KernelPlan make_kernel(const Operation& operation, const Transpose& transpose,
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const CheckWeights& check,
                        const KernelContext&) {
   const int32_t window = 64 * check.spec.window_probes;

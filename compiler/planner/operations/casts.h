@@ -18,9 +18,6 @@ inline constexpr const char* kFetchedReason =
     "each row is fetched from its token, which L2 holds for the other experts of the token";
 
 enum class QuantizeStage;
-struct KernelContext;
-struct KernelPlan;
-struct Operation;
 
 // Quantizes the weights of all experts in tiles of 128x128. Reads input [E, sections *
 // section_rows, columns] and skip [1], a word that makes the kernel do nothing if it is not 0.
@@ -59,13 +56,6 @@ struct QuantizeRows {
 QuantizeStage quantize_stage(const Format& format, int32_t blocks_per_scale);
 QuantizeStage quantize_stage_of_bf16(Format format, int32_t blocks_per_scale);
 
-KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weights,
-                       const KernelContext& context);
-KernelPlan make_kernel(const Operation& operation, const QuantizeMatrixRows& rows,
-                       const KernelContext& context);
-KernelPlan make_kernel(const Operation& operation, const QuantizeRows& rows,
-                       const KernelContext& context);
-
 // Casts values to an operand of wgrad, with a scale for 128 tokens of each column. Reads input [P,
 // columns] in bf16, or [T, columns] and row_tokens if rows are gathered. Reads counts, offs and
 // output_offs, the starts of the groups of columns. Writes output [C / 128, columns, 128].
@@ -75,9 +65,6 @@ struct QuantizeColumns {
   Format format = {};
   RowSource source = RowSource::kInOrder;
 };
-
-KernelPlan make_kernel(const Operation& operation, const QuantizeColumns& cast,
-                       const KernelContext& context);
 
 // Casts bf16 rows in blocks of 32 or 16 elements, by rows, by columns, or both from one read. Reads
 // input [P, columns], counts and offs, or [T, columns] and also row_tokens if rows are gathered.
@@ -93,9 +80,6 @@ struct CastBlocks {
   RowSource source = RowSource::kInOrder;
 };
 
-KernelPlan make_kernel(const Operation& operation, const CastBlocks& cast,
-                       const KernelContext& context);
-
 // Casts rows of tokens with the known scale of each expert that they go to. It also makes an
 // operand of wgrad of the same codes, with one read for both. Reads input [T, columns] in bf16,
 // row_tokens [P], counts, offs and output_offs, the starts of the groups of columns, and
@@ -109,9 +93,6 @@ struct CastTranspose {
   AmaxColumns amax = {};     // columns of a state amax, which a cast raises to largest magnitudes
 };
 
-KernelPlan make_kernel(const Operation& operation, const CastTranspose& cast,
-                       const KernelContext& context);
-
 // Turns quantized rows into an operand of wgrad, without quantizing them again. Reads input [P,
 // columns], or [T, columns] and row_tokens if rows are gathered; counts, offs and output_offs, the
 // starts of the groups of columns. Writes output [C / 128, columns, 128].
@@ -123,17 +104,11 @@ struct Transpose {
   bool keeps_bytes = false;  // whether rows of a group have one scale, which the operand keeps
 };
 
-KernelPlan make_kernel(const Operation& operation, const Transpose& transpose,
-                       const KernelContext& context);
-
 // Looks whether weights have changed. Reads w1 and w2 and skip [1], a word that makes them count as
 // unchanged if it is not 0. Reads and writes digest, whose first word the casts behind it take as
 // their skip. Sets status [1] to 0 if there is one: a fill of its own takes 5 us of a graph.
 struct CheckWeights {
   WeightCheckSpec spec;
 };
-
-KernelPlan make_kernel(const Operation& operation, const CheckWeights& check,
-                       const KernelContext& context);
 
 }  // namespace moejit::compiler

@@ -30,6 +30,7 @@ std::string scales_role(const std::string& role) {
 
 }  // namespace
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const ExchangeKernel& exchange,
                        const KernelContext&) {
   KernelPlan kernel{.reasons = exchange.reasons};
@@ -50,6 +51,7 @@ KernelPlan make_kernel(const Operation& operation, const ExchangeKernel& exchang
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const PackChoices& choices,
                        const KernelContext&) {
   KernelPlan kernel{.spec = choices.spec,
@@ -59,6 +61,7 @@ KernelPlan make_kernel(const Operation& operation, const PackChoices& choices,
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const TakeChoices& choices,
                        const KernelContext&) {
   KernelPlan kernel{.spec = choices.spec};
@@ -67,11 +70,13 @@ KernelPlan make_kernel(const Operation& operation, const TakeChoices& choices,
 }
 
 // make_kernel() of operations adds the arguments of every kernel that compares.
+template <>
 KernelPlan make_kernel(const Operation&, const CompareTokens&, const KernelContext&) {
   return {.spec = CompareTokensSpec{},
           .reasons = {"the other kernels go on, because peers wait for what they make"}};
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const CombineArrived& combine,
                        const KernelContext&) {
   KernelPlan kernel{

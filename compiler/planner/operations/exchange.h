@@ -11,8 +11,6 @@
 
 namespace moejit::compiler {
 
-struct KernelContext;
-struct KernelPlan;
 struct Operation;
 
 // A step of an exchange between ranks. Its reads and writes have the names of the kernel's fields
@@ -23,9 +21,6 @@ struct ExchangeKernel {
       spec;
   std::vector<std::string> reasons;
 };
-
-KernelPlan make_kernel(const Operation& operation, const ExchangeKernel& exchange,
-                       const KernelContext& context);
 
 // Packs a rank's choices for all ranks. Reads topk_ids and topk_probs [T, K], writes packed_ids and
 // packed_probs [T_max, K], and saved_tokens [1] if a backward call compares it.
@@ -55,15 +50,6 @@ struct Collective {
   std::vector<Movement> movements;  // of each read
   std::vector<std::string> reasons;
 };
-
-KernelPlan make_kernel(const Operation& operation, const PackChoices& choices,
-                       const KernelContext& context);
-KernelPlan make_kernel(const Operation& operation, const TakeChoices& choices,
-                       const KernelContext& context);
-KernelPlan make_kernel(const Operation& operation, const CompareTokens& compare,
-                       const KernelContext& context);
-KernelPlan make_kernel(const Operation& operation, const CombineArrived& combine,
-                       const KernelContext& context);
 
 // Returns the step of an operation that is a Collective, in front of the kernel `before`. The bytes
 // of its blocks are still missing.

@@ -52,6 +52,7 @@ void set_formats(GroupedGemmSpec& problem, const Format& a, const Format& b) {
                                         : GemmScales::kNone;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const GroupedGemm& gemm,
                        const KernelContext& context) {
   const CallBounds& bounds = context.bounds;
@@ -62,6 +63,7 @@ KernelPlan make_kernel(const Operation& operation, const GroupedGemm& gemm,
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const GroupedGemmActivation& gemm,
                        const KernelContext& context) {
   const Port* const d = find_write(operation, "d");
@@ -84,6 +86,7 @@ KernelPlan make_kernel(const Operation& operation, const GroupedGemmActivation& 
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const Wgrad& wgrad,
                        const KernelContext& context) {
   const CallBounds& bounds = context.bounds;
@@ -115,6 +118,7 @@ DType element_of(const Port& rows) {
 
 }  // namespace
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const BiasGradient& gradient,
                        const KernelContext&) {
   ColumnSumsSpec spec = gradient.spec;
@@ -125,6 +129,7 @@ KernelPlan make_kernel(const Operation& operation, const BiasGradient& gradient,
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const BiasDprobs& dprobs, const KernelContext&) {
   KernelPlan kernel{
       .spec = RowDotsSpec{.input = element_of(read_of(operation, "input")),

@@ -10,10 +10,6 @@
 
 namespace moejit::compiler {
 
-struct KernelContext;
-struct KernelPlan;
-struct Operation;
-
 // Multiplies the rows of each group with its group's matrix: D = A * B[e]^T. Reads a [P, k], b [E,
 // N, k], or [E, k, N] if MN-major, counts and offs. With a bias it reads bias [E, N], and probs [P]
 // if the bias is multiplied by them. Writes d [P, N].
@@ -30,20 +26,12 @@ struct GroupedGemmActivation {
 // Sets the operands and scales of a problem from the formats of A and B.
 void set_formats(GroupedGemmSpec& problem, const Format& a, const Format& b);
 
-KernelPlan make_kernel(const Operation& operation, const GroupedGemm& gemm,
-                       const KernelContext& context);
-KernelPlan make_kernel(const Operation& operation, const GroupedGemmActivation& gemm,
-                       const KernelContext& context);
-
 // Multiplies along the tokens of each group: D[e] = A * B^T. Reads a and b. They are blocks of 128
 // columns with a scale for each tile [C / 128, rows, 128], or bf16 in permuted order [P, rows].
 // Also reads counts, and offs, where the groups of these columns start. Writes d [E, rows, n].
 struct Wgrad {
   ContractionGroupedGemmSpec problem;  // all but its tiles
 };
-
-KernelPlan make_kernel(const Operation& operation, const Wgrad& wgrad,
-                       const KernelContext& context);
 
 // Adds up the rows of each group. Reads input [P, sections * pitch], counts and offs; also probs
 // [P] if each row is multiplied by its probability. Writes output [E, sections * section_columns].
@@ -58,10 +46,5 @@ struct BiasDprobs {
   int32_t local_experts = 0;
   int32_t columns = 0;
 };
-
-KernelPlan make_kernel(const Operation& operation, const BiasGradient& gradient,
-                       const KernelContext& context);
-KernelPlan make_kernel(const Operation& operation, const BiasDprobs& dprobs,
-                       const KernelContext& context);
 
 }  // namespace moejit::compiler

@@ -9,6 +9,7 @@
 
 namespace moejit::compiler {
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const Route& route,
                        const KernelContext& context) {
   // Each warp has a histogram over the experts, and each CTA has two more.
@@ -40,6 +41,7 @@ KernelPlan make_kernel(const Operation& operation, const Route& route,
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const SplitRows& groups, const KernelContext&) {
   const bool has_row_map = find_write(operation, "row_map") != nullptr;
   KernelPlan kernel{
@@ -159,6 +161,7 @@ KernelPlan find_amax(const Operation& operation, const PermutePad& permute) {
 
 }  // namespace
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const PermutePad& permute,
                        const KernelContext& context) {
   if (permute.finds_amax) return find_amax(operation, permute);
@@ -233,6 +236,7 @@ KernelPlan dprobs_kernel(const Operation& operation, const Unpermute& unpermute)
 
 }  // namespace
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const Unpermute& unpermute,
                        const KernelContext&) {
   if (find_write(operation, "output") == nullptr) return dprobs_kernel(operation, unpermute);

@@ -9,8 +9,6 @@
 
 namespace moejit::compiler {
 
-struct KernelContext;
-struct KernelPlan;
 struct Operation;
 
 // Counts the tokens of each group and gives each choice of an expert its permuted row. Reads
@@ -24,18 +22,12 @@ struct Route {
   bool ignores_foreign = false;  // whether ids at or above local_experts are like -1
 };
 
-KernelPlan make_kernel(const Operation& operation, const Route& route,
-                       const KernelContext& context);
-
 // Tells what Route tells, of rows that lie in the order of experts. Reads tokens_per_expert [E].
 struct SplitRows {
   int32_t local_experts = 0;
   int32_t splits_alignment = 1;
   DType tokens_per_expert = DType::kI32;  // or kI64
 };
-
-KernelPlan make_kernel(const Operation& operation, const SplitRows& groups,
-                       const KernelContext& context);
 
 // Moves the rows of tokens to their experts' groups, and fills up the groups with zeros. Reads
 // input [T, columns], row_map, counts and offs, and probs [T, K] if it moves probabilities. Writes
@@ -55,9 +47,6 @@ struct PermutePad {
   bool finds_amax = false;
   AmaxColumns amax = {};  // columns of a state amax, which a cast raises to largest magnitudes
 };
-
-KernelPlan make_kernel(const Operation& operation, const PermutePad& permute,
-                       const KernelContext& context);
 
 // Joins an operation that permutes rows with the one that quantizes them.
 Operation with_quantize(const Operation& permute, const Operation& quantize);
@@ -81,9 +70,6 @@ struct Unpermute {
   DType probs = DType::kF32;   // type of dprobs; kF32 or kBF16
   bool keeps_rows = false;     // whether rows lie in the order of tokens, so that none are moved
 };
-
-KernelPlan make_kernel(const Operation& operation, const Unpermute& unpermute,
-                       const KernelContext& context);
 
 // Drops the reads that only a left-out write needs.
 void narrow(Operation& operation, const Unpermute& unpermute);

@@ -33,6 +33,7 @@ void add_reasons(KernelPlan& kernel) {
 
 }  // namespace
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const ScaleColumns& scales,
                        const KernelContext&) {
   GroupColumnsSpec spec = spec_of(ColumnPass::kScales, scales.groups, scales.source);
@@ -49,6 +50,7 @@ KernelPlan make_kernel(const Operation& operation, const ScaleColumns& scales,
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const CastColumns& cast, const KernelContext&) {
   KernelPlan kernel{
       .spec = spec_of(ColumnPass::kCast, cast.groups, cast.source),
@@ -61,6 +63,7 @@ KernelPlan make_kernel(const Operation& operation, const CastColumns& cast, cons
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const TakeScales& take, const KernelContext&) {
   KernelPlan kernel{
       .spec = TakeScalesSpec{.experts = take.experts, .columns = take.columns},
@@ -75,6 +78,7 @@ KernelPlan make_kernel(const Operation& operation, const TakeScales& take, const
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const UpdateScales& update,
                        const KernelContext&) {
   KernelPlan kernel{
@@ -99,6 +103,7 @@ MatrixAmaxSpec spec_of(const MatrixAmax& amax) {
 
 int64_t pieces_of(const MatrixAmax& amax) { return pieces_of(spec_of(amax)); }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const MatrixAmax& amax, const KernelContext&) {
   KernelPlan kernel{.spec = spec_of(amax),
                     .reasons = {"the scale of an expert is known only after a look at all of its "
@@ -107,6 +112,7 @@ KernelPlan make_kernel(const Operation& operation, const MatrixAmax& amax, const
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const RowAmax& amax, const KernelContext&) {
   KernelPlan kernel{.spec = RowChainSpec{.quantize = QuantizeStage::kAmax,
                                          .store = StoreStage::kGroupedRows,
@@ -117,6 +123,7 @@ KernelPlan make_kernel(const Operation& operation, const RowAmax& amax, const Ke
   return kernel;
 }
 
+template <>
 KernelPlan make_kernel(const Operation& operation, const ExpertScales& scales,
                        const KernelContext&) {
   KernelPlan kernel{

@@ -11,10 +11,6 @@
 
 namespace moejit::compiler {
 
-struct KernelContext;
-struct KernelPlan;
-struct Operation;
-
 // The rows that share the scales of their columns. They are the real rows of each expert's group,
 // or, where section_rows is not 0, matrices of `sections` equal parts of so many rows.
 struct ColumnGroups {
@@ -45,11 +41,6 @@ struct CastColumns {
   RowSource source = RowSource::kInOrder;
 };
 
-KernelPlan make_kernel(const Operation& operation, const ScaleColumns& scales,
-                       const KernelContext& context);
-KernelPlan make_kernel(const Operation& operation, const CastColumns& cast,
-                       const KernelContext& context);
-
 // Copies scales of an operand of fc1 and of one of fc2 out of their states. Reads fc1_stored and
 // fc2_stored, the scales of a state. For weights it reads skip [1] too, a word that makes the
 // kernel do nothing if it is not 0. Writes fc1_scale [E] and fc2_scale [E], each only if wanted,
@@ -67,11 +58,6 @@ struct UpdateScales {
   float largest = 0.0f;  // the format's largest number times 2^-margin
   AmaxComputeAlgo algorithm = AmaxComputeAlgo::kMax;
 };
-
-KernelPlan make_kernel(const Operation& operation, const TakeScales& take,
-                       const KernelContext& context);
-KernelPlan make_kernel(const Operation& operation, const UpdateScales& update,
-                       const KernelContext& context);
 
 // Explains the kernels that look at rows before others cast them.
 inline constexpr std::string_view kAmaxReason =
@@ -101,12 +87,5 @@ struct ExpertScales {
   Format format = {};
   int64_t magnitudes = 0;
 };
-
-KernelPlan make_kernel(const Operation& operation, const MatrixAmax& amax,
-                       const KernelContext& context);
-KernelPlan make_kernel(const Operation& operation, const RowAmax& amax,
-                       const KernelContext& context);
-KernelPlan make_kernel(const Operation& operation, const ExpertScales& scales,
-                       const KernelContext& context);
 
 }  // namespace moejit::compiler
