@@ -3,12 +3,14 @@
 
 #include "cli/arguments.h"
 #include "cli/commands/tuning_records.h"
+#include "runtime/trial/inputs.h"
 #include "runtime/trial/open_target.h"
-#include "runtime/trial/random_layer_inputs.h"
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 // Shared by the files that declare commands; nothing else includes it.
 namespace moejit::cli {
@@ -46,8 +48,15 @@ void add_tuning_options(CLI::App& sub, TuningOptions& tuning);
 // The passes to plan instead of the description's passes; an empty `pass` is "not given".
 void add_pass_option(CLI::App& sub, std::string& pass);
 
-// How often random tokens choose each expert.
-CLI::Option* add_routing_option(CLI::App& sub, trial::RandomRouting& routing);
+// In input_arguments.cpp, what calls read: of `moejit run`, of commands that make random data
+// unless the option `given` is there, and the parts of these. `usual_tokens` tells the default of
+// --tokens.
+void add_input_options(CLI::App& sub, trial::InputOptions& inputs);
+void add_random_options(CLI::App& sub, trial::InputOptions& inputs, std::string_view usual_tokens,
+                        CLI::Option* given);
+CLI::Option* add_tokens_option(CLI::App& sub, std::optional<int64_t>& tokens,
+                               std::string_view usual);
+void add_seed_option(CLI::App& sub, uint64_t& seed);
 
 // Each of these declares a command of moejit, with its verbs. In layer_arguments.cpp:
 void add_layer(CLI::App& app, Action& action);

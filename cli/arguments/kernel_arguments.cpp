@@ -2,7 +2,6 @@
 // Adds the commands that make kernels and run them.
 #include "cli/arguments/add_command.h"
 #include "cli/commands/kernel_commands.h"
-#include "runtime/trial/layer_inputs.h"
 #include "runtime/trial/open_target.h"
 
 #include <string>
@@ -11,34 +10,6 @@ namespace moejit::cli {
 namespace {
 
 constexpr const char* kRunTargetHelp = "auto (the GPU where there is one, else sim), cuda or sim";
-
-void add_checkpoint_options(CLI::App& sub, checkpoint::CheckpointOptions& checkpoint) {
-  using compiler::GateUpLayout;
-  CLI::Option* weights =
-      sub.add_option("--weights", checkpoint.shards,
-                     "Hugging Face checkpoint: its folder, its index or its shards");
-  CLI::Option* layer = sub.add_option("--layer", checkpoint.layer_number,
-                                      "Number in the checkpoint of the layer to take")
-                           ->check(CLI::NonNegativeNumber)
-                           ->needs(weights);
-  sub.add_option("--prefix", checkpoint.prefix,
-                 "Instead of --layer: what stands before .experts in names: model.layers.3.mlp")
-      ->needs(weights)
-      ->excludes(layer);
-  sub.add_option("--first-expert", checkpoint.first_expert,
-                 "Number in the checkpoint of the first local expert")
-      ->needs(weights)
-      ->capture_default_str();
-  sub.add_option_function<std::string>(
-         "--gate-up-layout",
-         [&checkpoint](const std::string& name) {
-           checkpoint.gate_up_layout =
-               name == "concat" ? GateUpLayout::kConcat : GateUpLayout::kInterleaved;
-         },
-         "How gate and up lie in fused tensors: concat or interleaved; default: by the family")
-      ->check(CLI::IsMember({"concat", "interleaved"}))
-      ->needs(weights);
-}
 
 }  // namespace
 
@@ -89,19 +60,6 @@ void add_build(CLI::App& app, Action& action) {
   sub->add_flag("--json", command->is_json, "Print JSON");
 }
 
-CLI::Option* add_routing_option(CLI::App& sub, trial::RandomRouting& routing) {
-  const auto set = [&routing](const std::string& name) {
-    routing = name == to_string(trial::RandomRouting::kUniform) ? trial::RandomRouting::kUniform
-                                                                : trial::RandomRouting::kSkewed;
-  };
-  return sub
-      .add_option_function<std::string>("--routing", set,
-                                        "Of random data: skewed, as popularity of experts falls, "
-                                        "or uniform, all experts alike")
-      ->check(CLI::IsMember({"skewed", "uniform"}))
-      ->default_str("skewed");
-}
-
 void add_run(CLI::App& app, Action& action) {
   const auto command = add_command<RunCommand>(
       app, action, "run", "Run a layer or an operation on given or random tokens",
@@ -132,18 +90,7 @@ void add_run(CLI::App& app, Action& action) {
       ->check([](const std::string& name) { return name.empty() ? "the name is empty" : ""; });
   add_cache_options(*sub, command->cache);
   add_tuning_options(*sub, command->tuning);
-  trial::InputOptions& inputs = command->inputs;
-  CLI::Option* input =
-      sub->add_option("--input", inputs.input_path,
-                      "safetensors file with x, topk_ids, topk_probs, w1, w2; dy; of an "
-                      "operation with all that it reads");
-  sub->add_option("--tokens", inputs.tokens, "T of random data; default: 128, at most max_tokens")
-      ->excludes(input);
-  sub->add_option("--seed", inputs.seed, "Of random data and of the simulator's fiber order")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  add_routing_option(*sub, inputs.routing)->excludes(input);
-  add_checkpoint_options(*sub, inputs.checkpoint);
+  add_input_options(*sub, command->inputs);
   sub->add_option("-o,--output", command->output, "safetensors file for y; dx, dprobs, dw1, dw2")
       ->check(&check_name);
   sub->add_flag("--dump-intermediates", command->dump_intermediates,
@@ -178,7 +125,7 @@ void add_bench(CLI::App& app, Action& action, const std::string& command_line) {
       ->check(CLI::IsMember({"forward", "training"}))
       ->excludes(gemms)
       ->capture_default_str();
-  sub->add_option("--tokens", command->tokens, "T; default: max_tokens")->excludes(gemms);
+  add_random_options(*sub, command->inputs, "max_tokens", gemms);
   sub->add_option("--ranks", command->ranks, "Time all ranks of a layer with expert_parallel")
       ->excludes(gemms);
   sub->add_option("--repeat", command->repeat, "Cool launches, of which the median is reported")
@@ -186,10 +133,6 @@ void add_bench(CLI::App& app, Action& action, const std::string& command_line) {
   sub->add_option("--hot-seconds", command->hot_seconds,
                   "How long each kernel is launched back to back, at least")
       ->capture_default_str();
-  sub->add_option("--seed", command->seed, "Of the random data")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  add_routing_option(*sub, command->routing)->excludes(gemms);
   sub->add_option("--report", command->report, "Page in HTML to write, with drawings")
       ->check(&check_name)
       ->excludes(gemms);

@@ -27,7 +27,7 @@ void add_tune_options(CLI::App& sub, TuneOptions& options) {
       ->capture_default_str();
   add_pass_option(sub, options.pass);
   add_cache_options(sub, measured.cache);
-  sub.add_option("--tokens", options.tokens, "T of the calls; default: max_tokens");
+  add_tokens_option(sub, options.tokens, "max_tokens");
   sub.add_option("--candidate-limit", options.candidate_limit,
                  "Time in which a candidate must be made and run once; it hangs otherwise")
       ->capture_default_str();
@@ -39,9 +39,7 @@ void add_tune_options(CLI::App& sub, TuneOptions& options) {
                  "Seconds of launches before the first round of a problem")
       ->check(CLI::Range(0.0, 60.0))
       ->capture_default_str();
-  sub.add_option("--seed", measured.seed, "Of the random operands")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  add_seed_option(sub, measured.seed);
 }
 
 }  // namespace

@@ -59,8 +59,9 @@ void compile_ahead(const std::vector<GemmCase>& cases, runtime::Engine& engine,
 Result<GemmResult> bench_case(const GemmCase& gemm, const BenchCommand& command,
                               runtime::Engine& engine, runtime::Device& device, CacheSweep& sweep,
                               GpuMonitor* monitor) {
+  const uint64_t seed = command.inputs.random.seed;
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<GemmSession> session,
-                    GemmSession::create(gemm, engine, device, command.seed));
+                    GemmSession::create(gemm, engine, device, seed));
   GemmResult result{.gemm = gemm,
                     .kernel = session->kernel(),
                     .rows = {.routed = session->groups().real_rows(),
@@ -68,7 +69,7 @@ Result<GemmResult> bench_case(const GemmCase& gemm, const BenchCommand& command,
                              .routed_experts = std::ranges::count_if(
                                  session->groups().counts, [](int32_t rows) { return rows > 0; })}};
   MOEJIT_TRY(session->launch());
-  MOEJIT_TRY_ASSIGN(const testing::Comparison check, check::check_gemm(*session, command.seed));
+  MOEJIT_TRY_ASSIGN(const testing::Comparison check, check::check_gemm(*session, seed));
   if (!check.is_equal())
     return fail(
         Stage::kLaunch, ErrorCode::kCheckFailed,
@@ -83,15 +84,16 @@ Result<GemmResult> bench_case(const GemmCase& gemm, const BenchCommand& command,
 
 Result<void> bench_gemms(const BenchCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const std::vector<GemmCase> cases, read_cases(command));
-  MOEJIT_TRY(check_bench_options(command));
-  MOEJIT_TRY_ASSIGN(const trial::OpenedTarget target, open_bench_gpu(command));
-  runtime::Device& device = *target.device;
+  const uint64_t seed = command.inputs.random.seed;
+  MOEJIT_TRY_ASSIGN(const auto devices,
+                    trial::Devices::open_one(command.target, seed, kBenchWithoutGpu));
+  runtime::Device& device = devices->device(0);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
                     trial::open_engine(command.cache, terminal.warner()));
   compile_ahead(cases, *engine, device.target());
   MOEJIT_TRY_ASSIGN(CacheSweep sweep, CacheSweep::create(*engine, device));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
-  BenchRun run = describe_run(command, target, monitor.get());
+  BenchRun run = describe_run(command, *devices, monitor.get());
   std::vector<GemmResult> results;
   Result<void> outcome;
   for (const GemmCase& gemm : cases) {

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/commands/kernel_commands.h"
+#include "cli/commands/open_plans.h"
 #include "cli/report/bench_report.h"
-#include "compiler/layer.h"
-#include "compiler/operation.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/trial.h"
+
+#include <string_view>
 
 namespace moejit::cli {
 
-// Checks the ranges of repetitions and seconds, or returns kUsage.
-Result<void> check_bench_options(const BenchCommand& command);
-
-// Opens the GPU that the command asks for. kUnsupported for the simulator.
-Result<trial::OpenedTarget> open_bench_gpu(const BenchCommand& command);
+// What `moejit bench` says where it finds no GPU.
+inline constexpr std::string_view kBenchWithoutGpu =
+    "bench has no other target; without a GPU, moejit run --target sim --check runs a layer, and "
+    "moejit plan has its bytes and FLOP";
 
 // Returns the description of a run, without the counters. `monitor` may be null.
-BenchRun describe_run(const BenchCommand& command, const trial::OpenedTarget& target,
+BenchRun describe_run(const BenchCommand& command, trial::Devices& devices,
                       const measure::GpuMonitor* monitor);
 
 // Runs `moejit bench --gemms`: each case is checked against the reference on a sample, then
@@ -24,16 +23,10 @@ BenchRun describe_run(const BenchCommand& command, const trial::OpenedTarget& ta
 // wrong, and its figures are not printed.
 Result<void> bench_gemms(const BenchCommand& command, Terminal& terminal);
 
-// Runs `moejit bench --ranks R` for a layer with expert_parallel, on a group of GPUs of this
-// process. It times the kernels, with calls that follow without a pause, and tells what dispatch
-// and combine bring over the wire. Error kUsage: the layer lacks the field or has another number of
-// ranks, or an option is not for groups.
-Result<void> bench_group(const BenchCommand& command, const compiler::Layer& layer,
-                         Terminal& terminal);
-
-// Runs `moejit bench` for an operation: times its kernel, cool and hot. Error kUsage: options that
-// only layers have.
-Result<void> bench_operation(const BenchCommand& command,
-                             const compiler::OperationDescription& operation, Terminal& terminal);
+// Measures the trial of a layer with expert_parallel for `moejit bench --ranks R`, and prints its
+// report. It times the kernels, with calls that follow without a pause, and tells what dispatch and
+// combine bring over the wire.
+Result<void> bench_group(const BenchCommand& command, const OpenedPlans& opened,
+                         trial::Trial& trial, runtime::Engine& engine, Terminal& terminal);
 
 }  // namespace moejit::cli

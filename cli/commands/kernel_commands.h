@@ -4,11 +4,10 @@
 #include "cli/commands/tuning_records.h"
 #include "cli/terminal/terminal.h"
 #include "compiler/support/error.h"
-#include "runtime/trial/layer_inputs.h"
+#include "runtime/trial/inputs.h"
 #include "runtime/trial/open_target.h"
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,39 +30,36 @@ struct BuildCommand {
 };
 Result<void> run_build(const BuildCommand& command, Terminal& terminal);
 
-struct RunCommand {
-  std::string layer;
+// What commands that make calls of a layer or an operation have in common.
+struct TrialCommand {
+  std::string layer;  // its description
   std::string target = "auto";
   trial::CacheOptions cache;
   TuningOptions tuning;
   trial::InputOptions inputs;
   int32_t ranks = 0;             // of a group in this process; 0: the layer is of one rank
-  std::string pass = "forward";  // or "backward": both
-  std::string call;              // of the plan, by name; empty: what `pass` says
-  std::string output;            // empty: nothing is written
+  std::string pass = "forward";  // or both passes: "backward" for run, "training" for bench
+  bool is_json = false;
+};
+
+struct RunCommand : TrialCommand {
+  std::string call;    // of the plan, by name; empty: what `pass` says
+  std::string output;  // empty: nothing is written
   bool dump_intermediates = false;
   bool check = false;
   bool is_strict = false;  // a set status word is an error
-  bool is_json = false;
 };
 Result<void> run_run(const RunCommand& command, Terminal& terminal);
 
-struct BenchCommand {
-  std::string layer;               // a description, or
-  std::string gemms;               // a file of GEMM cases,
+// Instead of a description there may be a file of GEMM cases.
+struct BenchCommand : TrialCommand {
+  BenchCommand() { inputs.is_measured = true; }
+
+  std::string gemms;               // the file,
   std::vector<std::string> cases;  // of which only these; empty: all
-  std::string target = "auto";
-  trial::CacheOptions cache;
-  TuningOptions tuning;
-  std::string pass = "forward";   // or "training": forward and backward
-  std::optional<int64_t> tokens;  // default: max_tokens
-  int32_t ranks = 0;              // of a layer with expert_parallel; 0: the layer is of one rank
   int32_t repeat = 20;
   double hot_seconds = 0.35;
-  uint64_t seed = 0;
-  trial::RandomRouting routing = trial::RandomRouting::kSkewed;
-  std::string report;  // a page to write; empty: none
-  bool is_json = false;
+  std::string report;        // a page to write; empty: none
   std::string command_line;  // as the process got it, for the report
 };
 Result<void> run_bench(const BenchCommand& command, Terminal& terminal);

@@ -135,15 +135,16 @@ Result<compiler::HuggingFaceLayer> read_configuration(const std::string& path,
 void choose_passes(compiler::Layer& layer, std::string_view pass) {
   if (pass.empty()) return;
   std::vector<compiler::Pass> passes = {compiler::Pass::kForward};
-  if (pass == "training") passes.push_back(compiler::Pass::kBackward);
+  if (pass != "forward") passes.push_back(compiler::Pass::kBackward);
   set_passes(layer, std::move(passes));
 }
 
-Result<void> check_pass(const compiler::OperationDescription& operation, std::string_view pass) {
-  if (pass.empty()) return {};
-  return fail(Stage::kCommand, ErrorCode::kUsage,
-              fmt::format("--pass is for layers, not for the operation {}", operation.name),
-              "leave --pass out");
+tl::unexpected<Error> option_of_layers(std::string_view option,
+                                       const compiler::OperationDescription& operation) {
+  return fail(
+      Stage::kCommand, ErrorCode::kUsage,
+      fmt::format("{} is for layers, not for the operation {}", option, operation.name),
+      fmt::format("leave {} out", option.substr(0, option.find(' '))));
 }
 
 Result<compiler::Plan> read_plan(const std::string& path, const std::string& target,
@@ -151,7 +152,7 @@ Result<compiler::Plan> read_plan(const std::string& path, const std::string& tar
   MOEJIT_TRY_ASSIGN(const compiler::Target parsed, compiler::parse_target(target));
   MOEJIT_TRY_ASSIGN(Description description, read_layer_or_operation(path));
   if (const auto* const operation = std::get_if<compiler::OperationDescription>(&description))
-    MOEJIT_TRY(check_pass(*operation, pass));
+    if (!pass.empty()) return option_of_layers("--pass", *operation);
   if (auto* const layer = std::get_if<compiler::Layer>(&description)) choose_passes(*layer, pass);
   return plan_description(description, parsed, options);
 }

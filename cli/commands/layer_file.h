@@ -43,8 +43,9 @@ Result<compiler::Plan> plan_description(const Description& description,
 // backward. An empty `pass` leaves the description's passes.
 void choose_passes(compiler::Layer& layer, std::string_view pass);
 
-// Returns the error (kUsage) if --pass is given for an operation.
-Result<void> check_pass(const compiler::OperationDescription& operation, std::string_view pass);
+// Returns the error (kUsage) of an option that is given for an operation, and only layers have.
+tl::unexpected<Error> option_of_layers(std::string_view option,
+                                       const compiler::OperationDescription& operation);
 
 // Reads the description of a layer or of an operation and plans it for a target by name. Options
 // are for layers, as is `pass` (choose_passes()). Errors: all of reading the file, and all of

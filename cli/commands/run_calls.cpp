@@ -32,11 +32,6 @@ std::vector<std::string_view> names_of(const Plan& plan, const std::vector<std::
   return names;
 }
 
-std::string_view passes_of(const RunCommand& command) {
-  if (!command.call.empty()) return {};
-  return command.pass == "backward" ? "training" : "forward";
-}
-
 Result<RunCalls> choose_calls(const Plan& plan, const RunCommand& command, std::string_view usual) {
   const bool is_asked_for = !command.call.empty();
   RunCalls calls;
@@ -86,8 +81,9 @@ Result<TensorMap> read_results(const trial::Trial& trial, const RunCalls& calls,
   return results;
 }
 
-Result<TensorMap> read_states(const trial::Trial& trial, int32_t rank) {
+Result<TensorMap> read_states(const trial::Trial& trial, const RunCalls& calls, int32_t rank) {
   TensorMap states;
+  if (calls.scales.empty()) return states;
   for (const TensorPlan& tensor : trial.plan(rank).tensors) {
     if (tensor.role != TensorRole::kState) continue;
     MOEJIT_TRY_ASSIGN(states[tensor.name], trial.read(tensor, rank));

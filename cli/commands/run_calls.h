@@ -28,9 +28,6 @@ struct RunCalls {
 std::vector<std::string_view> names_of(const compiler::Plan& plan,
                                        const std::vector<std::size_t>& calls);
 
-// Returns the passes that the layer of a run is planned with, for choose_passes().
-std::string_view passes_of(const RunCommand& command);
-
 // Returns what `--call NAME` runs: the call, and the calls that it needs before it. Without --call
 // it is `usual` and what that needs, and then all calls that find the scales of the next step.
 // Errors: as find_call() returns them.
@@ -54,7 +51,8 @@ bool is_output(const compiler::Plan& plan, const RunCalls& calls,
 Result<runtime::TensorMap> read_results(const trial::Trial& trial, const RunCalls& calls,
                                         int32_t rank, bool with_intermediates);
 
-// Returns the states of a rank.
-Result<runtime::TensorMap> read_states(const trial::Trial& trial, int32_t rank);
+// Returns the states of a rank after calls that take states alone; none without such calls.
+Result<runtime::TensorMap> read_states(const trial::Trial& trial, const RunCalls& calls,
+                                       int32_t rank);
 
 }  // namespace moejit::cli

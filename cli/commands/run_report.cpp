@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/run_report.h"
 
+#include "cli/commands/run_checks.h"
+#include "cli/report/random_text.h"
 #include "cli/terminal/output.h"
 #include "compiler/support/table.h"
+#include "runtime/group.h"
 #include "runtime/trial/file_tensors.h"
 #include "runtime/trial/open_target.h"
 #include "runtime/trial/trial.h"
@@ -80,20 +83,28 @@ std::string verdicts_text(const std::vector<const check::TensorCheck*>& checks) 
   return text;
 }
 
-std::string status_hint(uint32_t status) {
-  std::string text;
+// Returns what the bits of a status word mean or, as a hint, what to do; empty if none is set.
+std::string status_text(uint32_t status, const char* StatusBit::*text, std::string_view between) {
+  std::vector<std::string_view> parts;
   for (const StatusBit& bit : kStatusBits)
-    if ((status & bit.bit) != 0) text += (text.empty() ? "" : ", ") + std::string(bit.hint);
-  return text;
+    if ((status & bit.bit) != 0) parts.emplace_back(bit.*text);
+  return fmt::format("{}", fmt::join(parts, between));
 }
 
 // Returns for example ", 64 tokens, 176 permuted rows".
 std::string sizes_text(const RunReport& report) {
   std::string text;
-  if (report.tokens) text += fmt::format(", {} tokens", *report.tokens);
+  if (!report.tokens.empty()) text += fmt::format(", {} tokens", report.tokens.front());
   if (report.rows) text += fmt::format(", {} permuted rows", *report.rows);
   if (report.columns) text += fmt::format(", {} columns", *report.columns);
-  return text += trial::routing_text(report.routing);
+  return text;
+}
+
+// Returns ", 5 tokens each", or ", 5, 3 tokens" where ranks have different numbers.
+std::string tokens_text(const std::vector<int64_t>& tokens) {
+  const bool are_equal = std::ranges::count(tokens, tokens.front()) == std::ssize(tokens);
+  return are_equal ? fmt::format(", {} tokens each", tokens.front())
+                   : fmt::format(", {} tokens", fmt::join(tokens, ", "));
 }
 
 bool is_simulated(const compiler::Plan& plan) {
@@ -106,33 +117,8 @@ bool has_dim(const compiler::Plan& plan, compiler::CallDim wanted) {
   return false;
 }
 
-}  // namespace
-
-void describe_sizes(const compiler::Plan& plan, const trial::OperationCall& call,
-                    RunReport& report) {
-  const bool has_columns =
-      has_dim(plan, compiler::CallDim::kColumns) || has_dim(plan, compiler::CallDim::kColumnBlocks);
-  if (has_dim(plan, compiler::CallDim::kTokens)) report.tokens = call.dims.tokens;
-  if (call.rows.padded > 0 || call.inputs.contains("offs"))
-    report.rows = call.rows.padded;
-  else if (has_dim(plan, compiler::CallDim::kRows))
-    report.rows = call.dims.rows;
-  if (has_columns) report.columns = call.dims.columns;
-}
-
-std::string calls_text(const std::vector<std::string>& calls) {
-  if (calls.empty()) return "";
-  return fmt::format("\ncalls: {}\n", fmt::join(calls, ", "));
-}
-
-std::string status_text(uint32_t status) {
-  std::string text;
-  for (const StatusBit& bit : kStatusBits)
-    if ((status & bit.bit) != 0) text += (text.empty() ? "" : "; ") + std::string(bit.meaning);
-  return text;
-}
-
-std::string text_of(const compiler::Plan& plan, const RunReport& report, int32_t width) {
+// Returns a table of the kernels and the total of their times.
+std::string kernels_text(const compiler::Plan& plan, const RunReport& report, int32_t width) {
   std::vector<Table::Column> columns = {
       {"kernel"}, {is_simulated(plan) ? "time in the simulator" : "time", Table::Align::kRight}};
   if (report.is_checked) columns.push_back({"against the reference"});
@@ -146,68 +132,133 @@ std::string text_of(const compiler::Plan& plan, const RunReport& report, int32_t
       cells.push_back(verdicts_text(checks_of(plan, report, sample.kernel_index)));
     table.add(std::move(cells));
   }
-  const auto passed = std::ranges::count_if(report.checks, &check::TensorCheck::has_passed);
-  std::string text =
-      fmt::format("{} \"{}\", target {}{}\n{}\n{}", kind_of(plan), name_of(plan), report.target,
-                  sizes_text(report), calls_text(report.calls), table.text(width));
-  text += fmt::format("\ntotal {}", time_text(total));
-  if (report.is_checked)
-    text += fmt::format(", check {}: {} of {} tensors agree",
-                        passed == std::ssize(report.checks) ? "passed" : "FAILED", passed,
-                        report.checks.size());
-  if (!report.output.empty()) text += fmt::format("\nwritten to {}", report.output);
-  return text + fmt::format("\n{}\n", trial::counters_text(report.counters));
+  return fmt::format("\n{}\ntotal {}", table.text(width), time_text(total));
 }
 
-std::string json_of(const compiler::Plan& plan, const RunReport& report) {
+std::string checks_text(const RunReport& report, int32_t width) {
+  Table table({{"tensor"}, {"against the reference"}});
+  for (const check::TensorCheck& check : report.checks) table.add({check.tensor, check.verdict});
+  return fmt::format("\n{}\n", table.text(width));
+}
+
+std::string passed_text(const RunReport& report) {
+  const auto passed = std::ranges::count_if(report.checks, &check::TensorCheck::has_passed);
+  return fmt::format("check {}: {} of {} tensors agree",
+                     passed == std::ssize(report.checks) ? "passed" : "FAILED", passed,
+                     report.checks.size());
+}
+
+std::string text_of(const compiler::Plan& plan, const RunReport& report, int32_t width) {
+  std::string text = plan.group ? fmt::format("layer \"{}\" on {}{}", name_of(plan), report.target,
+                                              tokens_text(report.tokens))
+                                : fmt::format("{} \"{}\", target {}{}", kind_of(plan),
+                                              name_of(plan), report.target, sizes_text(report));
+  text += fmt::format("{}\n", random_text(report.random));
+  if (!report.calls.empty()) text += fmt::format("\ncalls: {}\n", fmt::join(report.calls, ", "));
+  if (!plan.group)
+    text += kernels_text(plan, report, width) +
+            (report.is_checked ? ", " + passed_text(report) : "") + "\n";
+  else if (report.is_checked)
+    text += checks_text(report, width) + passed_text(report) + "\n";
+  if (!report.output.empty()) text += fmt::format("written to {}\n", report.output);
+  return text + trial::counters_text(report.counters) + "\n";
+}
+
+nlohmann::ordered_json checks_json(const RunReport& report) {
+  if (!report.is_checked) return nullptr;
+  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  for (const check::TensorCheck& check : report.checks)
+    tensors.push_back({{"tensor", check.tensor},
+                       {"passed", check.has_passed},
+                       {"verdict", check.verdict},
+                       {"compared", check.compared},
+                       {"differing", check.differing}});
+  return {{"passed", std::ranges::all_of(report.checks, &check::TensorCheck::has_passed)},
+          {"tensors", tensors}};
+}
+
+nlohmann::ordered_json group_json(const compiler::Plan& plan, const RunReport& report) {
+  nlohmann::ordered_json json = {{"layer", name_of(plan)},
+                                 {"device", report.target},
+                                 {"ranks", report.tokens.size()},
+                                 {"tokens", report.tokens}};
+  add_random(json, report.random);
+  if (!report.calls.empty()) json["calls"] = report.calls;
+  json["status"] = report.status;
+  json["check"] = checks_json(report);
+  add_tuning(json, report.tuning);
+  if (!report.output.empty()) json["output"] = report.output;
+  json["compiled"] = report.counters.compiled;
+  json["from_cache"] = report.counters.from_cache;
+  return json;
+}
+
+nlohmann::ordered_json device_json(const compiler::Plan& plan, const RunReport& report) {
   nlohmann::ordered_json json;
   json[std::string(kind_of(plan))] = name_of(plan);
   json["target"] = compiler::to_string(plan.target);
   json["device"] = report.target;
-  if (report.tokens) json["tokens"] = *report.tokens;
+  if (!report.tokens.empty()) json["tokens"] = report.tokens.front();
   if (report.rows) json["rows"] = *report.rows;
   if (report.columns) json["columns"] = *report.columns;
-  if (report.routing) json["routing"] = to_string(*report.routing);
+  add_random(json, report.random);
   if (!report.calls.empty()) json["calls"] = report.calls;
   add_tuning(json, report.tuning);
-  json["status"] = {{"word", report.status}};
+  json["status"] = {{"word", report.status.front()}};
   for (const StatusBit& bit : kStatusBits)
-    json["status"][bit.name] = (report.status & bit.bit) != 0;
+    json["status"][bit.name] = (report.status.front() & bit.bit) != 0;
   json["kernels"] = nlohmann::ordered_json::array();
   for (const measure::KernelTimer::Sample& sample : report.times)
     json["kernels"].push_back({{"operation", plan.kernels[sample.kernel_index].operation},
                                {"microseconds", sample.microseconds},
                                {"simulated", is_simulated(plan)}});
-  json["check"] = nullptr;
-  if (report.is_checked) {
-    nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
-    for (const check::TensorCheck& check : report.checks)
-      tensors.push_back({{"tensor", check.tensor},
-                         {"passed", check.has_passed},
-                         {"verdict", check.verdict},
-                         {"compared", check.compared},
-                         {"differing", check.differing}});
-    json["check"] = {
-        {"passed", std::ranges::all_of(report.checks, &check::TensorCheck::has_passed)},
-        {"tensors", tensors}};
-  }
+  json["check"] = checks_json(report);
   json["output"] = nullptr;
   if (!report.output.empty()) json["output"] = report.output;
   json["corrupt"] = report.counters.corrupt;
   json["compiled"] = report.counters.compiled;
   json["from_cache"] = report.counters.from_cache;
   json["from_packs"] = report.counters.from_packs;
-  return json_output(json);
+  return json;
+}
+
+// Returns the error of a rank's status word; warns of one that is no error.
+Result<void> judge_status(const compiler::Plan& plan, uint32_t status, std::size_t rank,
+                          bool is_strict, const Terminal& terminal) {
+  const std::string silent = plan.group ? runtime::silent_ranks(status) : "";
+  std::string text = silent.empty() ? status_text(status, &StatusBit::meaning, "; ")
+                                    : fmt::format("rank {} was not heard of in time", silent);
+  if (text.empty()) return {};
+  if (plan.group) text = fmt::format("rank {}: {}", rank, text);
+  if (is_strict || !silent.empty())
+    return fail(Stage::kLaunch, ErrorCode::kDeviceStatus, text,
+                status_text(status, &StatusBit::hint, ", "));
+  terminal.warn(text);
+  return {};
+}
+
+}  // namespace
+
+void describe_sizes(const compiler::Plan& plan, const trial::CallInputs& call, RunReport& report) {
+  const bool has_columns =
+      has_dim(plan, compiler::CallDim::kColumns) || has_dim(plan, compiler::CallDim::kColumnBlocks);
+  if (has_dim(plan, compiler::CallDim::kTokens)) report.tokens = {call.dims.tokens};
+  if (call.rows.padded > 0 || call.tensors.contains("offs"))
+    report.rows = call.rows.padded;
+  else if (has_dim(plan, compiler::CallDim::kRows))
+    report.rows = call.dims.rows;
+  if (has_columns) report.columns = call.dims.columns;
+}
+
+std::string json_of(const compiler::Plan& plan, const RunReport& report) {
+  return json_output(plan.group ? group_json(plan, report) : device_json(plan, report));
 }
 
 Result<void> finish_run(const compiler::Plan& plan, const RunReport& report,
                         const RunCommand& command, Terminal& terminal) {
   terminal.print(command.is_json ? json_of(plan, report) : text_of(plan, report, terminal.width()));
-  if (const std::string status = status_text(report.status); !status.empty()) {
-    if (command.is_strict)
-      return fail(Stage::kLaunch, ErrorCode::kDeviceStatus, status, status_hint(report.status));
-    terminal.warn(status);
-  }
+  for (std::size_t rank = 0; rank < report.status.size(); ++rank)
+    MOEJIT_TRY(judge_status(plan, report.status[rank], rank, command.is_strict, terminal));
   for (const check::TensorCheck& check : report.checks)
     if (!check.has_passed)
       return fail(Stage::kLaunch, ErrorCode::kCheckFailed,

@@ -21,8 +21,7 @@ int32_t free_cores() {
 trial::SimulatedTime estimate_random(const RunCommand& command, const compiler::Plan& plan,
                                      const std::vector<size_t>& kernels, int64_t tokens) {
   return trial::estimate_simulated_time(
-      plan,
-      trial::random_topk_ids(*plan.layer, tokens, command.inputs.seed, command.inputs.routing),
+      plan, trial::random_topk_ids(*plan.layer, tokens, command.inputs.random),
       {.makes_weights = command.inputs.checkpoint.shards.empty(),
        .is_checked = command.check,
        .cores = free_cores(),
@@ -54,10 +53,10 @@ Result<std::optional<trial::SimulatedTime>> estimate_run(const RunCommand& comma
                                                          const compiler::Plan& plan,
                                                          const std::vector<size_t>& kernels,
                                                          const Terminal& terminal) {
-  if (plan.target.kind != compiler::TargetKind::kSim || !command.inputs.input_path.empty())
-    return std::nullopt;
-  MOEJIT_TRY_ASSIGN(const int64_t tokens,
-                    trial::random_token_count(*plan.layer, command.inputs.tokens));
+  const bool is_estimated = plan.target.kind == compiler::TargetKind::kSim && plan.layer &&
+                            !plan.group && command.inputs.input_path.empty();
+  if (!is_estimated) return std::nullopt;
+  MOEJIT_TRY_ASSIGN(const int64_t tokens, random_size(plan, command.inputs));
   const trial::SimulatedTime time = estimate_random(command, plan, kernels, tokens);
   if (!is_long(time.total())) return time;
   int64_t fewer = tokens / 2;

@@ -32,8 +32,8 @@ bool is_long(double seconds);
 std::string long_run_text(double seconds, int64_t most_tokens);
 
 // Estimates how long a run of these kernels on random tokens takes in the simulator, and warns if
-// that is long. Returns none for other runs: a GPU takes hardly any time, and a file has its own
-// tokens.
+// that is long. Returns none for other runs: a GPU takes hardly any time, a file has its own
+// tokens, and operations and groups are not estimated.
 Result<std::optional<trial::SimulatedTime>> estimate_run(const RunCommand& command,
                                                          const compiler::Plan& plan,
                                                          const std::vector<size_t>& kernels,

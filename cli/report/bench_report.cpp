@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report/bench_report.h"
 
+#include "cli/report/random_text.h"
 #include "cli/terminal/output.h"
 #include "compiler/support/table.h"
 #include "runtime/measure/sm_clock.h"
@@ -69,7 +70,7 @@ std::string bench_table(const compiler::Plan& plan, const BenchReport& report) {
              "{} \"{}\", target {}{}{}\n"
              "copy bandwidth {:.0f} GB/s, bytes read plus bytes written\n{}\n",
              kind_of(plan), name_of(plan), report.run.target, rows_text(report.rows),
-             trial::routing_text(report.routing), report.copy_bytes_per_second * 1e-9,
+             random_text(report.random), report.copy_bytes_per_second * 1e-9,
              report.tuning ? tuning_text(*report.tuning) + "\n" : "") +
          table.text() + "\n" +
          (report.forward ? fmt::format("forward pass, hot: {} at {} MHz\n",
@@ -94,7 +95,7 @@ std::string bench_json(const compiler::Plan& plan, const BenchReport& report) {
   json["routed_tokens"] = report.rows.routed_tokens;
   json["routed_rows"] = report.rows.routed;
   json["padded_rows"] = report.rows.padded;
-  if (report.routing) json["routing"] = to_string(*report.routing);
+  add_random(json, report.random);
   json["copy_bytes_per_second"] = report.copy_bytes_per_second;
   json["kernels"] = nlohmann::ordered_json::array();
   for (const BenchLine& line : bench_lines(plan, report)) json["kernels"].push_back(json_of(line));

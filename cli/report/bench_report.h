@@ -7,7 +7,7 @@
 #include "runtime/engine.h"
 #include "runtime/measure/gpu_monitor.h"
 #include "runtime/measure/measure_layer.h"
-#include "runtime/trial/random_layer_inputs.h"
+#include "runtime/trial/inputs.h"
 
 #include <array>
 #include <cstdint>
@@ -44,7 +44,7 @@ std::string watts_text(const measure::GpuSamples& gpu);
 struct BenchReport {
   BenchRun run;
   compiler::CallRows rows;
-  std::optional<trial::RandomRouting> routing;  // none where no rows belong to experts
+  std::optional<trial::RandomInputs> random;  // as routed_at_random() returns it
   double copy_bytes_per_second = 0.0;
   measure::KernelTimes times;
   std::optional<measure::HotRun> forward;  // of a layer: all of its kernels

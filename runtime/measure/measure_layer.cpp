@@ -49,6 +49,7 @@ Result<void> forward(const LayerCall& call, runtime::LaunchObserver* observer = 
 
 // Launches every kernel of the plan, at least once.
 Result<void> run_all(const LayerCall& call, runtime::LaunchObserver* observer = nullptr) {
+  if (call.prepared.plan().operation) return run_call(call, "run", observer);
   MOEJIT_TRY(run_call(call, "update_weights", observer));
   MOEJIT_TRY(forward(call, observer));
   MOEJIT_TRY(run_call(call, "update_forward_scales", observer));

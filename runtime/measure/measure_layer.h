@@ -11,10 +11,10 @@
 
 namespace moejit::measure {
 
-// A prepared layer and the arguments of its calls, all of which must live longer.
+// A prepared layer or operation and the arguments of its calls, all of which must live longer.
 struct LayerCall {
   runtime::PreparedPlan& prepared;
-  runtime::Device& device;  // the device that the layer was prepared for
+  runtime::Device& device;  // the device that it was prepared for
   runtime::CallMemory memory;
   std::span<const std::vector<runtime::TensorRef>> tensors;  // by index into Plan::calls
 

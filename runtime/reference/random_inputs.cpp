@@ -110,14 +110,14 @@ std::vector<std::uint16_t> random_weights(std::int64_t experts, std::int64_t row
 }
 
 std::vector<std::int32_t> random_routing(std::int64_t tokens, std::int64_t experts,
-                                         std::int64_t top_k, std::uint64_t seed,
+                                         std::int64_t top_k, const RandomInputs& random,
                                          const RoutingOptions& options) {
-  const std::vector<std::int64_t> order = shuffled_experts(experts, seed);
+  const std::vector<std::int64_t> order = shuffled_experts(experts, random.seed);
   const auto weight_of = [&](std::int64_t rank) {
-    return options.is_uniform ? 1.0 : 1.0 / static_cast<double>(rank + 1);
+    return random.routing == RandomRouting::kUniform ? 1.0 : 1.0 / static_cast<double>(rank + 1);
   };
-  const RandomStream choices(seed, kExpertChoice);
-  const RandomStream unrouted(seed, kUnrouted);
+  const RandomStream choices(random.seed, kExpertChoice);
+  const RandomStream unrouted(random.seed, kUnrouted);
   std::vector<std::int32_t> ids(tokens * top_k, -1);
   for (std::int64_t token = 0; token < tokens; ++token) {
     std::vector<bool> is_taken(experts, false);

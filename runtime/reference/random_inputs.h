@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 // Inputs from a seed. The same seed gives the same bits with every compiler and standard library.
@@ -38,16 +39,31 @@ std::vector<std::uint16_t> random_activations(std::int64_t tokens, std::int64_t 
 std::vector<std::uint16_t> random_weights(std::int64_t experts, std::int64_t rows,
                                           std::int64_t cols, std::uint64_t seed);
 
+// How often random tokens choose each expert.
+enum class RandomRouting {
+  kSkewed,   // popularity falls like 1 / rank over a random order of the experts
+  kUniform,  // all experts are equally popular
+};
+
+constexpr std::string_view to_string(RandomRouting routing) {
+  return routing == RandomRouting::kUniform ? "uniform" : "skewed";
+}
+
+// What random inputs depend on besides their types and sizes. Options of commands set it.
+struct RandomInputs {
+  std::uint64_t seed = 0;
+  RandomRouting routing = RandomRouting::kSkewed;
+  bool operator==(const RandomInputs&) const = default;
+};
+
 struct RoutingOptions {
   double unrouted_share = 0.125;  // the share of the (token, k) that get id -1
   bool may_repeat = false;        // whether a token may have the same expert twice
-  bool is_uniform = false;        // whether all experts are chosen alike
 };
 
-// Returns topk_ids [tokens, top_k]; popularity falls like 1/rank over a random order of experts,
-// unless the choice is uniform.
+// Returns topk_ids [tokens, top_k].
 std::vector<std::int32_t> random_routing(std::int64_t tokens, std::int64_t experts,
-                                         std::int64_t top_k, std::uint64_t seed,
+                                         std::int64_t top_k, const RandomInputs& random,
                                          const RoutingOptions& options = {});
 
 // Returns topk_probs [tokens, top_k]: positive, and the sum over a token is 1 up to rounding.

@@ -4,6 +4,7 @@
 #include "compiler/compiler.h"
 #include "compiler/group_plan.h"
 #include "runtime/checkpoint/safetensors_file.h"
+#include "runtime/trial/layer_inputs.h"
 
 #include <algorithm>
 #include <array>
@@ -46,12 +47,12 @@ Result<FileForm> read_form(std::span<const Plan> plans, const std::string& path)
 Result<std::vector<TensorMap>> load_and_split(const Plan& plan, InputOptions options) {
   const auto ranks = static_cast<int64_t>(plan.layer->expert_parallel.ranks);
   if (options.input_path.empty()) {
-    MOEJIT_TRY_ASSIGN(const int64_t tokens, random_token_count(*plan.layer, options.tokens));
+    MOEJIT_TRY_ASSIGN(const int64_t tokens, random_size(plan, options));
     options.tokens = tokens * ranks;
   }
   MOEJIT_TRY_ASSIGN(const compiler::Plan one,
                     compiler::plan_layer(compiler::layer_of_one_rank(*plan.layer), plan.target));
-  MOEJIT_TRY_ASSIGN(TensorMap inputs, load_inputs(one, options));
+  MOEJIT_TRY_ASSIGN(TensorMap inputs, load_layer_inputs(one, options));
   for (const compiler::TensorPlan& tensor : one.tensors)
     if (tensor.role == compiler::TensorRole::kState) inputs.erase(tensor.name);
   std::vector<int64_t> tokens;
@@ -75,7 +76,7 @@ Result<std::vector<TensorMap>> load_group_inputs(std::span<const Plan> plans,
   InputOptions of_rank = options;
   for (std::size_t rank = 0; rank < plans.size(); ++rank) {
     of_rank.prefix = rank_prefix(rank);
-    MOEJIT_TRY_ASSIGN(TensorMap inputs, load_inputs(plans[rank], of_rank));
+    MOEJIT_TRY_ASSIGN(TensorMap inputs, load_layer_inputs(plans[rank], of_rank));
     ranks.push_back(std::move(inputs));
     of_rank.checkpoint.first_expert += plans[rank].layer->local_experts;
   }
@@ -101,26 +102,28 @@ std::vector<TensorMap> split_inputs(const compiler::Layer& layer, const TensorMa
   for (std::size_t rank = 0; rank < tokens.size(); ++rank) {
     TensorMap& own = ranks.emplace_back();
     for (const auto& [name, tensor] : inputs) {
-      const bool is_of_tokens = std::ranges::find(kOfTokens, name) != kOfTokens.end();
-      own[name] = is_of_tokens
-                      ? slice_rows(tensor, first_token, tokens[rank])
-                      : slice_rows(tensor, static_cast<int64_t>(rank) * layer.local_experts,
-                                   layer.local_experts);
+      const int64_t first_expert = static_cast<int64_t>(rank) * layer.local_experts;
+      if (std::ranges::find(kOfTokens, name) != kOfTokens.end())
+        own[name] = slice_rows(tensor, first_token, tokens[rank]);
+      else if (tensor.shape.front() < std::ssize(tokens) * layer.local_experts)
+        own[name] = tensor;
+      else
+        own[name] = slice_rows(tensor, first_expert, layer.local_experts);
     }
     first_token += tokens[rank];
   }
   return ranks;
 }
 
-TensorMap join_inputs(std::span<const TensorMap> ranks) {
-  TensorMap joined = ranks.front();
-  for (const TensorMap& rank : ranks.subspan(1))
-    for (const auto& [name, tensor] : rank) {
+CallInputs join_inputs(std::span<const CallInputs> ranks) {
+  TensorMap joined = ranks.front().tensors;
+  for (const CallInputs& rank : ranks.subspan(1))
+    for (const auto& [name, tensor] : rank.tensors) {
       HostTensor& whole = joined.at(name);
       whole.shape.front() += tensor.shape.front();
       whole.bytes.insert(whole.bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
     }
-  return joined;
+  return call_of(std::move(joined));
 }
 
 }  // namespace moejit::trial

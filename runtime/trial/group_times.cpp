@@ -80,7 +80,7 @@ double GroupTimes::fastest(std::size_t first, std::size_t last) const {
   return std::ranges::min(medians(*this, first, last));
 }
 
-Result<GroupTimes> measure_group(Trial& trial, GroupDevices& devices, const GroupTiming& timing) {
+Result<GroupTimes> measure_group(Trial& trial, Devices& devices, const GroupTiming& timing) {
   using Clock = std::chrono::steady_clock;
   const int32_t ranks = devices.ranks();
   const auto begin = Clock::now();

@@ -30,6 +30,6 @@ struct GroupTimes {
 
 // Times the kernels of steps on all ranks of a group, after steps that heat the GPUs. Returns the
 // errors of the calls.
-Result<GroupTimes> measure_group(Trial& trial, GroupDevices& devices, const GroupTiming& timing);
+Result<GroupTimes> measure_group(Trial& trial, Devices& devices, const GroupTiming& timing);
 
 }  // namespace moejit::trial

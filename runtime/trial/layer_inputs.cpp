@@ -21,6 +21,7 @@ using runtime::TensorMap;
 using compiler::Plan;
 using compiler::TensorPlan;
 
+constexpr int64_t kMeasuredExperts = 4;  // that have weights of their own
 constexpr std::array<std::string_view, 3> kTokenTensors = {"x", "topk_ids", "topk_probs"};
 constexpr std::array<std::string_view, 3> kGroupedTensors = {"x", "tokens_per_expert", "probs"};
 constexpr std::array<std::string_view, 2> kWeights = {"w1", "w2"};
@@ -166,26 +167,20 @@ Result<void> check_shared_scales(const compiler::Layer& layer, std::string_view 
 
 }  // namespace
 
-Result<int64_t> random_token_count(const compiler::Layer& layer, std::optional<int64_t> asked) {
-  constexpr int64_t kDefaultTokens = 128;
-  if (!asked) return std::min(layer.max_tokens, kDefaultTokens);
-  if (*asked >= 0 && *asked <= layer.max_tokens) return *asked;
-  return fail(Stage::kCommand, ErrorCode::kInvalidValue,
-              fmt::format("--tokens is {}, wanted 0 to {} (max_tokens of the layer)", *asked,
-                          layer.max_tokens));
-}
-
-Result<TensorMap> load_inputs(const Plan& plan, const InputOptions& options) {
+Result<TensorMap> load_layer_inputs(const Plan& plan, const InputOptions& options) {
   const bool has_checkpoint = !options.checkpoint.shards.empty();
   TensorMap inputs;
   if (options.input_path.empty()) {
-    MOEJIT_TRY_ASSIGN(const int64_t tokens, random_token_count(*plan.layer, options.tokens));
-    inputs = random_tokens(*plan.layer, tokens, options.seed, options.routing);
-    if (takes_gradient(plan, options))
-      inputs.merge(random_gradient(*plan.layer, tokens, options.seed));
-    inputs.merge(random_states(plan, options.seed));
-    if (!has_checkpoint)
-      inputs.merge(random_weights_of(*plan.layer, plan.layer->local_experts, options.seed));
+    MOEJIT_TRY_ASSIGN(const int64_t tokens, random_size(plan, options));
+    const uint64_t seed = options.random.seed;
+    inputs = random_tokens(*plan.layer, tokens, options.random);
+    if (takes_gradient(plan, options)) inputs.merge(random_gradient(*plan.layer, tokens, seed));
+    inputs.merge(random_states(plan, seed));
+    if (!has_checkpoint) {
+      const int64_t experts = plan.layer->local_experts;
+      inputs.merge(random_weights_of(
+          *plan.layer, options.is_measured ? std::min(experts, kMeasuredExperts) : experts, seed));
+    }
   } else {
     MOEJIT_TRY_ASSIGN(inputs, read_file_inputs(plan, options, !has_checkpoint));
   }

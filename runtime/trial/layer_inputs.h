@@ -2,28 +2,13 @@
 #pragma once
 
 #include "compiler/plan.h"
-#include "runtime/checkpoint/expert_weights.h"
 #include "runtime/host_tensor.h"
-#include "runtime/trial/random_layer_inputs.h"
+#include "runtime/trial/inputs.h"
 
 #include <cstdint>
-#include <optional>
-#include <string>
 #include <string_view>
-#include <vector>
 
 namespace moejit::trial {
-
-// Where the tensors that a forward pass reads come from.
-struct InputOptions {
-  std::string input_path;                    // empty: random data
-  std::string prefix;                        // of the tensors' names in this file
-  checkpoint::CheckpointOptions checkpoint;  // no shards: weights come from where x comes from
-  std::optional<int64_t> tokens;             // T of random data; default: min(max_tokens, 128)
-  uint64_t seed = 0;
-  RandomRouting routing = RandomRouting::kSkewed;  // of random data
-  std::vector<std::string> calls;  // of the plan, that will be made; empty: any that overwrite
-};
 
 // Loads x, topk_ids, topk_probs, the state if there is one, and the weights of one call, each
 // checked against the plan. Grouped input has tokens_per_expert and probs instead. dy is loaded if
@@ -31,11 +16,8 @@ struct InputOptions {
 // the state of a first step. Weights are w1 and w2. If the file or checkpoint has them quantized,
 // they are w1_q, w1_scale_inv, w2_q and w2_scale_inv instead. Errors name file and tensor:
 // kMissingTensor, kTensorMismatch, kInvalidValue.
-Result<runtime::TensorMap> load_inputs(const compiler::Plan& plan, const InputOptions& options);
-
-// Returns T of random data: the number that was asked for, or a default. Error kInvalidValue: the
-// number is not within 0 to the layer's max_tokens.
-Result<int64_t> random_token_count(const compiler::Layer& layer, std::optional<int64_t> asked);
+Result<runtime::TensorMap> load_layer_inputs(const compiler::Plan& plan,
+                                             const InputOptions& options);
 
 // Returns whether the weights among `inputs` came quantized.
 bool has_quantized_weights(const runtime::TensorMap& inputs);

@@ -23,8 +23,6 @@ using compiler::Plan;
 using compiler::TensorPlan;
 using runtime::ToldDims;
 
-constexpr int64_t kDefaultSize = 256;
-
 // Reads a tensor of the file into the call. Adds the sizes that its shape gives to `told`.
 Result<void> read_tensor(const checkpoint::SafetensorsFile& file, const TensorPlan& plan,
                          ToldDims& told, TensorMap& inputs) {
@@ -81,90 +79,59 @@ compiler::CallDims dims_of(const Plan& plan, const ToldDims& told) {
   return dims;
 }
 
-Result<OperationCall> read_call(const Plan& plan, const std::string& path) {
+Result<CallInputs> read_call(const Plan& plan, const std::string& path) {
   MOEJIT_TRY_ASSIGN(const checkpoint::SafetensorsFile file,
                     checkpoint::SafetensorsFile::open(path));
-  OperationCall call;
+  CallInputs call;
   ToldDims told;
   if (const auto list = listed_tensors(plan)) {
-    MOEJIT_TRY(read_list(file, *list, call.inputs));
+    MOEJIT_TRY(read_list(file, *list, call.tensors));
   } else {
     for (const TensorPlan& tensor : plan.tensors) {
       const bool is_there = file.find(tensor.name) != nullptr;
       if (compiler::reads(plan.kernels.front(), tensor.name) &&
           (is_there || (!tensor.is_optional && tensor.role == compiler::TensorRole::kInput)))
-        MOEJIT_TRY(read_tensor(file, tensor, told, call.inputs));
+        MOEJIT_TRY(read_tensor(file, tensor, told, call.tensors));
     }
   }
   call.dims = dims_of(plan, told);
   for (const TensorPlan& tensor : plan.tensors)
-    if (tensor.role == compiler::TensorRole::kOutput && !call.inputs.contains(tensor.name) &&
+    if (tensor.role == compiler::TensorRole::kOutput && !call.tensors.contains(tensor.name) &&
         compiler::reads(plan.kernels.front(), tensor.name))
-      call.inputs.emplace(tensor.name, zeros(tensor));
+      call.tensors.emplace(tensor.name, zeros(tensor));
   call.rows = count_rows(plan, call);
   return call;
 }
 
-Result<int64_t> random_size(const Plan& plan, std::optional<int64_t> asked) {
-  const std::optional<compiler::Dim> size = call_size(plan);
-  const std::string& name = plan.operation->name;
-  if (!size && asked)
-    return fail(Stage::kCommand, ErrorCode::kInvalidValue,
-                fmt::format("--tokens is {}, but all sizes of {} are those of its description",
-                            *asked, name),
-                "leave --tokens out");
-  if (!asked) return size ? std::min(size->value, kDefaultSize) : 0;
-  if (*asked >= 0 && *asked <= size->value) return *asked;
-  return fail(Stage::kCommand, ErrorCode::kInvalidValue,
-              fmt::format("--tokens is {}, wanted 0 to {} ({} of {})", *asked, size->value,
-                          size->symbol, name));
-}
-
 }  // namespace
 
-std::optional<compiler::Dim> call_size(const Plan& plan) {
-  for (const CallDim wanted : {CallDim::kTokens, CallDim::kRows, CallDim::kColumns})
-    for (const TensorPlan& tensor : plan.tensors)
-      for (const compiler::Dim& dim : tensor.shape) {
-        const bool is_blocks = compiler::call_dim(dim) == CallDim::kColumnBlocks;
-        if (compiler::call_dim(dim) == wanted) return dim;
-        if (is_blocks && wanted == CallDim::kColumns) return compiler::Dim{"C", 128 * dim.value};
-      }
-  return std::nullopt;
-}
-
-std::optional<RandomRouting> routing_of(const Plan& plan, const InputOptions& options) {
-  if (!options.input_path.empty()) return std::nullopt;
-  for (const char* const name : {"topk_ids", "row_map", "offs"})
-    if (compiler::find_tensor(plan, name) != nullptr) return options.routing;
-  return std::nullopt;
-}
-
-Result<OperationCall> load_operation_call(const Plan& plan, const InputOptions& options) {
+Result<CallInputs> load_operation_call(const Plan& plan, const InputOptions& options) {
   if (!options.input_path.empty()) return read_call(plan, options.input_path);
-  if (options.routing != RandomRouting::kSkewed && !routing_of(plan, options))
+  if (options.random.routing != RandomRouting::kSkewed && !routed_at_random(plan, options))
     return fail(Stage::kCommand, ErrorCode::kUsage,
                 fmt::format("--routing is {}, but no rows of {} belong to experts",
-                            to_string(options.routing), plan.operation->name),
+                            to_string(options.random.routing), plan.operation->name),
                 "leave --routing out");
-  MOEJIT_TRY_ASSIGN(const int64_t size, random_size(plan, options.tokens));
-  return random_operation_call(plan, size, options.seed, options.routing);
+  MOEJIT_TRY_ASSIGN(const int64_t size, random_size(plan, options));
+  return random_operation_call(plan, size, options.random);
 }
 
-compiler::CallRows count_rows(const Plan& plan, const OperationCall& call) {
+compiler::CallRows count_rows(const Plan& plan, const CallInputs& call) {
   compiler::CallRows rows{.tokens = call.dims.tokens, .routed_tokens = call.dims.tokens};
   const auto find = [&](const char* name) -> const HostTensor* {
-    const auto found = call.inputs.find(name);
-    return found == call.inputs.end() ? nullptr : &found->second;
+    const auto found = call.tensors.find(name);
+    return found == call.tensors.end() ? nullptr : &found->second;
   };
   reference::Route route;
+  const reference::LayerShape shape{.experts = plan.bounds.groups,
+                                    .top_k = plan.bounds.top_k,
+                                    .alignment = plan.bounds.splits_alignment,
+                                    .max_rows = plan.bounds.max_permuted_rows,
+                                    .ignores_foreign = true};
   if (const HostTensor* ids = find("topk_ids")) {
-    route = reference::route(expert_ids(*ids), call.dims.tokens,
-                             {.experts = plan.bounds.groups,
-                              .top_k = plan.bounds.top_k,
-                              .alignment = plan.bounds.splits_alignment,
-                              .max_rows = plan.bounds.max_permuted_rows,
-                              .ignores_foreign = true});
+    route = reference::route(expert_ids(*ids), call.dims.tokens, shape);
+  } else if (const HostTensor* sizes = find("tokens_per_expert")) {
+    route = reference::split_rows(expert_ids(*sizes), call.dims.tokens, shape);
   } else {
     if (const HostTensor* counts = find("counts")) route.counts = copy_elements<int32_t>(*counts);
     if (const HostTensor* offs = find("offs")) route.offs = copy_elements<int32_t>(*offs);
@@ -179,8 +146,8 @@ compiler::CallRows count_rows(const Plan& plan, const OperationCall& call) {
   return rows;
 }
 
-void cut_rows(const Plan& plan, const OperationCall& call, TensorMap& tensors) {
-  if (!call.inputs.contains("offs")) return;
+void cut_rows(const Plan& plan, const CallInputs& call, TensorMap& tensors) {
+  if (!call.tensors.contains("offs")) return;
   for (const compiler::TensorPlan& tensor : plan.tensors) {
     const auto found = tensors.find(tensor.name);
     if (found == tensors.end() || compiler::call_dim(tensor) != CallDim::kRows) continue;

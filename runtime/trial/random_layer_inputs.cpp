@@ -36,10 +36,9 @@ void add_foreign_ids(const compiler::Layer& layer, std::vector<int64_t>& ids) {
 }
 
 // Returns how many rows each expert has, if they choose as random tokens do.
-HostTensor random_sizes(const compiler::Layer& layer, int64_t rows, uint64_t seed,
-                        RandomRouting routing) {
+HostTensor random_sizes(const compiler::Layer& layer, int64_t rows, const RandomInputs& random) {
   std::vector<int64_t> sizes(static_cast<size_t>(layer.local_experts));
-  for (const int64_t id : expert_ids(random_topk_ids(layer, rows, seed, routing)))
+  for (const int64_t id : expert_ids(random_topk_ids(layer, rows, random)))
     if (id >= 0) ++sizes[static_cast<size_t>(id)];
   return make_topk_ids(
       layer.tokens_per_expert_dtype == compiler::TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32,
@@ -56,11 +55,10 @@ std::vector<float> grouped_probs(int64_t rows, uint64_t seed) {
 
 }  // namespace
 
-HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens, uint64_t seed,
-                           RandomRouting routing) {
+HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens,
+                           const RandomInputs& random) {
   const std::vector<int32_t> drawn = reference::random_routing(
-      tokens, layer.local_experts, layer.top_k, seed,
-      {.unrouted_share = unrouted_share(layer), .is_uniform = routing == RandomRouting::kUniform});
+      tokens, layer.local_experts, layer.top_k, random, {.unrouted_share = unrouted_share(layer)});
   std::vector<int64_t> ids(drawn.begin(), drawn.end());
   if (layer.foreign_experts == compiler::ForeignExperts::kIgnore) add_foreign_ids(layer, ids);
   return make_topk_ids(
@@ -68,20 +66,19 @@ HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens, uint64_
       {tokens, layer.top_k}, ids);
 }
 
-TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, uint64_t seed,
-                        RandomRouting routing) {
+TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, const RandomInputs& random) {
   TensorMap inputs;
   inputs["x"] = make_tensor(DType::kBF16, {tokens, layer.hidden},
-                            reference::random_activations(tokens, layer.hidden, seed));
+                            reference::random_activations(tokens, layer.hidden, random.seed));
   if (is_grouped(layer)) {
-    inputs["tokens_per_expert"] = random_sizes(layer, tokens, seed, routing);
-    inputs["probs"] = make_tensor(DType::kF32, {tokens}, grouped_probs(tokens, seed));
+    inputs["tokens_per_expert"] = random_sizes(layer, tokens, random);
+    inputs["probs"] = make_tensor(DType::kF32, {tokens}, grouped_probs(tokens, random.seed));
     return inputs;
   }
-  inputs["topk_ids"] = random_topk_ids(layer, tokens, seed, routing);
+  inputs["topk_ids"] = random_topk_ids(layer, tokens, random);
   inputs["topk_probs"] = make_topk_probs(
       layer.topk_probs_dtype == compiler::TopkProbsDtype::kBf16 ? DType::kBF16 : DType::kF32,
-      {tokens, layer.top_k}, reference::random_probs(tokens, layer.top_k, seed));
+      {tokens, layer.top_k}, reference::random_probs(tokens, layer.top_k, random.seed));
   return inputs;
 }
 
@@ -118,26 +115,14 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
   return weights;
 }
 
-TensorMap slot_inputs(const compiler::Layer& layer, int64_t slots, uint64_t seed) {
-  TensorMap inputs = measuring_inputs(layer, slots, seed);
+HostTensor random_slot_ids(const compiler::Layer& layer, int64_t slots,
+                           const RandomInputs& random) {
   // A token has no more local choices than there are local experts.
   const int32_t drawn = std::min(layer.top_k, layer.local_experts);
   const double local = static_cast<double>(layer.local_experts) * layer.top_k / layer.experts;
   const std::vector<int32_t> ids = reference::random_routing(
-      slots, layer.local_experts, layer.top_k, seed, {.unrouted_share = 1.0 - local / drawn});
-  inputs["topk_ids"] = make_topk_ids(DType::kI32, {slots, layer.top_k},
-                                     std::vector<int64_t>(ids.begin(), ids.end()));
-  return inputs;
-}
-
-TensorMap measuring_inputs(const compiler::Layer& layer, int64_t tokens, uint64_t seed,
-                           RandomRouting routing) {
-  constexpr int64_t kDistinctExperts = 4;
-  TensorMap inputs = random_tokens(layer, tokens, seed, routing);
-  if (has_backward(layer)) inputs.merge(random_gradient(layer, tokens, seed));
-  inputs.merge(
-      random_weights_of(layer, std::min<int64_t>(layer.local_experts, kDistinctExperts), seed));
-  return inputs;
+      slots, layer.local_experts, layer.top_k, random, {.unrouted_share = 1.0 - local / drawn});
+  return make_topk_ids(DType::kI32, {slots, layer.top_k}, {ids.begin(), ids.end()});
 }
 
 }  // namespace moejit::trial

@@ -30,12 +30,12 @@ using reference::RandomStream;
 
 class RandomCall {
  public:
-  RandomCall(const Plan& plan, int64_t size, uint64_t seed, RandomRouting routing)
-      : plan_(plan), seed_(seed), groups_(random_groups(plan, size, seed, routing)) {
+  RandomCall(const Plan& plan, int64_t size, const RandomInputs& random)
+      : plan_(plan), random_(random), groups_(random_groups(plan, size, random)) {
     call_.dims = groups_.dims;
   }
 
-  OperationCall make() && {
+  CallInputs make() && {
     if (const auto list = listed_tensors(plan_)) {
       add_list(*list);
     } else {
@@ -64,18 +64,18 @@ class RandomCall {
   uint64_t seed_of(std::string_view name) const {
     uint64_t purpose = 200;
     for (const char letter : name) purpose = 31 * purpose + static_cast<uint8_t>(letter);
-    return RandomStream(seed_, purpose).bits(0);
+    return RandomStream(random_.seed, purpose).bits(0);
   }
 
   template <typename T>
   void put(const TensorPlan& tensor, const std::vector<T>& values) {
-    call_.inputs[tensor.name] = make_tensor(tensor.dtype, shape_of(tensor), values);
+    call_.tensors[tensor.name] = make_tensor(tensor.dtype, shape_of(tensor), values);
   }
 
   void add(const TensorPlan& tensor) {
     const std::string& name = tensor.name;
     if (name == "topk_ids") {
-      call_.inputs[name] =
+      call_.tensors[name] =
           make_topk_ids(tensor.dtype, shape_of(tensor), {groups_.ids.begin(), groups_.ids.end()});
     } else if (name == "row_map") {
       put(tensor, groups_.route.row_map);
@@ -86,7 +86,7 @@ class RandomCall {
     } else if (name == "output_offs") {
       put(tensor, groups_.column_starts);
     } else if (name == "probs") {
-      call_.inputs[name] = make_topk_probs(tensor.dtype, shape_of(tensor), probs_of(tensor));
+      call_.tensors[name] = make_topk_probs(tensor.dtype, shape_of(tensor), probs_of(tensor));
     } else if (name == "expert_scales" || name == "amax") {
       put(tensor, positive_floats(tensor));
     } else if (name == "status" || name == "flushed") {
@@ -98,7 +98,7 @@ class RandomCall {
 
   std::vector<float> probs_of(const TensorPlan& tensor) const {
     if (tensor.shape.size() == 2)
-      return reference::random_probs(call_.dims.tokens, plan_.bounds.top_k, seed_);
+      return reference::random_probs(call_.dims.tokens, plan_.bounds.top_k, random_.seed);
     std::vector<float> probs(static_cast<size_t>(call_.dims.rows));
     const std::vector<uint8_t> is_real = reference::real_rows(groups_.route);
     const RandomStream random(seed_of(tensor.name), 0);
@@ -285,28 +285,27 @@ class RandomCall {
       const std::string name = fmt::format("input.{}", i);
       const auto values = reference::random_activations(rows, columns, seed_of(name));
       if (list.spec.input == DType::kBF16) {
-        call_.inputs[name] = make_tensor(DType::kBF16, {rows, columns}, values);
+        call_.tensors[name] = make_tensor(DType::kBF16, {rows, columns}, values);
       } else {
         std::vector<float> wide;
         for (const uint16_t value : values) wide.push_back(reference::float_from_bf16(value));
-        call_.inputs[name] = make_tensor(DType::kF32, {rows, columns}, wide);
+        call_.tensors[name] = make_tensor(DType::kF32, {rows, columns}, wide);
       }
-      call_.inputs[fmt::format("scale.{}", i)] =
+      call_.tensors[fmt::format("scale.{}", i)] =
           make_tensor(DType::kF32, {1}, std::vector<float>{1.5f});
     }
   }
 
   const Plan& plan_;
-  uint64_t seed_;
+  RandomInputs random_;
   RandomGroups groups_;
-  OperationCall call_;
+  CallInputs call_;
 };
 
 }  // namespace
 
-OperationCall random_operation_call(const Plan& plan, int64_t size, uint64_t seed,
-                                    RandomRouting routing) {
-  return RandomCall(plan, size, seed, routing).make();
+CallInputs random_operation_call(const Plan& plan, int64_t size, const RandomInputs& random) {
+  return RandomCall(plan, size, random).make();
 }
 
 }  // namespace moejit::trial

@@ -47,34 +47,10 @@ HostTensor make_topk_probs(DType dtype, std::vector<int64_t> shape,
   return make_tensor(dtype, std::move(shape), rounded);
 }
 
-using runtime::TensorMap;
-
-compiler::CallRows count_call_rows(const compiler::Layer& layer, const TensorMap& inputs) {
-  const HostTensor& rows_of = inputs.at(is_grouped(layer) ? "x" : "topk_ids");
-  const int64_t tokens = rows_of.shape.front();
-  const reference::LayerShape shape{.experts = layer.local_experts,
-                                    .top_k = layer.top_k,
-                                    .hidden = layer.hidden,
-                                    .intermediate = layer.intermediate,
-                                    .alignment = layer.splits_alignment,
-                                    .max_rows = layer.max_permuted_rows};
-  const reference::Route route =
-      is_grouped(layer)
-          ? reference::split_rows(expert_ids(inputs.at("tokens_per_expert")), tokens, shape)
-          : reference::route(expert_ids(inputs.at("topk_ids")), tokens, shape);
-  return {.tokens = tokens,
-          .routed = route.routed_rows(),
-          .padded = route.rows(),
-          .routed_tokens = route.routed_tokens(layer.top_k),
-          .routed_experts = route.routed_experts()};
-}
-
 namespace {
 
 using compiler::CallDim;
 using compiler::Plan;
-
-constexpr double kUnroutedShare = 0.125;
 
 compiler::CallDims dims_of(const Plan& plan, CallDim dim, int64_t size) {
   if (dim == CallDim::kTokens) return compiler::call_dims(plan.bounds, size);
@@ -82,12 +58,10 @@ compiler::CallDims dims_of(const Plan& plan, CallDim dim, int64_t size) {
   return {.columns = size / 128 * 128};
 }
 
-void route_tokens(const Plan& plan, uint64_t seed, bool is_uniform, RandomGroups& groups) {
+void route_tokens(const Plan& plan, const RandomInputs& random, RandomGroups& groups) {
   const compiler::CallBounds& bounds = plan.bounds;
   const int64_t tokens = groups.dims.tokens;
-  groups.ids =
-      reference::random_routing(tokens, bounds.groups, bounds.top_k, seed,
-                                {.unrouted_share = kUnroutedShare, .is_uniform = is_uniform});
+  groups.ids = reference::random_routing(tokens, bounds.groups, bounds.top_k, random);
   groups.route = reference::route(groups.ids, tokens,
                                   {.experts = bounds.groups,
                                    .top_k = bounds.top_k,
@@ -96,7 +70,7 @@ void route_tokens(const Plan& plan, uint64_t seed, bool is_uniform, RandomGroups
 }
 
 // Fills the groups with rows; each row has one expert.
-void fill_groups(const Plan& plan, uint64_t seed, bool is_uniform, RandomGroups& groups) {
+void fill_groups(const Plan& plan, const RandomInputs& random, RandomGroups& groups) {
   const int64_t count = find_tensor(plan, "counts")->shape.front().value;
   const bool has_rows = call_size(plan)->symbol == "P";
   // If no tensor gives P, the plan's bound is used.
@@ -106,9 +80,9 @@ void fill_groups(const Plan& plan, uint64_t seed, bool is_uniform, RandomGroups&
   const int64_t alignment =
       has_rows && size < 128 * count ? std::max(16, plan.bounds.splits_alignment) : 128;
   const int64_t rows = std::max(size / 2, size - count * (alignment - 1));
-  groups.route = reference::route(
-      reference::random_routing(rows, count, 1, seed, {.is_uniform = is_uniform}), rows,
-      {.experts = count, .top_k = 1, .alignment = alignment, .max_rows = size});
+  groups.route =
+      reference::route(reference::random_routing(rows, count, 1, random), rows,
+                       {.experts = count, .top_k = 1, .alignment = alignment, .max_rows = size});
   if (find_tensor(plan, "output_offs") == nullptr) return;
   groups.column_starts = {0};
   for (const int32_t rows_of_group : groups.route.counts)
@@ -118,15 +92,14 @@ void fill_groups(const Plan& plan, uint64_t seed, bool is_uniform, RandomGroups&
 
 }  // namespace
 
-RandomGroups random_groups(const Plan& plan, int64_t size, uint64_t seed, RandomRouting routing) {
-  const bool is_uniform = routing == RandomRouting::kUniform;
+RandomGroups random_groups(const Plan& plan, int64_t size, const RandomInputs& random) {
   RandomGroups groups;
   if (const std::optional<compiler::Dim> dim = call_size(plan))
     groups.dims = dims_of(plan, *compiler::call_dim(*dim), size);
   if (find_tensor(plan, "topk_ids") != nullptr || find_tensor(plan, "row_map") != nullptr)
-    route_tokens(plan, seed, is_uniform, groups);
+    route_tokens(plan, random, groups);
   else if (find_tensor(plan, "offs") != nullptr)
-    fill_groups(plan, seed, is_uniform, groups);
+    fill_groups(plan, random, groups);
   return groups;
 }
 

@@ -4,7 +4,7 @@
 #include "compiler/compiler.h"
 #include "runtime/host_tensor.h"
 #include "runtime/reference/route.h"
-#include "runtime/trial/operation_inputs.h"
+#include "runtime/trial/inputs.h"
 
 #include <cstdint>
 #include <vector>
@@ -23,9 +23,6 @@ runtime::HostTensor make_topk_ids(compiler::DType dtype, std::vector<int64_t> sh
 runtime::HostTensor make_topk_probs(compiler::DType dtype, std::vector<int64_t> shape,
                                     const std::vector<float>& probs);
 
-// Counts, on the host, the rows that the routing of `inputs` gives the kernels of a call.
-compiler::CallRows count_call_rows(const compiler::Layer& layer, const runtime::TensorMap& inputs);
-
 // The sizes of a random call of an operation, and its groups of rows or columns, if it has any.
 struct RandomGroups {
   compiler::CallDims dims;
@@ -37,7 +34,6 @@ struct RandomGroups {
 // Makes the sizes and groups of a call with `size` in the dimension of call_size(). Tokens are
 // routed as a layer's tokens are. If an operation has groups but no tokens, the groups fill P or C
 // as far as pad rows let them. Rows that do not fit are cut.
-RandomGroups random_groups(const compiler::Plan& plan, int64_t size, uint64_t seed,
-                           RandomRouting routing);
+RandomGroups random_groups(const compiler::Plan& plan, int64_t size, const RandomInputs& random);
 
 }  // namespace moejit::trial

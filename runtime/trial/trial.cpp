@@ -41,7 +41,10 @@ Result<std::vector<Plan>> plan_ranks(const compiler::Layer& layer, const compile
   return plans;
 }
 
-Result<void> Trial::add_tensors(TrialRank& rank, const TensorMap& inputs) {
+namespace {
+
+// Allocates and uploads the tensors of a layer.
+Result<void> add_layer(TrialRank& rank, const TensorMap& inputs) {
   const Plan& plan = rank.plan();
   for (const TensorPlan& tensor : plan.tensors) {
     if (!compiler::is_callers(tensor.role) || tensor.is_optional) continue;
@@ -61,45 +64,44 @@ Result<void> Trial::add_tensors(TrialRank& rank, const TensorMap& inputs) {
   return {};
 }
 
-Result<std::unique_ptr<Trial>> Trial::create(const Plan& plan, runtime::Engine& engine,
-                                             runtime::Device& device, const TensorMap& inputs) {
-  std::unique_ptr<Trial> trial(new Trial);
-  MOEJIT_TRY_ASSIGN(auto layer, runtime::PreparedPlan::prepare(plan, engine, device));
-  const int64_t tokens = token_count(inputs);
-  MOEJIT_TRY_ASSIGN(const compiler::MemorySizes sizes, layer->layout().sizes(tokens));
-  MOEJIT_TRY_ASSIGN(auto rank, TrialRank::create(std::move(layer), device, {.tokens = tokens}));
-  MOEJIT_TRY(add_tensors(*rank, inputs));
-  MOEJIT_TRY(rank->finish(sizes));
-  trial->came_quantized_ = has_quantized_weights(inputs);
-  trial->ranks_.push_back(std::move(rank));
-  return trial;
-}
-
-Result<std::unique_ptr<Trial>> Trial::create(const Plan& plan, runtime::Engine& engine,
-                                             runtime::Device& device, const OperationCall& call,
-                                             bool tells_clock) {
-  std::unique_ptr<Trial> trial(new Trial);
-  MOEJIT_TRY_ASSIGN(auto prepared, runtime::PreparedPlan::prepare(plan, engine, device));
-  MOEJIT_TRY_ASSIGN(auto rank, TrialRank::create(std::move(prepared), device, call.dims));
-  if (const auto list = listed_tensors(plan)) {
-    MOEJIT_TRY_ASSIGN(trial->listed_, add_list(*list, call.inputs, rank->tensors()));
-  } else {
-    for (const TensorPlan& tensor : plan.tensors) {
-      const HostTensor* const content = find(call.inputs, tensor.name);
-      if (content == nullptr && tensor.role != TensorRole::kOutput) continue;  // an optional input
-      if (tensor.name != "elapsed" || tells_clock) MOEJIT_TRY(rank->add(tensor, content));
-    }
+// Allocates and uploads the tensors of an operation that has no list.
+Result<void> add_operation(TrialRank& rank, const TensorMap& inputs, bool tells_clock) {
+  for (const TensorPlan& tensor : rank.plan().tensors) {
+    const HostTensor* const content = find(inputs, tensor.name);
+    if (content == nullptr && tensor.role != TensorRole::kOutput) continue;  // an optional input
+    if (tensor.name != "elapsed" || tells_clock) MOEJIT_TRY(rank.add(tensor, content));
   }
-  MOEJIT_TRY(rank->finish({.workspace_bytes = plan.workspace_bytes}));
-  trial->ranks_.push_back(std::move(rank));
-  return trial;
+  return {};
 }
 
-Result<std::unique_ptr<Trial>> Trial::create(std::span<const Plan> plans, runtime::Engine& engine,
-                                             GroupDevices& devices,
-                                             std::span<const TensorMap> inputs) {
-  std::unique_ptr<Trial> trial(new Trial);
-  trial->devices_ = &devices;
+}  // namespace
+
+Result<void> Trial::add(std::unique_ptr<runtime::PreparedPlan> prepared, runtime::Device& device,
+                        const CallInputs& inputs, bool tells_clock) {
+  const Plan& plan = prepared->plan();
+  compiler::MemorySizes sizes{.workspace_bytes = plan.workspace_bytes,
+                              .saved_bytes = plan.saved_bytes,
+                              .deferred_bytes = plan.deferred_bytes};
+  if (plan.layer && !plan.group) {
+    MOEJIT_TRY_ASSIGN(sizes, prepared->layout().sizes(inputs.dims.tokens));
+  }
+  MOEJIT_TRY_ASSIGN(auto rank, TrialRank::create(std::move(prepared), device, inputs.dims));
+  if (plan.layer) {
+    MOEJIT_TRY(add_layer(*rank, inputs.tensors));
+  } else if (const auto list = listed_tensors(plan)) {
+    MOEJIT_TRY_ASSIGN(listed_, add_list(*list, inputs.tensors, rank->tensors()));
+  } else {
+    MOEJIT_TRY(add_operation(*rank, inputs.tensors, tells_clock));
+  }
+  MOEJIT_TRY(rank->finish(sizes));
+  came_quantized_ = has_quantized_weights(inputs.tensors);
+  ranks_.push_back(std::move(rank));
+  return {};
+}
+
+Result<void> Trial::add_group(std::span<const Plan> plans, runtime::Engine& engine,
+                              Devices& devices, std::span<const CallInputs> inputs) {
+  devices_ = &devices;
   std::vector<runtime::GroupMember> members;
   for (const Plan& plan : plans)
     members.push_back({.base = devices.memory(static_cast<int32_t>(plan.group->rank)),
@@ -115,18 +117,29 @@ Result<std::unique_ptr<Trial>> Trial::create(std::span<const Plan> plans, runtim
     auto group = transports.empty() ? runtime::Group::adopt(plan, device, members)
                                     : runtime::Group::open(plan, device, std::move(transports[i]));
     if (!group) return tl::make_unexpected(std::move(group).error());
-    MOEJIT_TRY_ASSIGN(auto layer, runtime::PreparedPlan::prepare(plan, engine, **group));
-    trial->groups_.push_back(std::move(*group));
-    MOEJIT_TRY_ASSIGN(
-        auto rank, TrialRank::create(std::move(layer), device, {.tokens = token_count(inputs[i])}));
-    MOEJIT_TRY(add_tensors(*rank, inputs[i]));
-    MOEJIT_TRY(rank->finish({.workspace_bytes = plan.workspace_bytes,
-                             .saved_bytes = plan.saved_bytes,
-                             .deferred_bytes = plan.deferred_bytes}));
-    trial->ranks_.push_back(std::move(rank));
+    groups_.push_back(std::move(*group));
+    MOEJIT_TRY_ASSIGN(auto prepared, runtime::PreparedPlan::prepare(plan, engine, *groups_.back()));
+    MOEJIT_TRY(add(std::move(prepared), device, inputs[i], false));
   }
-  trial->came_quantized_ = has_quantized_weights(inputs.front());
-  MOEJIT_TRY(devices.synchronize());
+  return devices.synchronize();
+}
+
+Result<std::unique_ptr<Trial>> Trial::create(std::span<const Plan> plans, runtime::Engine& engine,
+                                             Devices& devices, std::span<const CallInputs> inputs,
+                                             bool tells_clock) {
+  if (!plans.front().group)
+    return create(plans.front(), engine, devices.device(0), inputs.front(), tells_clock);
+  std::unique_ptr<Trial> trial(new Trial);
+  MOEJIT_TRY(trial->add_group(plans, engine, devices, inputs));
+  return trial;
+}
+
+Result<std::unique_ptr<Trial>> Trial::create(const Plan& plan, runtime::Engine& engine,
+                                             runtime::Device& device, const CallInputs& inputs,
+                                             bool tells_clock) {
+  std::unique_ptr<Trial> trial(new Trial);
+  MOEJIT_TRY_ASSIGN(auto prepared, runtime::PreparedPlan::prepare(plan, engine, device));
+  MOEJIT_TRY(trial->add(std::move(prepared), device, inputs, tells_clock));
   return trial;
 }
 

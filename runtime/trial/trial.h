@@ -3,8 +3,8 @@
 
 #include "runtime/group.h"
 #include "runtime/measure/measure_layer.h"
-#include "runtime/trial/group_devices.h"
-#include "runtime/trial/operation_inputs.h"
+#include "runtime/trial/devices.h"
+#include "runtime/trial/inputs.h"
 #include "runtime/trial/trial_rank.h"
 
 #include <cstddef>
@@ -22,21 +22,19 @@ namespace moejit::trial {
 // devices. call() makes a call on all ranks, rank 0 first. Engine and devices must live longer.
 class Trial {
  public:
-  // Loads a layer's kernels, allocates its tensors and uploads `inputs`, which load_inputs()
-  // returns. If these have weights of fewer experts than the layer, the weights are repeated. A
-  // missing state is the state of a first step. Bytes that no call has written yet are 255.
-  static Result<std::unique_ptr<Trial>> create(const compiler::Plan& plan, runtime::Engine& engine,
-                                               runtime::Device& device,
-                                               const runtime::TensorMap& inputs);
-  // Creates a trial of an operation. If `tells_clock`, GEMMs write how long they ran to "elapsed".
-  static Result<std::unique_ptr<Trial>> create(const compiler::Plan& plan, runtime::Engine& engine,
-                                               runtime::Device& device, const OperationCall& call,
-                                               bool tells_clock = false);
-  // Creates a trial of a layer's plans of all ranks, with the inputs of each. Also returns the
-  // errors of Group::adopt() and Group::open().
+  // Loads the kernels of each plan, allocates its tensors and uploads the inputs, which
+  // load_inputs() returns. If these have weights of fewer experts than a layer, the weights are
+  // repeated. A missing state is the state of a first step. Bytes that no call has written yet are
+  // 255. If `tells_clock`, GEMMs of an operation write how long they ran to "elapsed". Also returns
+  // the errors of Group::adopt() and Group::open().
   static Result<std::unique_ptr<Trial>> create(std::span<const compiler::Plan> plans,
-                                               runtime::Engine& engine, GroupDevices& devices,
-                                               std::span<const runtime::TensorMap> inputs);
+                                               runtime::Engine& engine, Devices& devices,
+                                               std::span<const CallInputs> inputs,
+                                               bool tells_clock = false);
+  // Creates a trial of a plan that is not of a group.
+  static Result<std::unique_ptr<Trial>> create(const compiler::Plan& plan, runtime::Engine& engine,
+                                               runtime::Device& device, const CallInputs& inputs,
+                                               bool tells_clock = false);
 
   int32_t ranks() const { return static_cast<int32_t>(ranks_.size()); }
   const compiler::Plan& plan(int32_t rank = 0) const { return at(rank).plan(); }
@@ -78,10 +76,13 @@ class Trial {
   const TrialRank& at(int32_t rank) const { return *ranks_[static_cast<std::size_t>(rank)]; }
   // Returns whether a call that was made writes the tensor.
   bool was_written(std::string_view tensor, int32_t rank) const;
-  // Allocates and uploads the tensors of a layer.
-  static Result<void> add_tensors(TrialRank& rank, const runtime::TensorMap& inputs);
+  // Adds a device's part.
+  Result<void> add(std::unique_ptr<runtime::PreparedPlan> prepared, runtime::Device& device,
+                   const CallInputs& inputs, bool tells_clock);
+  Result<void> add_group(std::span<const compiler::Plan> plans, runtime::Engine& engine,
+                         Devices& devices, std::span<const CallInputs> inputs);
 
-  GroupDevices* devices_ = nullptr;                      // the group's devices; null on one device
+  Devices* devices_ = nullptr;                           // the group's devices; null on one device
   std::vector<std::unique_ptr<runtime::Group>> groups_;  // one for each rank of a group
   std::vector<std::unique_ptr<TrialRank>> ranks_;
   std::vector<std::string> listed_;  // results of an operation that the plan does not name

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
 #include "compiler/group_plan.h"
+#include "runtime/trial/layer_inputs.h"
 #include "runtime/trial/random_layer_inputs.h"
 #include "runtime/tune/tune_problem.h"
 
@@ -57,10 +58,15 @@ Result<Launch> make_version(const std::shared_ptr<trial::Trial>& session, const 
       [prepared, session, index] { return session->layer_call(*prepared).launch(index); });
 }
 
-runtime::TensorMap inputs_of(const TunedLayer& tuned) {
+Result<trial::CallInputs> load_inputs(const TunedLayer& tuned, const Plan& plan) {
+  const trial::RandomInputs random{tuned.seed};
+  const int64_t tokens = tuned.measured_tokens();
+  MOEJIT_TRY_ASSIGN(
+      auto inputs,
+      trial::load_layer_inputs(plan, {.tokens = tokens, .random = random, .is_measured = true}));
   if (tuned.layer.expert_parallel.ranks > 1)
-    return trial::slot_inputs(tuned.measured_layer(), tuned.measured_tokens(), tuned.seed);
-  return trial::measuring_inputs(tuned.measured_layer(), tuned.tokens, tuned.seed);
+    inputs["topk_ids"] = trial::random_slot_ids(*plan.layer, tokens, random);
+  return trial::call_of(std::move(inputs));
 }
 
 // Opens the layer, unless it is already open, and runs each of its kernels once.
@@ -69,8 +75,9 @@ Result<std::shared_ptr<trial::Trial>> open_layer(const TunedLayer& tuned, Opened
   if (opened.session != nullptr && opened.tuned == tuned) return opened.session;
   opened = {};
   MOEJIT_TRY_ASSIGN(const compiler::Plan plan, plan_layer(tuned.measured_layer(), device.target()));
+  MOEJIT_TRY_ASSIGN(const trial::CallInputs inputs, load_inputs(tuned, plan));
   MOEJIT_TRY_ASSIGN(std::shared_ptr<trial::Trial> session,
-                    trial::Trial::create(plan, engine, device, inputs_of(tuned)));
+                    trial::Trial::create(plan, engine, device, inputs));
   MOEJIT_TRY(session->call("update_weights"));
   MOEJIT_TRY(session->call("forward"));
   if (has_backward(tuned.layer)) MOEJIT_TRY(session->call("backward"));

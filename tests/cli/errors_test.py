@@ -85,7 +85,7 @@ class CommandLineErrors(Refusal):
         self.refuse(["bench", group], USAGE, "expert_parallel with 2 ranks", "moejit run --ranks")
         self.refuse(["bench", TINY, "--ranks", "2"], USAGE, "--ranks is 2", "expert_parallel")
         self.refuse(["bench", group, "--ranks", "3"], USAGE, "--ranks is 3", "wanted the 2 ranks")
-        self.refuse(["bench", group, "--ranks", "2", "--target", "sim"], USAGE, "the simulator has no times")
+        self.refuse(["bench", group, "--ranks", "2", "--target", "sim"], USAGE, "GPU", "simulator")
         self.refuse(["bench", group, "--ranks", "2", "--report", "page.html"], USAGE, "--report is for one rank")
 
     def test_values_out_of_range(self):

@@ -47,8 +47,9 @@ Result<std::vector<check::TensorCheck>> run_and_check(const Plan& plan, uint64_t
                                                       runtime::Device& device) {
   MOEJIT_TRY_ASSIGN(
       const runtime::TensorMap inputs,
-      trial::load_inputs(plan, {.tokens = tokens_of(*plan.layer, seed), .seed = seed}));
-  MOEJIT_TRY_ASSIGN(const auto session, trial::Trial::create(plan, engine, device, inputs));
+      trial::load_layer_inputs(plan, {.tokens = tokens_of(*plan.layer, seed), .random = {seed}}));
+  MOEJIT_TRY_ASSIGN(const auto session,
+                    trial::Trial::create(plan, engine, device, trial::call_of(inputs)));
   std::vector<std::string_view> calls = {"update_weights", "forward"};
   if (has_backward(*plan.layer)) calls.emplace_back("backward");
   for (const std::string_view call : calls) MOEJIT_TRY(session->call(call));

@@ -50,14 +50,14 @@ bool has_failed(const std::vector<TensorCheck>& checks, const std::string& tenso
 }
 
 // Flips a bit of the exponent of the first element, which belongs to a group where there is one.
-void expect_damage_is_seen(const Plan& plan, const trial::OperationCall& call, TensorMap results) {
+void expect_damage_is_seen(const Plan& plan, const trial::CallInputs& call, TensorMap results) {
   for (auto& [name, tensor] : results) {
     if (tensor.bytes.empty()) continue;
     const auto highest = static_cast<std::size_t>(compiler::size_bytes(tensor.dtype)) - 1;
     std::byte& byte = name == "status" ? tensor.bytes.front() : tensor.bytes[highest];
     const std::byte kept = byte;
     byte ^= name == "status" ? std::byte{0x04} | std::byte{0x02} : std::byte{0x41};
-    EXPECT_TRUE(has_failed(check(plan, call.inputs, results), name)) << name;
+    EXPECT_TRUE(has_failed(check(plan, call.tensors, results), name)) << name;
     byte = kept;
   }
 }
@@ -65,18 +65,18 @@ void expect_damage_is_seen(const Plan& plan, const trial::OperationCall& call, T
 void expect_right(uint64_t seed, const std::string& json, const Plan& plan,
                   runtime::Device& device) {
   SCOPED_TRACE(fmt::format("{}\nseed {}", json, seed));
-  trial::OperationCall call = trial::random_operation_call(plan, size_of_call(plan, seed), seed);
+  trial::CallInputs call = trial::random_operation_call(plan, size_of_call(plan, seed), {seed});
   const auto session = trial::Trial::create(plan, test_engine(), device, call);
   ASSERT_TRUE(succeeded(session));
   ASSERT_TRUE(succeeded((*session)->call("run")));
   auto results = (*session)->results();
   ASSERT_TRUE(succeeded(results));
-  trial::cut_rows(plan, call, call.inputs);
+  trial::cut_rows(plan, call, call.tensors);
   trial::cut_rows(plan, call, *results);
-  const std::vector<TensorCheck> checks = check(plan, call.inputs, *results);
+  const std::vector<TensorCheck> checks = check(plan, call.tensors, *results);
   for (const TensorCheck& one : checks)
     EXPECT_TRUE(one.has_passed) << one.tensor << ": " << one.verdict << ", " << one.message;
-  const bool has_rows = call.rows.routed > 0 || !call.inputs.contains("offs");
+  const bool has_rows = call.rows.routed > 0 || !call.tensors.contains("offs");
   if (has_rows && call.dims.tokens + call.rows.padded > 0)
     expect_damage_is_seen(plan, call, *results);
 }

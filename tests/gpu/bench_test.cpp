@@ -42,12 +42,13 @@ class BenchTest : public ::testing::Test {
     session_ = create_session(layer());
   }
   static std::unique_ptr<Trial> create_session(const compiler::Layer& layer) {
-    runtime::TensorMap inputs = trial::random_tokens(layer, kTokens, 1);
+    runtime::TensorMap inputs = trial::random_tokens(layer, kTokens, {1});
     inputs.merge(trial::random_weights_of(layer, layer.local_experts, 1));
     if (has_backward(layer)) inputs.merge(trial::random_gradient(layer, kTokens, 1));
     const auto plan = plan_layer(layer, test_device().device->target(), {.measure_gemms = true});
     EXPECT_TRUE(succeeded(plan));
-    auto session = Trial::create(*plan, *test_device().engine, *test_device().device, inputs);
+    auto session = Trial::create(*plan, *test_device().engine, *test_device().device,
+                                 trial::call_of(std::move(inputs)));
     EXPECT_TRUE(succeeded(session));
     return std::move(*session);
   }

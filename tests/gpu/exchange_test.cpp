@@ -33,7 +33,7 @@ struct RankTokens {
 RankTokens random_rank(const compiler::Exchange& shape, int64_t tokens, uint64_t seed) {
   return {.tokens = tokens,
           .x = reference::random_activations(tokens, shape.columns, seed),
-          .ids = reference::random_routing(tokens, shape.experts, shape.top_k, seed),
+          .ids = reference::random_routing(tokens, shape.experts, shape.top_k, {seed}),
           .probs = reference::random_probs(tokens, shape.top_k, seed)};
 }
 

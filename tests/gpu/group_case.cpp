@@ -81,8 +81,8 @@ std::unique_ptr<GroupCase> GroupCase::open(const Layer& layer, std::vector<int64
   const auto plan = compiler::plan_layer(layer, {});
   EXPECT_TRUE(succeeded(plan));
   if (!plan) return nullptr;
-  auto devices = trial::GroupDevices::open(
-      std::string(tested_target()), layer.expert_parallel.ranks, plan->group->memory.bytes, seed);
+  auto devices = trial::Devices::open(std::string(tested_target()), layer.expert_parallel.ranks,
+                                      plan->group->memory.bytes, seed);
   if (!devices) {
     why_not = devices.error().message;
     return nullptr;
@@ -90,7 +90,7 @@ std::unique_ptr<GroupCase> GroupCase::open(const Layer& layer, std::vector<int64
   made->devices_ = std::move(*devices);
   const Layer one = compiler::layer_of_one_rank(layer);
   const int64_t all = std::accumulate(tokens.begin(), tokens.end(), int64_t{0});
-  made->inputs_ = trial::random_tokens(one, all, seed);
+  made->inputs_ = trial::random_tokens(one, all, {seed});
   made->inputs_.merge(trial::random_weights_of(one, one.local_experts, seed));
   if (has_backward(layer)) made->inputs_.merge(trial::random_gradient(one, all, seed));
   if (set_ids) {
@@ -100,7 +100,9 @@ std::unique_ptr<GroupCase> GroupCase::open(const Layer& layer, std::vector<int64
     tensor = trial::make_topk_ids(tensor.dtype, tensor.shape, ids);
   }
   made->tokens_ = std::move(tokens);
-  const auto of_ranks = trial::split_inputs(layer, made->inputs_, made->tokens_);
+  std::vector<trial::CallInputs> of_ranks;
+  for (auto& rank : trial::split_inputs(layer, made->inputs_, made->tokens_))
+    of_ranks.push_back(trial::call_of(std::move(rank)));
   const auto plans =
       trial::plan_ranks(layer, made->devices_->device(0).target(), {.timeout_ms = timeout_ms});
   EXPECT_TRUE(succeeded(plans));
@@ -161,7 +163,7 @@ const runtime::TensorMap& GroupCase::one_rank() {
   const auto plan = compiler::plan_layer(compiler::layer_of_one_rank(layer_), (*device)->target(),
                                          {.keep_intermediates = true});
   EXPECT_TRUE(succeeded(plan));
-  auto session = trial::Trial::create(*plan, test_engine(), **device, inputs_);
+  auto session = trial::Trial::create(*plan, test_engine(), **device, trial::call_of(inputs_));
   EXPECT_TRUE(succeeded(session));
   EXPECT_TRUE(succeeded((*session)->call("update_weights")));
   EXPECT_TRUE(succeeded((*session)->call("forward")));

@@ -36,7 +36,7 @@ class GroupCase {
                                          const SetIds& set_ids = {}, int64_t timeout_ms = 10000);
 
   trial::Trial& session() { return *session_; }
-  trial::GroupDevices& devices() { return *devices_; }
+  trial::Devices& devices() { return *devices_; }
   // Runs forward, and backward if the layer has it, on all ranks; returns their status words.
   std::vector<uint32_t> run();
   // Expects the results of all ranks to be what one rank makes of all tokens, bit for bit.
@@ -56,7 +56,7 @@ class GroupCase {
   compiler::Layer layer_;
   std::vector<int64_t> tokens_;
   runtime::TensorMap inputs_, one_rank_;
-  std::unique_ptr<trial::GroupDevices> devices_;
+  std::unique_ptr<trial::Devices> devices_;
   std::unique_ptr<trial::Trial> session_;
 };
 

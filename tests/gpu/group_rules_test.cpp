@@ -40,8 +40,8 @@ class GroupMemories : public ::testing::Test {
     auto plan = compiler::plan_layer(completed(group_layer(2)), target());
     ASSERT_TRUE(succeeded(plan));
     plan_ = std::move(*plan);
-    auto devices = trial::GroupDevices::open(std::string(tested_target()), 2,
-                                             2 * plan_.group->memory.bytes, 1);
+    auto devices =
+        trial::Devices::open(std::string(tested_target()), 2, 2 * plan_.group->memory.bytes, 1);
     if (!devices) GTEST_SKIP() << devices.error().message;
     devices_ = std::move(*devices);
     for (int32_t rank = 0; rank < 2; ++rank)
@@ -64,7 +64,7 @@ class GroupMemories : public ::testing::Test {
   }
 
   Plan plan_;
-  std::unique_ptr<trial::GroupDevices> devices_;
+  std::unique_ptr<trial::Devices> devices_;
   std::vector<GroupMember> members_;
 };
 
@@ -226,7 +226,7 @@ class GroupTensors : public ::testing::Test {
     auto plan = compiler::plan_layer(completed(layer), GroupTarget());
     ASSERT_TRUE(succeeded(plan));
     auto devices =
-        trial::GroupDevices::open(std::string(tested_target()), 1, plan->group->memory.bytes, 1);
+        trial::Devices::open(std::string(tested_target()), 1, plan->group->memory.bytes, 1);
     if (!devices) GTEST_SKIP() << devices.error().message;
     devices_ = std::move(*devices);
     const GroupMember member{.base = devices_->memory(0), .bytes = plan->group->memory.bytes};
@@ -263,7 +263,7 @@ class GroupTensors : public ::testing::Test {
   Result<void> forward() { return layer_->call("forward", tensors_, memory_, nullptr); }
 
   compiler::Plan plan_;
-  std::unique_ptr<trial::GroupDevices> devices_;
+  std::unique_ptr<trial::Devices> devices_;
   std::unique_ptr<Group> group_;
   std::unique_ptr<PreparedPlan> layer_;
   runtime::DeviceMemory workspace_;

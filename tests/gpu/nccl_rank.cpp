@@ -30,7 +30,7 @@ using namespace std::chrono_literals;
 runtime::TensorMap inputs_of(const NcclCase& of, int32_t rank, uint64_t seed) {
   const compiler::Layer one = compiler::layer_of_one_rank(of.layer);
   const int64_t all = std::accumulate(of.tokens.begin(), of.tokens.end(), int64_t{0});
-  runtime::TensorMap inputs = trial::random_tokens(one, all, seed);
+  runtime::TensorMap inputs = trial::random_tokens(one, all, {seed});
   inputs.merge(trial::random_weights_of(one, one.local_experts, seed));
   inputs.merge(trial::random_gradient(one, all, seed));
   return trial::split_inputs(of.layer, inputs, of.tokens)[static_cast<std::size_t>(rank)];

@@ -19,7 +19,7 @@ constexpr reference::LayerShape kShape{
 using OperationOverTokens = COperationTest;
 
 struct Routed {
-  std::vector<int32_t> ids = reference::random_routing(kTokens, kExperts, kTopK, 1);
+  std::vector<int32_t> ids = reference::random_routing(kTokens, kExperts, kTopK, {1});
   std::vector<float> probs = reference::random_probs(kTokens, kTopK, 2);
   reference::Route route = reference::route(ids, kTokens, kShape);
 };

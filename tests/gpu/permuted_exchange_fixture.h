@@ -69,7 +69,7 @@ class PermutedExchanges : public ::testing::Test {
     const reference::RandomStream random(seed, 9);
     RankInputs rank{.tokens = tokens,
                     .x = reference::random_activations(tokens, shape_.columns, seed),
-                    .ids = reference::random_routing(tokens, shape_.experts, shape_.top_k, seed),
+                    .ids = reference::random_routing(tokens, shape_.experts, shape_.top_k, {seed}),
                     .probs = reference::random_probs(tokens, shape_.top_k, seed),
                     .h2 = rows_that_tell_order(seed + 1),
                     .slot_dprobs = {}};

@@ -30,7 +30,7 @@ runtime::TensorMap inputs_of(const ProcessLayer& of, int32_t rank) {
   constexpr uint64_t kSeed = 1;
   const compiler::Layer one = compiler::layer_of_one_rank(of.layer);
   const int64_t all = std::accumulate(of.tokens.begin(), of.tokens.end(), int64_t{0});
-  runtime::TensorMap inputs = trial::random_tokens(one, all, kSeed);
+  runtime::TensorMap inputs = trial::random_tokens(one, all, {kSeed});
   inputs.merge(trial::random_weights_of(one, one.local_experts, kSeed));
   if (has_backward(of.layer)) inputs.merge(trial::random_gradient(one, all, kSeed));
   return trial::split_inputs(of.layer, inputs, of.tokens)[static_cast<std::size_t>(rank)];

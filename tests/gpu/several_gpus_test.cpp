@@ -47,13 +47,13 @@ class SeveralGpusTest : public ::testing::Test {
       gpus_.back()->device = std::move(*device);
     }
     if (gpus_.size() < 2) GTEST_SKIP() << "wanted two GPUs or more, got " << gpus_.size();
-    runtime::TensorMap inputs = trial::random_tokens(layer(), kTokensOfEachGpu, 1);
+    runtime::TensorMap inputs = trial::random_tokens(layer(), kTokensOfEachGpu, {1});
     inputs.merge(trial::random_gradient(layer(), kTokensOfEachGpu, 1));
     inputs.merge(trial::random_weights_of(layer(), layer().local_experts, 1));
     for (const auto& gpu : gpus_) {
       const auto plan = plan_layer(layer(), gpu->device->target(), {});
       ASSERT_TRUE(succeeded(plan));
-      auto session = Trial::create(*plan, *engine_, *gpu->device, inputs);
+      auto session = Trial::create(*plan, *engine_, *gpu->device, trial::call_of(inputs));
       ASSERT_TRUE(succeeded(session));
       gpu->session = std::move(*session);
     }

@@ -86,7 +86,7 @@ LayerInputs random_inputs(const LayerShape& shape, std::int64_t tokens, std::uin
   LayerInputs inputs;
   inputs.tokens = tokens;
   inputs.x = random_activations(tokens, shape.hidden, seed);
-  inputs.topk_ids = random_routing(tokens, shape.experts, shape.top_k, seed, options);
+  inputs.topk_ids = random_routing(tokens, shape.experts, shape.top_k, {seed}, options);
   inputs.topk_probs = random_probs(tokens, shape.top_k, seed);
   inputs.w1 = random_weights(shape.experts, w1_sections(shape) * shape.intermediate, shape.hidden,
                              RandomStream(seed, kW1Purpose).bits(0));
@@ -102,7 +102,7 @@ LayerInputs exact_inputs(const LayerShape& shape, std::int64_t tokens, std::uint
   LayerInputs inputs;
   inputs.tokens = tokens;
   inputs.x = exact_x(tokens, shape.hidden, RandomStream(seed, kPurpose));
-  inputs.topk_ids = random_routing(tokens, shape.experts, shape.top_k, seed, options);
+  inputs.topk_ids = random_routing(tokens, shape.experts, shape.top_k, {seed}, options);
   inputs.topk_probs.assign(tokens * shape.top_k, 0x1p-7F);
   inputs.w1 = exact_w1(shape, RandomStream(seed, kPurpose + 1));
   inputs.w2.resize(shape.experts * shape.hidden * shape.intermediate);

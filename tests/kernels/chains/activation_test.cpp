@@ -27,7 +27,7 @@ class ActivationKernel : public Chains {
   static Activations random(const reference::LayerShape& layer, int64_t tokens, uint64_t seed) {
     reference::LayerShape shape = layer;
     shape.max_rows = reference::enough_rows(tokens, shape) + shape.alignment;
-    const auto ids = reference::random_routing(tokens, shape.experts, shape.top_k, seed);
+    const auto ids = reference::random_routing(tokens, shape.experts, shape.top_k, {seed});
     std::vector<float> probs = reference::random_probs(shape.max_rows, 8, seed);
     probs.resize(static_cast<size_t>(shape.max_rows));
     return {.h1 = reference::random_activations(shape.max_rows,

@@ -26,7 +26,7 @@ class ChainCandidates : public Chains {
   ChainCandidates() {
     shape_.max_rows = reference::enough_rows(kTokens, shape_);
     route_ = reference::route(
-        reference::random_routing(kTokens, kExperts, kTopK, 1, {.unrouted_share = 0.25}), kTokens,
+        reference::random_routing(kTokens, kExperts, kTopK, {1}, {.unrouted_share = 0.25}), kTokens,
         shape_);
   }
 

@@ -114,7 +114,7 @@ class PermuteKernel : public Chains {
     reference::LayerInputs inputs;
     inputs.tokens = tokens;
     inputs.x = reference::random_activations(tokens, shape.hidden, seed);
-    inputs.topk_ids = reference::random_routing(tokens, shape.experts, shape.top_k, seed,
+    inputs.topk_ids = reference::random_routing(tokens, shape.experts, shape.top_k, {seed},
                                                 {.unrouted_share = 0.2, .may_repeat = true});
     inputs.topk_probs = reference::random_probs(tokens, shape.top_k, seed);
     for (size_t i = 0; i < inputs.topk_probs.size(); i += 7) inputs.topk_probs[i] = 0.0f;
@@ -153,7 +153,7 @@ TEST_F(PermuteKernel, DoesNotReadTokensWithoutARow) {
   reference::LayerInputs inputs;
   inputs.tokens = kTokens;
   inputs.x = reference::random_activations(kTokens, shape.hidden, 1);
-  inputs.topk_ids = reference::random_routing(kTokens, shape.experts, shape.top_k, 1,
+  inputs.topk_ids = reference::random_routing(kTokens, shape.experts, shape.top_k, {1},
                                               {.unrouted_share = 0.5, .may_repeat = true});
   std::fill(inputs.topk_ids.begin() + kRouted * shape.top_k, inputs.topk_ids.end(), -1);
   inputs.topk_probs = reference::random_probs(kTokens, shape.top_k, 1);

@@ -55,7 +55,7 @@ class RouteKernel : public Chains {
                               uint64_t seed, int64_t ctas = 1) {
     if (shape.max_rows == 0) shape.max_rows = reference::enough_rows(tokens, shape);
     expect_equal(shape,
-                 reference::random_routing(tokens, shape.experts, shape.top_k, seed,
+                 reference::random_routing(tokens, shape.experts, shape.top_k, {seed},
                                            {.unrouted_share = 0.2, .may_repeat = true}),
                  warps, ctas);
   }
@@ -108,7 +108,7 @@ TEST_F(RouteKernel, DropsRowsBeyondTheBoundWhereverItLies) {
   for (int64_t max_rows = 0; max_rows <= 160; max_rows += 16) {
     const reference::LayerShape shape{
         .experts = 7, .top_k = 3, .alignment = 16, .max_rows = max_rows};
-    const auto ids = reference::random_routing(40, 7, 3, 3, {.unrouted_share = 0.1});
+    const auto ids = reference::random_routing(40, 7, 3, {3}, {.unrouted_share = 0.1});
     for (const int64_t ctas : {1, 4}) expect_equal(shape, ids, 5, ctas);
   }
 }

@@ -30,7 +30,7 @@ class ScaledPermuteKernel : public Chains {
     reference::LayerShape shape = layer;
     shape.max_rows = reference::enough_rows(tokens, shape);
     const int64_t hidden = shape.hidden;
-    const auto ids = reference::random_routing(tokens, shape.experts, shape.top_k, 3);
+    const auto ids = reference::random_routing(tokens, shape.experts, shape.top_k, {3});
     const auto route = reference::route(ids, tokens, shape);
     const auto values = reference::random_activations(tokens, hidden, 4);
     std::vector<float> probs = reference::random_probs(tokens, shape.top_k, 5);

@@ -165,7 +165,7 @@ class TwoLevelPermuteKernel : public Chains {
     return tokens;
   }
   static Tokens random_tokens(int64_t count, int64_t experts, int64_t top_k, uint64_t seed) {
-    const auto ids = reference::random_routing(count, experts, top_k, seed,
+    const auto ids = reference::random_routing(count, experts, top_k, {seed},
                                                {.unrouted_share = 0.2, .may_repeat = true});
     return {{ids.begin(), ids.end()}, top_k};
   }

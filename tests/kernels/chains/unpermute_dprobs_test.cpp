@@ -32,7 +32,7 @@ class UnpermuteDprobsKernel : public Chains {
                     int64_t ctas, uint64_t seed) {
     reference::LayerShape shape = layer;
     shape.max_rows = reference::enough_rows(tokens, shape);
-    auto ids = reference::random_routing(tokens, shape.experts, shape.top_k, seed,
+    auto ids = reference::random_routing(tokens, shape.experts, shape.top_k, {seed},
                                          {.unrouted_share = 0.25, .may_repeat = true});
     // Every fourth token has no expert here.
     for (int64_t i = 0; i < tokens * shape.top_k; ++i)

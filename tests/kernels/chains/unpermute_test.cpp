@@ -14,7 +14,7 @@ class UnpermuteKernel : public Chains {
                     uint64_t seed) {
     reference::LayerShape shape = layer;
     shape.max_rows = reference::enough_rows(tokens, shape);
-    const auto ids = reference::random_routing(tokens, shape.experts, shape.top_k, seed,
+    const auto ids = reference::random_routing(tokens, shape.experts, shape.top_k, {seed},
                                                {.unrouted_share = 0.25, .may_repeat = true});
     const auto route = reference::route(ids, tokens, shape);
     expect_sum(reference::random_activations(shape.max_rows, shape.hidden, seed), route.row_map,

@@ -67,10 +67,10 @@ TEST(BenchReport, SaysHowItWasMade) {
 TEST(BenchReport, TellsHowExpertsWereDrawnWhereThereAreExperts) {
   BenchReport drawn = json_report();
   EXPECT_FALSE(nlohmann::json::parse(bench_json(two_kernel_plan(), drawn)).contains("routing"));
-  drawn.routing = trial::RandomRouting::kSkewed;
+  drawn.random = trial::RandomInputs{};
   EXPECT_EQ(nlohmann::json::parse(bench_json(two_kernel_plan(), drawn))["routing"], "skewed");
   EXPECT_EQ(bench_table(two_kernel_plan(), drawn).find("routing"), std::string::npos);
-  drawn.routing = trial::RandomRouting::kUniform;
+  drawn.random = trial::RandomInputs{.routing = trial::RandomRouting::kUniform};
   EXPECT_EQ(nlohmann::json::parse(bench_json(two_kernel_plan(), drawn))["routing"], "uniform");
   EXPECT_NE(bench_table(two_kernel_plan(), drawn).find("with pad rows, uniform routing\n"),
             std::string::npos);

@@ -24,7 +24,7 @@ compiler::Plan plan_of(const std::string& layer, bool is_backward = false) {
 
 trial::SimulatedTime estimate(const compiler::Plan& plan, int64_t tokens,
                               const trial::SimulatedRun& run) {
-  return trial::estimate_simulated_time(plan, trial::random_topk_ids(*plan.layer, tokens, 0), run);
+  return trial::estimate_simulated_time(plan, trial::random_topk_ids(*plan.layer, tokens, {}), run);
 }
 
 // What the layers took that the rates were measured with, on one core of the machine that

@@ -47,7 +47,7 @@ TEST(RandomStream, BelowReachesEveryValueAndNoOther) {
 
 TEST(RandomRouting, IsSkewedValidAndWithoutRepetition) {
   constexpr std::int64_t kTokens = 500, kExperts = 16, kTopK = 4;
-  const std::vector<std::int32_t> ids = random_routing(kTokens, kExperts, kTopK, 7);
+  const std::vector<std::int32_t> ids = random_routing(kTokens, kExperts, kTopK, {7});
   std::vector<std::int64_t> counts(kExperts, 0);
   std::int64_t unrouted = 0;
   for (std::int64_t token = 0; token < kTokens; ++token) {
@@ -71,7 +71,7 @@ TEST(RandomRouting, IsSkewedValidAndWithoutRepetition) {
 }
 
 TEST(RandomRouting, UsesEveryExpertWhereTopKIsAll) {
-  const std::vector<std::int32_t> ids = random_routing(3, 5, 5, 8, {.unrouted_share = 0.0});
+  const std::vector<std::int32_t> ids = random_routing(3, 5, 5, {8}, {.unrouted_share = 0.0});
   for (std::int64_t token = 0; token < 3; ++token) {
     const std::set<std::int32_t> of_token(ids.begin() + token * 5, ids.begin() + token * 5 + 5);
     EXPECT_EQ(of_token, (std::set<std::int32_t>{0, 1, 2, 3, 4}));
@@ -80,7 +80,7 @@ TEST(RandomRouting, UsesEveryExpertWhereTopKIsAll) {
 
 TEST(RandomRouting, RepeatsExpertsWhereAllowed) {
   const std::vector<std::int32_t> ids =
-      random_routing(50, 2, 4, 9, {.unrouted_share = 0.0, .may_repeat = true});
+      random_routing(50, 2, 4, {9}, {.unrouted_share = 0.0, .may_repeat = true});
   EXPECT_EQ(std::count(ids.begin(), ids.end(), -1), 0);
 }
 

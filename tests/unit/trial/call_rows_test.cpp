@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/trial/routing_tensors.h"
+#include "runtime/trial/operation_inputs.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,8 @@ TEST(CallRows, AreCountedFromTheRouting) {
   // Three rows of expert 0, one of expert 1, none of expert 2; the second token has none.
   const TensorMap inputs = {{"topk_ids", make_tensor<int32_t>(compiler::DType::kI32, {4, 2},
                                                               {0, -1, -1, -1, 1, 0, -1, 0})}};
-  const compiler::CallRows rows = count_call_rows(layer, inputs);
+  const compiler::Plan plan{.layer = layer, .bounds = call_bounds(layer)};
+  const compiler::CallRows rows = count_rows(plan, {.dims = {.tokens = 4}, .tensors = inputs});
   EXPECT_EQ(rows.tokens, 4);
   EXPECT_EQ(rows.routed, 4);
   EXPECT_EQ(rows.padded, 32);

@@ -51,7 +51,7 @@ class QuantizedInputs : public ::testing::Test {
     EXPECT_TRUE(testing::succeeded(checkpoint::write_safetensors(path, tensors)));
     const auto plan = plan_layer(layer, {});
     EXPECT_TRUE(testing::succeeded(plan));
-    return load_inputs(*plan, {.input_path = path});
+    return load_layer_inputs(*plan, {.input_path = path});
   }
 
   testing::TestDir dir_;
@@ -93,12 +93,12 @@ compiler::Layer routed_layer() {
 TEST(RandomInputs, HaveTheTypesOfTheLayerAndTheSameNumbers) {
   compiler::Layer layer = routed_layer();
   layer.foreign_experts = compiler::ForeignExperts::kReport;
-  const TensorMap wide = random_tokens(layer, 64, 5);
+  const TensorMap wide = random_tokens(layer, 64, {5});
   EXPECT_EQ(wide.at("topk_ids").dtype, DType::kI64);
   EXPECT_EQ(wide.at("topk_probs").dtype, DType::kBF16);
   layer.topk_ids_dtype = compiler::TopkIdsDtype::kI32;
   layer.topk_probs_dtype = compiler::TopkProbsDtype::kF32;
-  const TensorMap usual = random_tokens(layer, 64, 5);
+  const TensorMap usual = random_tokens(layer, 64, {5});
   EXPECT_EQ(usual.at("topk_ids").dtype, DType::kI32);
   EXPECT_EQ(expert_ids(usual.at("topk_ids")), expert_ids(wide.at("topk_ids")));
   const std::vector<float> exact = probabilities(usual.at("topk_probs"));
@@ -109,15 +109,16 @@ TEST(RandomInputs, HaveTheTypesOfTheLayerAndTheSameNumbers) {
 
 TEST(RandomInputs, HaveForeignExpertsWhereTheLayerIgnoresThem) {
   compiler::Layer layer = routed_layer();
-  const std::vector<int64_t> ids = expert_ids(random_topk_ids(layer, 64, 5));
+  const std::vector<int64_t> ids = expert_ids(random_topk_ids(layer, 64, {5}));
   for (const int64_t wanted : {-1, 0, 1, 2, 3, 4, 5})
     EXPECT_GT(std::ranges::count(ids, wanted), 0) << wanted;
   EXPECT_EQ(std::ranges::max(ids), 5);
   EXPECT_EQ(std::ranges::min(ids), -1);
-  const compiler::CallRows rows = count_call_rows(layer, random_tokens(layer, 64, 5));
+  const compiler::CallRows rows =
+      count_rows(*plan_layer(layer, {}), call_of(random_tokens(layer, 64, {5})));
   EXPECT_EQ(rows.routed, std::ranges::count_if(ids, [](int64_t id) { return id == 0 || id == 1; }));
   layer.foreign_experts = compiler::ForeignExperts::kReport;
-  EXPECT_EQ(std::ranges::max(expert_ids(random_topk_ids(layer, 64, 5))), 1);
+  EXPECT_EQ(std::ranges::max(expert_ids(random_topk_ids(layer, 64, {5}))), 1);
 }
 
 // The shares of 4096 choices that the least and the most popular of 8 experts have.
@@ -137,7 +138,7 @@ TEST(RandomInputs, ChooseExpertsAlikeIfAskedTo) {
   layer.top_k = 1;
   layer.max_tokens = 4096;
   const auto ids = [&](RandomRouting routing) {
-    return expert_ids(random_topk_ids(layer, 4096, 5, routing));
+    return expert_ids(random_topk_ids(layer, 4096, {5, routing}));
   };
   const auto [least, most] = shares_of(ids(RandomRouting::kUniform));
   EXPECT_NEAR(least, 0.125, 0.025);
@@ -145,11 +146,10 @@ TEST(RandomInputs, ChooseExpertsAlikeIfAskedTo) {
   const auto [rarest, usual] = shares_of(ids(RandomRouting::kSkewed));
   EXPECT_NEAR(usual, 0.368, 0.03);  // 1 / (1 + 1/2 + ... + 1/8)
   EXPECT_NEAR(rarest, 0.046, 0.02);
-  EXPECT_EQ(ids(RandomRouting::kSkewed), expert_ids(random_topk_ids(layer, 4096, 5)));
-  const TensorMap all = measuring_inputs(layer, 4096, 5, RandomRouting::kUniform);
-  EXPECT_EQ(expert_ids(all.at("topk_ids")), ids(RandomRouting::kUniform));
+  EXPECT_EQ(ids(RandomRouting::kSkewed), expert_ids(random_topk_ids(layer, 4096, {5})));
+  const TensorMap all = random_tokens(layer, 4096, {5, RandomRouting::kUniform});
   // The choice of experts leaves everything else as it was.
-  EXPECT_EQ(all.at("x").bytes, random_tokens(layer, 4096, 5).at("x").bytes);
+  EXPECT_EQ(all.at("x").bytes, random_tokens(layer, 4096, {5}).at("x").bytes);
 }
 
 // The K experts of a token differ, whichever way they are drawn.
@@ -158,7 +158,7 @@ TEST(RandomInputs, ChooseDifferentExpertsForAToken) {
   layer.foreign_experts = compiler::ForeignExperts::kReport;
   layer.experts = layer.local_experts = 4;
   layer.top_k = 4;
-  const auto ids = expert_ids(random_topk_ids(layer, 64, 5, RandomRouting::kUniform));
+  const auto ids = expert_ids(random_topk_ids(layer, 64, {5, RandomRouting::kUniform}));
   for (size_t token = 0; token < 64; ++token) {
     std::vector<int64_t> own(ids.begin() + static_cast<std::ptrdiff_t>(4 * token),
                              ids.begin() + static_cast<std::ptrdiff_t>(4 * token + 4));
@@ -172,15 +172,15 @@ TEST(FileInputs, AreReadInTheTypesOfTheLayerAndNoOthers) {
   const testing::TestDir dir;
   const std::string path = (dir / "inputs.safetensors").string();
   compiler::Layer layer = routed_layer();
-  TensorMap tensors = random_tokens(layer, 7, 5);
+  TensorMap tensors = random_tokens(layer, 7, {5});
   tensors.merge(random_weights_of(layer, 2, 5));
   ASSERT_TRUE(testing::succeeded(checkpoint::write_safetensors(path, tensors)));
-  const auto read = load_inputs(*plan_layer(layer, {}), {.input_path = path});
+  const auto read = load_layer_inputs(*plan_layer(layer, {}), {.input_path = path});
   ASSERT_TRUE(testing::succeeded(read));
   EXPECT_EQ(expert_ids(read->at("topk_ids")), expert_ids(tensors.at("topk_ids")));
   EXPECT_EQ(probabilities(read->at("topk_probs")), probabilities(tensors.at("topk_probs")));
   layer.topk_ids_dtype = compiler::TopkIdsDtype::kI32;
-  const auto refused = load_inputs(*plan_layer(layer, {}), {.input_path = path});
+  const auto refused = load_layer_inputs(*plan_layer(layer, {}), {.input_path = path});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kTensorMismatch);
   EXPECT_NE(refused.error().message.find("\"topk_ids\" is I64 [7, 3], wanted I32 [7, 3]"),

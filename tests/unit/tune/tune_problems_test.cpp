@@ -180,9 +180,8 @@ TEST(TuneProblemsOfARank, AreMeasuredWithTheRowsThatARankHasInTheMean) {
     const TunedLayer tuned{group_layer("fp8_flow", R"("combine": "rows")", ranks), 512, 7};
     EXPECT_EQ(tuned.measured_tokens(), 512 * ranks);
     EXPECT_EQ(tuned.measured_layer().max_tokens, 1024 * ranks);
-    const TensorMap inputs =
-        trial::slot_inputs(tuned.measured_layer(), tuned.measured_tokens(), tuned.seed);
-    const HostTensor& ids = inputs.at("topk_ids");
+    const HostTensor ids =
+        trial::random_slot_ids(tuned.measured_layer(), tuned.measured_tokens(), {tuned.seed});
     ASSERT_EQ(ids.shape, (std::vector<int64_t>{512 * ranks, 4}));
     int64_t here = 0;
     for (const int64_t id : trial::expert_ids(ids)) {

@@ -8,26 +8,32 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moejit::trial {
 
-// The GPUs of a group in this process, one for each rank, with memory that all of them reach. They
-// are simulated ones, or the first GPUs of this machine.
-class GroupDevices {
+// The device of a trial, or the GPUs of a group in this process, one for each rank, with memory
+// that all of them reach. They are simulated ones, or the first GPUs of this machine.
+class Devices {
  public:
+  // Opens one device without such memory, as open_target() does.
+  static Result<std::unique_ptr<Devices>> open_one(const std::string& target, uint64_t seed,
+                                                   std::string_view without_gpu);
   // Opens devices for `target`: sim, cuda, cuda:sm_90a, or auto, which takes GPUs if there are
   // enough. Each rank gets `memory_bytes`. Returns the errors of opening devices; kNoDevice if
   // there are fewer GPUs than ranks; kUnsupported if two of them have no link.
-  static Result<std::unique_ptr<GroupDevices>> open(const std::string& target, int32_t ranks,
-                                                    int64_t memory_bytes, uint64_t seed);
-  GroupDevices(const GroupDevices&) = delete;
-  GroupDevices& operator=(const GroupDevices&) = delete;
+  static Result<std::unique_ptr<Devices>> open(const std::string& target, int32_t ranks,
+                                               int64_t memory_bytes, uint64_t seed);
+  Devices(const Devices&) = delete;
+  Devices& operator=(const Devices&) = delete;
 
   int32_t ranks() const { return static_cast<int32_t>(devices_.size()); }
   runtime::Device& device(int32_t rank) { return *devices_[static_cast<std::size_t>(rank)]; }
   void* memory(int32_t rank) const { return memory_[static_cast<std::size_t>(rank)]; }
   const std::string& description() const { return description_; }
+  // Returns what a command prints before it begins, as target_text() does.
+  const std::string& text() const { return text_; }
   // Returns the ends of a new transport between the ranks. Error kUnsupported: the devices are
   // GPUs; NCCL needs a process for each rank.
   Result<std::vector<std::unique_ptr<runtime::Transport>>> open_transport();
@@ -36,16 +42,16 @@ class GroupDevices {
   Result<void> synchronize();
 
  private:
-  GroupDevices() = default;
+  Devices() = default;
   Result<void> open_simulated(int32_t ranks, int64_t memory_bytes, uint64_t seed);
   Result<void> open_gpus(int32_t ranks, int64_t memory_bytes);
 
   std::unique_ptr<runtime::SimulatorGroup> group_;
-  std::vector<std::unique_ptr<runtime::Device>> gpus_;
+  std::vector<std::unique_ptr<runtime::Device>> owned_;  // not of group_
   std::vector<runtime::Device*> devices_;
   std::vector<runtime::DeviceMemory> heaps_;  // one for each GPU; none in the simulator
   std::vector<void*> memory_;
-  std::string description_;
+  std::string description_, text_;
 };
 
 }  // namespace moejit::trial

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/trial/group_devices.h"
+#include "runtime/trial/devices.h"
 
 #include "compiler/target.h"
+#include "runtime/trial/open_target.h"
 
 #include <algorithm>
 #include <fmt/core.h>
 
 namespace moejit::trial {
 
-Result<void> GroupDevices::open_simulated(int32_t ranks, int64_t memory_bytes, uint64_t seed) {
+Result<void> Devices::open_simulated(int32_t ranks, int64_t memory_bytes, uint64_t seed) {
   // The simulator maps a stack for each resident thread, and an SM may have 2048 threads. A stack
   // takes two of the 65530 mappings that Linux lets a process have.
   const int32_t sms = std::clamp(8 / ranks, 1, 4);
@@ -23,7 +24,7 @@ Result<void> GroupDevices::open_simulated(int32_t ranks, int64_t memory_bytes, u
   return {};
 }
 
-Result<void> GroupDevices::open_gpus(int32_t ranks, int64_t memory_bytes) {
+Result<void> Devices::open_gpus(int32_t ranks, int64_t memory_bytes) {
   for (int32_t rank = 0; rank < ranks; ++rank) {
     auto device = runtime::open_cuda_device(rank);
     if (!device && rank == 0) return tl::make_unexpected(std::move(device).error());
@@ -32,7 +33,7 @@ Result<void> GroupDevices::open_gpus(int32_t ranks, int64_t memory_bytes) {
                   fmt::format("got {} GPUs, wanted one for each of {} ranks", rank, ranks),
                   "run it in the simulator: --target sim");
     devices_.push_back(device->get());
-    gpus_.push_back(std::move(*device));
+    owned_.push_back(std::move(*device));
   }
   for (runtime::Device* from : devices_)
     for (runtime::Device* to : devices_)
@@ -49,8 +50,19 @@ Result<void> GroupDevices::open_gpus(int32_t ranks, int64_t memory_bytes) {
   return {};
 }
 
-Result<std::unique_ptr<GroupDevices>> GroupDevices::open(const std::string& target, int32_t ranks,
-                                                         int64_t memory_bytes, uint64_t seed) {
+Result<std::unique_ptr<Devices>> Devices::open_one(const std::string& target, uint64_t seed,
+                                                   std::string_view without_gpu) {
+  MOEJIT_TRY_ASSIGN(OpenedTarget opened, open_target(target, seed, without_gpu));
+  std::unique_ptr<Devices> devices(new Devices);
+  devices->description_ = opened.description;
+  devices->text_ = target_text(opened);
+  devices->devices_.push_back(opened.device.get());
+  devices->owned_.push_back(std::move(opened.device));
+  return devices;
+}
+
+Result<std::unique_ptr<Devices>> Devices::open(const std::string& target, int32_t ranks,
+                                               int64_t memory_bytes, uint64_t seed) {
   if (target == "auto") {
     auto gpus = open("cuda:sm_90a", ranks, memory_bytes, seed);
     return gpus ? std::move(gpus) : open("sim", ranks, memory_bytes, seed);
@@ -59,15 +71,16 @@ Result<std::unique_ptr<GroupDevices>> GroupDevices::open(const std::string& targ
   if (!parsed)
     return fail(Stage::kCommand, ErrorCode::kInvalidValue,
                 fmt::format("unknown target \"{}\", wanted auto, cuda:sm_90a or sim", target));
-  std::unique_ptr<GroupDevices> devices(new GroupDevices);
+  std::unique_ptr<Devices> devices(new Devices);
   if (parsed->kind == compiler::TargetKind::kSim)
     MOEJIT_TRY(devices->open_simulated(ranks, memory_bytes, seed));
   else
     MOEJIT_TRY(devices->open_gpus(ranks, memory_bytes));
+  devices->text_ = "target " + devices->description_;
   return devices;
 }
 
-Result<std::vector<std::unique_ptr<runtime::Transport>>> GroupDevices::open_transport() {
+Result<std::vector<std::unique_ptr<runtime::Transport>>> Devices::open_transport() {
   if (group_ != nullptr) return group_->open_transport();
   return fail(Stage::kCommand, ErrorCode::kUnsupported,
               "the transport nccl between the GPUs of one process, wanted a process for each rank",
@@ -75,7 +88,7 @@ Result<std::vector<std::unique_ptr<runtime::Transport>>> GroupDevices::open_tran
               "your processes");
 }
 
-Result<void> GroupDevices::synchronize() {
+Result<void> Devices::synchronize() {
   if (group_ != nullptr) return group_->synchronize();
   for (runtime::Device* device : devices_) MOEJIT_TRY(device->synchronize(nullptr));
   return {};
