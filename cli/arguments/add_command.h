@@ -4,7 +4,7 @@
 #include "cli/arguments.h"
 #include "cli/commands/tuning_records.h"
 #include "runtime/trial/inputs.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/open_engine.h"
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -44,6 +44,9 @@ void add_cache_options(CLI::App& sub, trial::CacheOptions& cache);
 
 // The tuning records that a command makes its plans with.
 void add_tuning_options(CLI::App& sub, TuningOptions& tuning);
+
+// What a command plans descriptions with.
+void add_plan_options(CLI::App& sub, PlanArguments& arguments);
 
 // The passes to plan instead of the description's passes; an empty `pass` is "not given".
 void add_pass_option(CLI::App& sub, std::string& pass);

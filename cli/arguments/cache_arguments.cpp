@@ -45,8 +45,7 @@ void add_cache_looks(CLI::App& cache, Action& action) {
                                         "  moejit cache why 13a8b1de287e\n",
                                         &run_cache_why, why);
   why_app.add_option("LAYER", why->what, "Layer description, or a key")->required();
-  why_app.add_option("--target", why->target, kTargetHelp)->capture_default_str();
-  add_pass_option(why_app, why->pass);
+  add_plan_options(why_app, why->plan);
   why_app.add_option("--packs", why->packs, "Packs to look into, separated by ':'")
       ->delimiter(':')
       ->allow_extra_args(false);
@@ -54,7 +53,6 @@ void add_cache_looks(CLI::App& cache, Action& action) {
       "--pack-keys", why->pack_keys,
       "Key ring: file or folder of public keys; one of them must have signed each pack");
   why_app.add_flag("--frozen", why->is_frozen, "Look as a frozen process does");
-  add_tuning_options(why_app, why->tuning);
   std::shared_ptr<CacheDiffCommand> diff;
   CLI::App& diff_app = add_cache_command(
       cache, action, "diff", "Tell in which fields the keys of two kernels differ",

@@ -2,7 +2,7 @@
 // Adds the commands that make kernels and run them.
 #include "cli/arguments/add_command.h"
 #include "cli/commands/kernel_commands.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/open_engine.h"
 
 #include <string>
 

@@ -49,6 +49,12 @@ void add_pass_option(CLI::App& sub, std::string& pass) {
       ->check(CLI::IsMember({"forward", "training"}));
 }
 
+void add_plan_options(CLI::App& sub, PlanArguments& arguments) {
+  sub.add_option("--target", arguments.target, kTargetHelp)->capture_default_str();
+  add_pass_option(sub, arguments.pass);
+  add_tuning_options(sub, arguments.tuning);
+}
+
 void add_plan(CLI::App& app, Action& action) {
   const auto command = add_command<PlanCommand>(
       app, action, "plan", "Show kernels, tensors, memory and launches of a layer",
@@ -58,11 +64,9 @@ void add_plan(CLI::App& app, Action& action) {
       run_plan);
   CLI::App* sub = app.get_subcommand("plan");
   sub->add_option("LAYER", command->layers, "Layer descriptions")->required();
-  sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
-  add_pass_option(*sub, command->pass);
+  add_plan_options(*sub, command->plan);
   sub->add_flag("--json", command->is_json, "Print JSON");
   sub->add_flag("--explain", command->explain, "Add the reason for each choice");
-  add_tuning_options(*sub, command->tuning);
 }
 
 void add_emit(CLI::App& app, Action& action) {
@@ -73,10 +77,8 @@ void add_emit(CLI::App& app, Action& action) {
                                run_emit);
   CLI::App* sub = app.get_subcommand("emit");
   sub->add_option("LAYER", command->layers, "Layer descriptions")->required();
-  sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
-  add_pass_option(*sub, command->pass);
+  add_plan_options(*sub, command->plan);
   sub->add_option("--operation", command->operation, "Only this kernel of the plan");
-  add_tuning_options(*sub, command->tuning);
   sub->add_option("--output-dir", command->output_dir,
                   "One file OPERATION.cu per kernel there; of several layers below LAYER/")
       ->check(&check_name);
@@ -93,10 +95,8 @@ void add_inspect(CLI::App& app, Action& action) {
   CLI::App* sub = app.get_subcommand("inspect");
   sub->add_option("FILE", command->files, "Layer descriptions, cubins or cache entries")
       ->required();
-  sub->add_option("--target", command->target, "Of a layer description")->capture_default_str();
-  add_pass_option(*sub, command->pass);
+  add_plan_options(*sub, command->plan);
   add_cache_options(*sub, command->cache);
-  add_tuning_options(*sub, command->tuning);
   sub->add_flag("--sass", command->with_sass, "Print the disassembly of the kernels");
   sub->add_flag("--json", command->is_json, "Print JSON");
 }

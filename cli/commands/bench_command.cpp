@@ -6,8 +6,7 @@
 #include "cli/report/bench_report.h"
 #include "cli/terminal/output.h"
 #include "compiler/support/utc_time.h"
-#include "runtime/measure/measure_layer.h"
-#include "runtime/trial/trial.h"
+#include "runtime/trial/measure_trial.h"
 
 #include <fmt/core.h>
 
@@ -34,19 +33,19 @@ Result<void> check_options(const BenchCommand& command) {
               "moejit run shows the simulator's times");
 }
 
-Result<void> measure_all(const BenchCommand& command, const measure::LayerCall& call,
-                         runtime::Engine& engine, GpuMonitor* monitor, BenchReport& report) {
-  MOEJIT_TRY_ASSIGN(auto probe, measure::ClockProbe::create(engine, call.device));
+Result<void> measure_all(const BenchCommand& command, trial::Trial& trial, runtime::Engine& engine,
+                         GpuMonitor* monitor, BenchReport& report) {
+  MOEJIT_TRY_ASSIGN(auto probe, measure::ClockProbe::create(engine, trial.device()));
   MOEJIT_TRY_ASSIGN(report.copy_bytes_per_second,
-                    measure::measure_copy_bytes_per_second(call.device, command.repeat));
-  MOEJIT_TRY_ASSIGN(report.times.cool, measure_cool(call, engine, probe, command.repeat));
+                    measure::measure_copy_bytes_per_second(trial.device(), command.repeat));
+  MOEJIT_TRY_ASSIGN(report.times.cool, measure_cool(trial, engine, probe, command.repeat));
   const double seconds = command.hot_seconds;
-  MOEJIT_TRY_ASSIGN(report.times.hot, measure_hot(call, probe, seconds, monitor));
-  const Plan& plan = call.prepared.plan();
+  MOEJIT_TRY_ASSIGN(report.times.hot, measure_hot(trial, probe, seconds, monitor));
+  const Plan& plan = trial.plan();
   if (plan.operation) return {};
-  MOEJIT_TRY_ASSIGN(report.forward, measure_forward(call, probe, seconds, monitor));
+  MOEJIT_TRY_ASSIGN(report.forward, measure_forward(trial, probe, seconds, monitor));
   if (has_backward(*plan.layer)) {
-    MOEJIT_TRY_ASSIGN(report.step, measure_step(call, probe, seconds, monitor));
+    MOEJIT_TRY_ASSIGN(report.step, measure_step(trial, probe, seconds, monitor));
   }
   return {};
 }
@@ -61,7 +60,7 @@ Result<void> bench_one(const BenchCommand& command, const OpenedPlans& opened,
                      .rows = rows,
                      .random = routed_at_random(plan, command.inputs),
                      .tuning = opened.tuning};
-  MOEJIT_TRY(measure_all(command, trial.layer_call(), engine, monitor.get(), report));
+  MOEJIT_TRY(measure_all(command, trial, engine, monitor.get(), report));
   report.run.counters = engine.counters();
   terminal.print(command.is_json ? bench_json(plan, report) : bench_table(plan, report));
   return write_bench_report(command.report, plan, report);

@@ -2,10 +2,9 @@
 #include "cli/commands/bench_run.h"
 #include "cli/commands/gemm_cases.h"
 #include "cli/report/gemms_report.h"
-#include "compiler/support/file.h"
 #include "runtime/check/sampled_gemm.h"
-#include "runtime/measure/gemm_session.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/measure_trial.h"
+#include "runtime/trial/open_engine.h"
 
 #include <algorithm>
 #include <atomic>
@@ -16,15 +15,12 @@
 namespace moejit::cli {
 namespace {
 
-using measure::CacheSweep;
 using measure::GemmCase;
-using measure::GemmSession;
 using measure::GpuMonitor;
 
 // Reads the file's cases that the command names; all if it names none.
 Result<std::vector<GemmCase>> read_cases(const BenchCommand& command) {
-  MOEJIT_TRY_ASSIGN(const std::string text, read_text_file(command.gemms));
-  MOEJIT_TRY_ASSIGN(std::vector<GemmCase> cases, parse_gemm_cases(text, command.gemms));
+  MOEJIT_TRY_ASSIGN(std::vector<GemmCase> cases, read_gemm_cases(command.gemms));
   std::vector<std::string> names;
   for (const GemmCase& gemm : cases) names.push_back(gemm.name);
   for (const std::string& name : command.cases)
@@ -45,7 +41,7 @@ void compile_ahead(const std::vector<GemmCase>& cases, runtime::Engine& engine,
                    const compiler::Target& target) {
   std::vector<compiler::KernelSource> all;
   for (const GemmCase& gemm : cases)
-    if (const auto sources = GemmSession::sources(gemm, target))
+    if (const auto sources = trial::GemmTrial::sources(gemm, target))
       all.insert(all.end(), sources->begin(), sources->end());
   std::atomic<size_t> next = 0;
   const auto work = [&] {
@@ -57,11 +53,10 @@ void compile_ahead(const std::vector<GemmCase>& cases, runtime::Engine& engine,
 }
 
 Result<GemmResult> bench_case(const GemmCase& gemm, const BenchCommand& command,
-                              runtime::Engine& engine, runtime::Device& device, CacheSweep& sweep,
-                              GpuMonitor* monitor) {
+                              runtime::Engine& engine, runtime::Device& device,
+                              measure::ClockProbe& probe, GpuMonitor* monitor) {
   const uint64_t seed = command.inputs.random.seed;
-  MOEJIT_TRY_ASSIGN(const std::unique_ptr<GemmSession> session,
-                    GemmSession::create(gemm, engine, device, seed));
+  MOEJIT_TRY_ASSIGN(const auto session, trial::GemmTrial::create(gemm, engine, device, seed));
   GemmResult result{.gemm = gemm,
                     .kernel = session->kernel(),
                     .rows = {.routed = session->groups().real_rows(),
@@ -75,8 +70,11 @@ Result<GemmResult> bench_case(const GemmCase& gemm, const BenchCommand& command,
         Stage::kLaunch, ErrorCode::kCheckFailed,
         fmt::format("case \"{}\" differs from the reference: {}", gemm.name, check.message));
   result.compared = check.compared;
-  MOEJIT_TRY_ASSIGN(result.cool, measure_cool(*session, sweep, device, command.repeat));
-  MOEJIT_TRY_ASSIGN(result.hot, measure_hot(*session, device, command.hot_seconds, monitor));
+  trial::Trial& trial = session->trial();
+  MOEJIT_TRY_ASSIGN(const auto cool, measure_cool(trial, engine, probe, command.repeat));
+  MOEJIT_TRY_ASSIGN(const auto hot, measure_hot(trial, probe, command.hot_seconds, monitor));
+  result.cool = cool.front();
+  result.hot = hot.front();
   return result;
 }
 
@@ -91,7 +89,7 @@ Result<void> bench_gemms(const BenchCommand& command, Terminal& terminal) {
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
                     trial::open_engine(command.cache, terminal.warner()));
   compile_ahead(cases, *engine, device.target());
-  MOEJIT_TRY_ASSIGN(CacheSweep sweep, CacheSweep::create(*engine, device));
+  MOEJIT_TRY_ASSIGN(auto probe, measure::ClockProbe::create(*engine, device));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
   BenchRun run = describe_run(command, *devices, monitor.get());
   std::vector<GemmResult> results;
@@ -99,7 +97,7 @@ Result<void> bench_gemms(const BenchCommand& command, Terminal& terminal) {
   for (const GemmCase& gemm : cases) {
     terminal.show_progress("cases", static_cast<int64_t>(results.size()),
                            static_cast<int64_t>(cases.size()));
-    Result<GemmResult> result = bench_case(gemm, command, *engine, device, sweep, monitor.get());
+    Result<GemmResult> result = bench_case(gemm, command, *engine, device, probe, monitor.get());
     if (!result) {
       outcome = tl::make_unexpected(std::move(result).error());
       break;

@@ -5,7 +5,7 @@
 #include "compiler/support/table.h"
 #include "compiler/work.h"
 #include "runtime/trial/group_times.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/open_engine.h"
 
 #include <algorithm>
 #include <fmt/core.h>

@@ -9,7 +9,7 @@
 #include "compiler/kernel_source.h"
 #include "compiler/support/exhausted.h"
 #include "runtime/kernel_pack.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/open_engine.h"
 
 #include <algorithm>
 #include <atomic>

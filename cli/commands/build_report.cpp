@@ -3,7 +3,7 @@
 
 #include "cli/terminal/output.h"
 #include "compiler/support/table.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/open_engine.h"
 
 #include <algorithm>
 #include <cmath>

@@ -30,9 +30,7 @@ Result<void> run_cache_show(const CacheShowCommand& command, Terminal& terminal)
 struct CacheWhyCommand {
   CacheCommand cache;
   std::string what;  // a layer description, or a key
-  std::string target = "cuda:sm_90a";
-  std::string pass;  // as of PlanCommand
-  TuningOptions tuning;
+  PlanArguments plan;
   std::vector<std::string> packs;  // these three as in CacheOptions
   std::string pack_keys;
   bool is_frozen = false;

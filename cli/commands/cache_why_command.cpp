@@ -121,13 +121,11 @@ nlohmann::ordered_json places_json(const KernelPlaces& places) {
 
 Result<void> why_of_layer(const CacheWhyCommand& command, const KernelPlaces& places,
                           Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning));
-  MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(command.what, command.target,
-                                                         {.tuning = tuning.get()}, command.pass));
+  MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(command.what, command.plan));
   MOEJIT_TRY_ASSIGN(const std::vector<WantedKernel> all, look_for(plan, places));
   if (command.cache.is_json) {
     nlohmann::ordered_json json = places_json(places);
-    json["target"] = command.target;
+    json["target"] = command.plan.target;
     json["kernels"] = nlohmann::ordered_json::array();
     for (const WantedKernel& wanted : all) json["kernels"].push_back(wanted_json(wanted));
     json["missing"] = std::ranges::count(all, "", &WantedKernel::found_in);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/layer_commands.h"
 #include "cli/commands/layer_file.h"
-#include "cli/commands/tuning_records.h"
 #include "compiler/support/file.h"
 #include "compiler/support/json_document.h"
 #include "compiler/support/nearest_name.h"
@@ -65,10 +64,8 @@ Result<void> run_emit(const EmitCommand& command, Terminal& terminal) {
   // All layers are planned before the first file is written.
   std::map<std::string, std::string> paths;  // paths of descriptions, by layer name
   std::vector<std::pair<std::string, std::vector<EmittedFile>>> layers;
-  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning));
   for (const std::string& path : command.layers) {
-    MOEJIT_TRY_ASSIGN(const compiler::Plan plan,
-                      read_plan(path, command.target, {.tuning = tuning.get()}, command.pass));
+    MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, command.plan));
     const std::string name = name_of(plan);
     MOEJIT_TRY_ASSIGN(std::vector<EmittedFile> files, emit_files(plan, command.operation));
     if (command.layers.size() > 1 && !command.output_dir.empty() && !is_file_name(name))

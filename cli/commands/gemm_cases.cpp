@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/gemm_cases.h"
 
+#include "compiler/support/file.h"
 #include "compiler/support/json_document.h"
 #include "compiler/support/json_view.h"
 
@@ -117,7 +118,7 @@ Result<int32_t> read_scale_sharing(const JsonView& object, GemmScales scales) {
 
 // Returns what the groups divide, rows or columns.
 std::string_view group_unit(const GemmCase& gemm) {
-  return gemm.operation == GemmOperation::kGroupedGemm ? "rows" : "columns";
+  return is_row_grouped(gemm) ? "rows" : "columns";
 }
 
 Result<void> check_most_rows(const JsonView& object, const GemmCase& gemm) {
@@ -165,9 +166,8 @@ Result<GemmCase> read_case(const JsonView& object) {
   if (const auto ragged = object.find("ragged")) {
     MOEJIT_TRY_ASSIGN(gemm.is_ragged, ragged->read_bool());
   }
-  MOEJIT_TRY(gemm.operation == GemmOperation::kGroupedGemm
-                 ? read_row_grouped(object, gemm)
-                 : read_contraction_grouped(object, gemm));
+  MOEJIT_TRY(is_row_grouped(gemm) ? read_row_grouped(object, gemm)
+                                  : read_contraction_grouped(object, gemm));
   return gemm;
 }
 
@@ -176,6 +176,11 @@ Result<GemmCase> read_case(const JsonView& object) {
 std::span<const std::string_view> gemm_case_keys(GemmOperation operation) {
   if (operation == GemmOperation::kGroupedGemm) return kRowGroupedKeys;
   return kContractionGroupedKeys;
+}
+
+Result<std::vector<GemmCase>> read_gemm_cases(const std::string& path) {
+  MOEJIT_TRY_ASSIGN(const std::string text, read_text_file(path));
+  return parse_gemm_cases(text, path);
 }
 
 Result<std::vector<GemmCase>> parse_gemm_cases(std::string_view json,

@@ -5,6 +5,7 @@
 #include "runtime/measure/gemm_case.h"
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +15,9 @@ namespace moejit::cli {
 // layer description: they name the place, what was got and what was wanted.
 Result<std::vector<measure::GemmCase>> parse_gemm_cases(std::string_view json,
                                                         std::string_view source_name);
+
+// Reads and parses a file of cases.
+Result<std::vector<measure::GemmCase>> read_gemm_cases(const std::string& path);
 
 // Returns every key that a case of this operation may have.
 std::span<const std::string_view> gemm_case_keys(measure::GemmOperation operation);

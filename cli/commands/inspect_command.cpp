@@ -6,7 +6,7 @@
 #include "cli/commands/tuning_records.h"
 #include "cli/terminal/output.h"
 #include "compiler/support/file.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/open_engine.h"
 
 #include <algorithm>
 #include <cstring>
@@ -62,12 +62,10 @@ Result<std::vector<InspectedKernel>> inspect_entry(std::span<const std::byte> by
 Result<std::vector<InspectedKernel>> inspect_layer(const InspectCommand& command,
                                                    const std::string& path,
                                                    const Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning));
-  MOEJIT_TRY_ASSIGN(const compiler::Plan plan,
-                    read_plan(path, command.target, {.tuning = tuning.get()}, command.pass));
+  MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, command.plan));
   trial::CacheOptions cache = command.cache;
-  cache.build_arguments = shell_word(path) + (command.pass.empty() ? "" : " --variants all") +
-                          tuning_words(command.tuning);
+  cache.build_arguments = shell_word(path) + (command.plan.pass.empty() ? "" : " --variants all") +
+                          tuning_words(command.plan.tuning);
   MOEJIT_TRY_ASSIGN(const std::unique_ptr<runtime::Engine> engine,
                     trial::open_engine(cache, terminal.warner()));
   std::vector<InspectedKernel> kernels;

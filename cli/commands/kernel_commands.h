@@ -5,7 +5,7 @@
 #include "cli/terminal/terminal.h"
 #include "compiler/support/error.h"
 #include "runtime/trial/inputs.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/open_engine.h"
 
 #include <cstdint>
 #include <string>

@@ -4,7 +4,7 @@
 #include "cli/commands/tuning_records.h"
 #include "cli/terminal/terminal.h"
 #include "compiler/support/error.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/open_engine.h"
 
 #include <cstdint>
 #include <string>
@@ -34,9 +34,7 @@ Result<void> run_activation(const ActivationCommand& command, Terminal& terminal
 
 struct PlanCommand {
   std::vector<std::string> layers;
-  std::string target = "cuda:sm_90a";
-  std::string pass;  // "forward", "training", or empty: what the description says
-  TuningOptions tuning;
+  PlanArguments plan;
   bool is_json = false;
   bool explain = false;
 };
@@ -44,9 +42,7 @@ Result<void> run_plan(const PlanCommand& command, Terminal& terminal);
 
 struct EmitCommand {
   std::vector<std::string> layers;
-  std::string target = "cuda:sm_90a";
-  std::string pass;  // as of PlanCommand
-  TuningOptions tuning;
+  PlanArguments plan;
   std::string operation;   // empty: all
   std::string output_dir;  // empty: print
 };
@@ -54,10 +50,8 @@ Result<void> run_emit(const EmitCommand& command, Terminal& terminal);
 
 struct InspectCommand {
   std::vector<std::string> files;  // layer descriptions, cubins and cache entries
-  std::string target = "cuda:sm_90a";
-  std::string pass;  // as of PlanCommand
+  PlanArguments plan;
   trial::CacheOptions cache;
-  TuningOptions tuning;
   bool with_sass = false;  // print the machine code
   bool is_json = false;
 };

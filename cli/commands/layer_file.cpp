@@ -3,10 +3,10 @@
 
 #include "cli/terminal/output.h"
 #include "compiler/support/file.h"
+#include "compiler/support/json_text.h"
 
 #include <filesystem>
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -77,17 +77,11 @@ Result<Description> parse_description(const InputText& input) {
 
 // Returns the elements of a JSON list of descriptions, or the text itself if it is no list.
 std::vector<InputText> elements_of(const InputText& input) {
-  using Json = nlohmann::ordered_json;
-  bool is_deep = false;
-  const auto is_wanted = [&](int depth, Json::parse_event_t /*event*/, Json& /*parsed*/) {
-    is_deep = is_deep || depth > kMaxListDepth;
-    return !is_deep;
-  };
-  const Json list = Json::parse(input.text, is_wanted, false);
-  if (is_deep || !list.is_array() || list.empty()) return {input};
+  const auto list = parse_json(input.text, {.max_depth = kMaxListDepth});
+  if (!list || list->root.elements.empty()) return {input};
   std::vector<InputText> elements;
-  for (const auto& element : list)
-    elements.push_back({element.dump(), fmt::format("{}[{}]", input.name, elements.size())});
+  for (const JsonValue& element : list->root.elements)
+    elements.push_back({Json(element).dump(), fmt::format("{}[{}]", input.name, elements.size())});
   return elements;
 }
 
@@ -141,20 +135,20 @@ void choose_passes(compiler::Layer& layer, std::string_view pass) {
 
 tl::unexpected<Error> option_of_layers(std::string_view option,
                                        const compiler::OperationDescription& operation) {
-  return fail(
-      Stage::kCommand, ErrorCode::kUsage,
-      fmt::format("{} is for layers, not for the operation {}", option, operation.name),
-      fmt::format("leave {} out", option.substr(0, option.find(' '))));
+  return fail(Stage::kCommand, ErrorCode::kUsage,
+              fmt::format("{} is for layers, not for the operation {}", option, operation.name),
+              fmt::format("leave {} out", option.substr(0, option.find(' '))));
 }
 
-Result<compiler::Plan> read_plan(const std::string& path, const std::string& target,
-                                 const compiler::PlanOptions& options, std::string_view pass) {
-  MOEJIT_TRY_ASSIGN(const compiler::Target parsed, compiler::parse_target(target));
+Result<compiler::Plan> read_plan(const std::string& path, const PlanArguments& arguments) {
+  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(arguments.tuning));
+  MOEJIT_TRY_ASSIGN(const compiler::Target target, compiler::parse_target(arguments.target));
   MOEJIT_TRY_ASSIGN(Description description, read_layer_or_operation(path));
   if (const auto* const operation = std::get_if<compiler::OperationDescription>(&description))
-    if (!pass.empty()) return option_of_layers("--pass", *operation);
-  if (auto* const layer = std::get_if<compiler::Layer>(&description)) choose_passes(*layer, pass);
-  return plan_description(description, parsed, options);
+    if (!arguments.pass.empty()) return option_of_layers("--pass", *operation);
+  if (auto* const layer = std::get_if<compiler::Layer>(&description))
+    choose_passes(*layer, arguments.pass);
+  return plan_description(description, target, {.tuning = tuning.get()});
 }
 
 Result<std::vector<compiler::Plan>> read_plans(const std::string& path, const std::string& target,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cli/commands/tuning_records.h"
 #include "compiler/compiler.h"
 #include "compiler/operation.h"
 
@@ -47,12 +48,9 @@ void choose_passes(compiler::Layer& layer, std::string_view pass);
 tl::unexpected<Error> option_of_layers(std::string_view option,
                                        const compiler::OperationDescription& operation);
 
-// Reads the description of a layer or of an operation and plans it for a target by name. Options
-// are for layers, as is `pass` (choose_passes()). Errors: all of reading the file, and all of
-// parse_layer() or parse_operation().
-Result<compiler::Plan> read_plan(const std::string& path, const std::string& target,
-                                 const compiler::PlanOptions& options = {},
-                                 std::string_view pass = {});
+// Reads the description of a layer or of an operation and plans it. Errors: all of reading the
+// file, of parse_layer() or parse_operation(), and of read_tuning_records().
+Result<compiler::Plan> read_plan(const std::string& path, const PlanArguments& arguments);
 
 // Reads and plans a file with one description or a JSON list of descriptions, as moejit layer --for
 // torch writes it. Errors tell an element of a list by its number: FILE[3].

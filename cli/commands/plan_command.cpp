@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands/layer_commands.h"
 #include "cli/commands/layer_file.h"
-#include "cli/commands/tuning_records.h"
 #include "cli/terminal/output.h"
 
 #include <nlohmann/json.hpp>
@@ -11,10 +10,8 @@ namespace moejit::cli {
 Result<void> run_plan(const PlanCommand& command, Terminal& terminal) {
   std::string text;
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  MOEJIT_TRY_ASSIGN(const auto tuning, read_tuning_records(command.tuning));
   for (const std::string& path : command.layers) {
-    MOEJIT_TRY_ASSIGN(const compiler::Plan plan,
-                      read_plan(path, command.target, {.tuning = tuning.get()}, command.pass));
+    MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, command.plan));
     if (!command.is_json)
       text += (text.empty() ? "" : "\n") +
               compiler::print_plan(plan, command.explain, terminal.width());

@@ -5,7 +5,6 @@
 #include "runtime/check/check_group.h"
 #include "runtime/check/check_plan.h"
 #include "runtime/trial/group_inputs.h"
-#include "runtime/trial/open_target.h"
 
 #include <utility>
 
@@ -45,15 +44,15 @@ Result<std::vector<TensorCheck>> check_ranks(const RunCommand& command, const Pl
                                              runtime::Engine& engine) {
   const trial::CallInputs whole = trial::join_inputs(inputs);
   const bool is_simulated = plan.target.kind == compiler::TargetKind::kSim;
-  MOEJIT_TRY_ASSIGN(
-      const trial::OpenedTarget target,
-      trial::open_target(is_simulated ? "sim" : "cuda", command.inputs.random.seed, ""));
+  MOEJIT_TRY_ASSIGN(const auto devices, trial::Devices::open_one(is_simulated ? "sim" : "cuda",
+                                                                 command.inputs.random.seed, ""));
+  runtime::Device& device = devices->device(0);
   MOEJIT_TRY_ASSIGN(const Plan one,
-                    compiler::plan_layer(compiler::layer_of_one_rank(*plan.layer),
-                                         target.device->target(), {.keep_intermediates = true}));
+                    compiler::plan_layer(compiler::layer_of_one_rank(*plan.layer), device.target(),
+                                         {.keep_intermediates = true}));
   MOEJIT_TRY_ASSIGN(RunCalls calls, choose_calls(one, command, command.pass));
   if (calls.asked_for == nullptr) calls.scales.clear();
-  MOEJIT_TRY_ASSIGN(const auto trial, trial::Trial::create(one, engine, *target.device, whole));
+  MOEJIT_TRY_ASSIGN(const auto trial, trial::Trial::create(one, engine, device, whole));
   MOEJIT_TRY(make_calls(*trial, calls.passes));
   MOEJIT_TRY_ASSIGN(const TensorMap of_one, trial->results(0, true));
   MOEJIT_TRY(make_calls(*trial, calls.scales));

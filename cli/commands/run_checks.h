@@ -23,8 +23,8 @@ std::vector<check::TensorCheck> check_calls(const compiler::Plan& plan, const Ru
                                             const runtime::TensorMap& states);
 
 // Runs a group's layer on one rank with all tokens, and compares each of its kernels with the CPU
-// reference. The ranks' results are compared with the results of this run. `plan` is one rank's, and
-// each rank has inputs, results and a T. Returns the errors of that run.
+// reference. The ranks' results are compared with the results of this run. `plan` is one rank's,
+// and each rank has inputs, results and a T. Returns the errors of that run.
 Result<std::vector<check::TensorCheck>> check_ranks(const RunCommand& command,
                                                     const compiler::Plan& plan,
                                                     std::span<const trial::CallInputs> inputs,

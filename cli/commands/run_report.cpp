@@ -7,7 +7,7 @@
 #include "compiler/support/table.h"
 #include "runtime/group.h"
 #include "runtime/trial/file_tensors.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/open_engine.h"
 #include "runtime/trial/trial.h"
 #include "templates/moejit_device/params/status_bits.h"
 

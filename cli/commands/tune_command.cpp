@@ -4,7 +4,7 @@
 #include "cli/report/tune_report.h"
 #include "cli/terminal/output.h"
 #include "compiler/support/file.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/open_engine.h"
 #include "runtime/tune/decision/tuned_records.h"
 #include "runtime/tune/sweep.h"
 

@@ -3,7 +3,7 @@
 
 #include "cli/commands/gemm_cases.h"
 #include "cli/commands/layer_file.h"
-#include "compiler/support/file.h"
+#include "runtime/trial/inputs.h"
 
 #include <charconv>
 #include <fmt/core.h>
@@ -18,15 +18,11 @@ Result<tune::TuneSubjects> read_subjects(const TuneOptions& options) {
     MOEJIT_TRY_ASSIGN(compiler::Layer layer, read_layer(path));
     choose_passes(layer, options.pass);
     const int64_t tokens = options.tokens.value_or(layer.max_tokens);
-    if (tokens < 1 || tokens > layer.max_tokens)
-      return fail(Stage::kCommand, ErrorCode::kUsage,
-                  fmt::format("--tokens is {}, wanted 1 to {} (max_tokens of {})", tokens,
-                              layer.max_tokens, path));
+    MOEJIT_TRY(trial::check_tokens(tokens, 1, layer.max_tokens, "max_tokens of " + path));
     subjects.layers.push_back({std::move(layer), tokens, seed});
   }
   if (options.gemms.empty()) return subjects;
-  MOEJIT_TRY_ASSIGN(const std::string text, read_text_file(options.gemms));
-  MOEJIT_TRY_ASSIGN(subjects.gemms, parse_gemm_cases(text, options.gemms));
+  MOEJIT_TRY_ASSIGN(subjects.gemms, read_gemm_cases(options.gemms));
   return subjects;
 }
 

@@ -23,7 +23,8 @@ struct TuneOptions {
   tune::MeasureOptions measured;
 };
 
-// Reads the files that the options name. Errors: all of reading and parsing the files; kUsage for
+// Reads the files that the options name. Errors: all of reading and parsing the files;
+// kInvalidValue for
 // --tokens beyond a layer's max_tokens.
 Result<tune::TuneSubjects> read_subjects(const TuneOptions& options);
 

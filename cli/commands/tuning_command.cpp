@@ -84,10 +84,11 @@ Result<void> write(const TuningRecord& record, const std::string& path, Terminal
 
 // Returns the problems of all kernels of the descriptions' plans.
 Result<std::set<std::string>> problems_of(const std::vector<std::string>& layers,
-                                          std::string_view pass) {
+                                          const std::string& pass) {
+  const PlanArguments arguments{.pass = pass, .tuning = {.is_used = false}};
   std::set<std::string> problems;
   for (const std::string& path : layers) {
-    MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, "cuda", {}, pass));
+    MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, arguments));
     for (const compiler::KernelPlan& kernel : plan.kernels) problems.insert(kernel.problem);
   }
   return problems;

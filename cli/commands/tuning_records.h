@@ -17,6 +17,13 @@ struct TuningOptions {
   bool is_used = true;
 };
 
+// What commands plan descriptions with that run nothing.
+struct PlanArguments {
+  std::string target = "cuda:sm_90a";
+  std::string pass;  // "forward", "training", or empty: what the description says
+  TuningOptions tuning;
+};
+
 // Reads the records that a command plans with: the records that it names, or the records of
 // MOEJIT_TUNING. Returns null if there are none. With a device, plans are for its GPU. Errors: all
 // of compiler::read_tunings().

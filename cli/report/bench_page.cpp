@@ -7,7 +7,7 @@
 #include "cli/report/report_text.h"
 #include "cli/report/roofline_plot.h"
 #include "compiler/support/file.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/open_engine.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -5,7 +5,7 @@
 #include "cli/terminal/output.h"
 #include "compiler/support/table.h"
 #include "runtime/measure/sm_clock.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/open_engine.h"
 
 #include <cstddef>
 #include <fmt/core.h>
@@ -38,7 +38,7 @@ nlohmann::ordered_json json_of(const BenchLine& line) {
                               {"cool_mhz", line.cool.megahertz},
                               {"hot_us", line.hot.microseconds},
                               {"hot_mhz", line.hot.megahertz},
-                              {"clock_of", measure::tells_clock(*line.kernel) ? "kernel" : "probe"},
+                              {"clock_of", trial::tells_clock(*line.kernel) ? "kernel" : "probe"},
                               {"hot_launches", line.hot.launches},
                               {"hot_seconds", line.hot.seconds},
                               {"min_bytes", line.work.min_bytes},

@@ -6,8 +6,8 @@
 #include "compiler/work.h"
 #include "runtime/engine.h"
 #include "runtime/measure/gpu_monitor.h"
-#include "runtime/measure/measure_layer.h"
 #include "runtime/trial/inputs.h"
+#include "runtime/trial/measure_trial.h"
 
 #include <array>
 #include <cstdint>
@@ -46,7 +46,7 @@ struct BenchReport {
   compiler::CallRows rows;
   std::optional<trial::RandomInputs> random;  // as routed_at_random() returns it
   double copy_bytes_per_second = 0.0;
-  measure::KernelTimes times;
+  trial::KernelTimes times;
   std::optional<measure::HotRun> forward;  // of a layer: all of its kernels
   std::optional<measure::HotRun> step;     // forward and backward, if both were measured
   std::optional<TuningUse> tuning;         // if there were records

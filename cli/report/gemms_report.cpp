@@ -4,35 +4,29 @@
 #include "cli/terminal/output.h"
 #include "compiler/support/table.h"
 #include "runtime/measure/sm_clock.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/open_engine.h"
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 namespace moejit::cli {
 namespace {
 
-// The measurements in one case's line.
-struct GemmLine {
-  const GemmResult& result;
-  int32_t sm_count = 0;
-  compiler::Work work = count_work(result.kernel, result.rows);
+BenchLine line_of(const GemmResult& result, const BenchRun& run) {
+  return {.kernel = &result.kernel,
+          .cool = result.cool,
+          .hot = result.hot,
+          .work = count_work(result.kernel, result.rows),
+          .sm_count = run.sm_count};
+}
 
-  double flops(double microseconds) const {
-    return 2.0 * static_cast<double>(work.multiply_adds) / microseconds * 1e6;
-  }
-  double bytes_per_second(double microseconds) const {
-    return static_cast<double>(work.min_bytes) / microseconds * 1e6;
-  }
-  double util(double microseconds, double megahertz) const {
-    return measure::utilization(work.multiply_adds, sm_count,
-                                measure::peak_multiply_adds(result.kernel),
-                                {microseconds, megahertz});
-  }
-};
+double hot_bytes_per_second(const BenchLine& line) {
+  return static_cast<double>(line.work.min_bytes) / line.hot.microseconds * 1e6;
+}
 
 nlohmann::ordered_json json_of(const measure::GemmCase& gemm) {
-  if (gemm.operation == measure::GemmOperation::kContractionGroupedGemm)
+  if (!is_row_grouped(gemm))
     return {{"name", gemm.name},
             {"operation", to_string(gemm.operation)},
             {"groups", gemm.groups},
@@ -56,13 +50,12 @@ nlohmann::ordered_json json_of(const measure::GemmCase& gemm) {
           {"scale_sharing_k", gemm.scale_sharing_k}};
 }
 
-nlohmann::ordered_json json_of(const GemmLine& line) {
-  const GemmResult& result = line.result;
-  const measure::CoolRun& cool = result.cool;
-  const measure::HotRun& hot = result.hot;
+nlohmann::ordered_json json_of(const GemmResult& result, const BenchRun& run) {
+  const BenchLine line = line_of(result, run);
+  const auto [cool, hot] = std::tie(line.cool, line.hot);
   nlohmann::ordered_json json = json_of(result.gemm);
   json["spec"] = to_string(result.kernel.spec);
-  const bool has_rows = result.gemm.operation == measure::GemmOperation::kGroupedGemm;
+  const bool has_rows = is_row_grouped(result.gemm);
   json[has_rows ? "real_rows" : "real_columns"] = result.rows.routed;
   json[has_rows ? "padded_rows" : "padded_columns"] = result.rows.padded;
   json["equal_elements"] = result.compared;
@@ -72,15 +65,15 @@ nlohmann::ordered_json json_of(const GemmLine& line) {
   json["cool_us"] = cool.microseconds;
   json["cool_mhz"] = cool.megahertz;
   json["flops_cool"] = line.flops(cool.microseconds);
-  json["util_cool"] = line.util(cool.microseconds, cool.megahertz);
-  json["bytes_per_second_cool"] = line.bytes_per_second(cool.microseconds);
+  json["util_cool"] = line.util_cool();
+  json["bytes_per_second_cool"] = line.bytes_per_second();
   json["hot_us"] = hot.microseconds;
   json["hot_mhz"] = hot.megahertz;
   json["hot_launches"] = hot.launches;
   json["hot_seconds"] = hot.seconds;
   json["flops_hot"] = line.flops(hot.microseconds);
-  json["util_hot"] = line.util(hot.microseconds, hot.megahertz);
-  json["bytes_per_second_hot"] = line.bytes_per_second(hot.microseconds);
+  json["util_hot"] = line.util_hot();
+  json["bytes_per_second_hot"] = hot_bytes_per_second(line);
   add_samples(json, hot.gpu);
   return json;
 }
@@ -103,18 +96,17 @@ std::string gemms_table(const std::vector<GemmResult>& results, const BenchRun& 
                {"util", kRight},
                {"GB/s", kRight}});
   for (const GemmResult& result : results) {
-    const GemmLine line{result, run.sm_count};
-    const measure::CoolRun& cool = result.cool;
-    const measure::HotRun& hot = result.hot;
+    const BenchLine line = line_of(result, run);
+    const auto [cool, hot] = std::tie(line.cool, line.hot);
     table.add({result.gemm.name, fmt::format("{}", result.rows.routed),
                fmt::format("{}", result.compared), time_text(cool.microseconds),
                fmt::format("{:.0f}", cool.megahertz),
                fmt::format("{:.0f}", line.flops(cool.microseconds) * 1e-12),
-               fmt::format("{:.3f}", line.util(cool.microseconds, cool.megahertz)),
-               time_text(hot.microseconds), fmt::format("{:.0f}", hot.megahertz),
-               watts_text(hot.gpu), fmt::format("{:.0f}", line.flops(hot.microseconds) * 1e-12),
-               fmt::format("{:.3f}", line.util(hot.microseconds, hot.megahertz)),
-               fmt::format("{:.0f}", line.bytes_per_second(hot.microseconds) * 1e-9)});
+               fmt::format("{:.3f}", line.util_cool()), time_text(hot.microseconds),
+               fmt::format("{:.0f}", hot.megahertz), watts_text(hot.gpu),
+               fmt::format("{:.0f}", line.flops(hot.microseconds) * 1e-12),
+               fmt::format("{:.3f}", line.util_hot()),
+               fmt::format("{:.0f}", hot_bytes_per_second(line) * 1e-9)});
   }
   return fmt::format("target {}\n\n{}\n{}\n", run.target, table.text(),
                      trial::counters_text(run.counters));
@@ -124,8 +116,7 @@ std::string gemms_json(const std::vector<GemmResult>& results, const BenchRun& r
   nlohmann::ordered_json json;
   add_run(json, run);
   json["gemms"] = nlohmann::ordered_json::array();
-  for (const GemmResult& result : results)
-    json["gemms"].push_back(json_of(GemmLine{result, run.sm_count}));
+  for (const GemmResult& result : results) json["gemms"].push_back(json_of(result, run));
   json["compiled"] = run.counters.compiled;
   json["from_cache"] = run.counters.from_cache;
   json["from_packs"] = run.counters.from_packs;

@@ -4,7 +4,6 @@
 #include "cli/report/bench_report.h"
 #include "compiler/compiler.h"
 #include "runtime/measure/gemm_case.h"
-#include "runtime/measure/measure_layer.h"
 
 #include <string>
 #include <vector>

@@ -14,18 +14,16 @@ namespace {
 using compiler::GemmScales;
 using measure::GemmCase;
 using measure::GemmGroups;
-using measure::GemmOperands;
-using measure::GemmSession;
 using reference::block_count;
 using reference::QuantizedWeights;
 using reference::RandomStream;
-using runtime::NamedMemory;
+using trial::GemmTrial;
 
 constexpr int64_t kSampledRows = 256;  // for all groups together
 constexpr int64_t kSampledColumns = 64;
 
 template <typename T>
-Result<void> append(GemmSession& session, const NamedMemory& from, int64_t first, int64_t count,
+Result<void> append(GemmTrial& session, std::string_view from, int64_t first, int64_t count,
                     std::vector<T>& to) {
   MOEJIT_TRY_ASSIGN(const std::vector<T> values, session.read<T>(from, first, count));
   to.insert(to.end(), values.begin(), values.end());
@@ -35,7 +33,7 @@ Result<void> append(GemmSession& session, const NamedMemory& from, int64_t first
 // A small GEMM whose A is the chosen rows of A and whose B is the chosen columns of the result.
 class ChosenGemm {
  public:
-  ChosenGemm(GemmSession& session, uint64_t seed)
+  ChosenGemm(GemmTrial& session, uint64_t seed)
       : session_(session), gemm_(session.gemm()), seed_(seed) {}
 
   Result<void> add_group(int64_t group) {
@@ -67,30 +65,27 @@ class ChosenGemm {
   int64_t rows() const { return std::ssize(a_) / (gemm_.k * element_bytes()); }
 
   Result<void> add_row(int64_t group, int64_t row, const std::vector<int64_t>& columns) {
-    const GemmOperands& operands = session_.operands();
     const int64_t bytes = gemm_.k * element_bytes();
-    MOEJIT_TRY(append(session_, operands.a, row * bytes, bytes, a_));
-    MOEJIT_TRY(add_scales(operands.a_scale_inv, row, group, row, a_scales_));
-    MOEJIT_TRY_ASSIGN(const auto result,
-                      session_.read<uint16_t>(session_.result(), row * gemm_.n, gemm_.n));
+    MOEJIT_TRY(append(session_, "a", row * bytes, bytes, a_));
+    MOEJIT_TRY(add_scales("a_scale_inv", row, group, row, a_scales_));
+    MOEJIT_TRY_ASSIGN(const auto result, session_.read<uint16_t>("d", row * gemm_.n, gemm_.n));
     for (const int64_t column : columns) got_.push_back(result[static_cast<size_t>(column)]);
     return {};
   }
 
   Result<void> add_column(int64_t group, int64_t column) {
-    const GemmOperands& operands = session_.operands();
     const int64_t bytes = gemm_.k * element_bytes();
     const int64_t at = group * gemm_.n + column;
     const QuantizedWeights whole{
         .rows = gemm_.n, .sections = gemm_.sections, .q = {}, .scale_inv = {}};
     const int64_t block_row = group * whole.scale_rows() + whole.scale_row_of(column);
-    MOEJIT_TRY(append(session_, operands.b, at * bytes, bytes, b_));
-    return add_scales(operands.b_scale_inv, block_row, group, at, b_scales_);
+    MOEJIT_TRY(append(session_, "b", at * bytes, bytes, b_));
+    return add_scales("b_scale_inv", block_row, group, at, b_scales_);
   }
 
   // Appends the scales of a row or column to `to`. These are the scales of `block_row`, the only
   // scale of its tensor, or its own scale.
-  Result<void> add_scales(const NamedMemory& from, int64_t block_row, int64_t tensor, int64_t own,
+  Result<void> add_scales(std::string_view from, int64_t block_row, int64_t tensor, int64_t own,
                           std::vector<float>& to) {
     const int64_t blocks = block_count(gemm_.k);
     switch (gemm_.scales) {
@@ -145,7 +140,7 @@ class ChosenGemm {
     return values;
   }
 
-  GemmSession& session_;
+  GemmTrial& session_;
   const GemmCase& gemm_;
   uint64_t seed_;
   std::vector<uint8_t> a_, b_;
@@ -156,9 +151,8 @@ class ChosenGemm {
 
 }  // namespace
 
-Result<testing::Comparison> check_gemm(measure::GemmSession& session, uint64_t seed) {
-  if (session.gemm().operation == measure::GemmOperation::kContractionGroupedGemm)
-    return check_gradient(session, seed);
+Result<testing::Comparison> check_gemm(trial::GemmTrial& session, uint64_t seed) {
+  if (!is_row_grouped(session.gemm())) return check_gradient(session, seed);
   ChosenGemm sample(session, seed);
   for (int64_t group = 0; group < session.gemm().groups; ++group)
     MOEJIT_TRY(sample.add_group(group));

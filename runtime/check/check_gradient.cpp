@@ -13,18 +13,16 @@ namespace {
 using compiler::GradientOutput;
 using compiler::GradientScales;
 using measure::GemmCase;
-using measure::GemmOperands;
-using measure::GemmSession;
 using reference::block_count;
 using reference::QuantizedRows;
 using reference::RandomStream;
-using runtime::NamedMemory;
+using trial::GemmTrial;
 
 constexpr double kSampledElements = 16384.0;  // for all groups together
 
 class GradientSample {
  public:
-  explicit GradientSample(GemmSession& session) : session_(session), gemm_(session.gemm()) {}
+  explicit GradientSample(GemmTrial& session) : session_(session), gemm_(session.gemm()) {}
 
   // Adds some rows and columns of a group's matrix as a small GEMM.
   Result<void> add_group(int64_t group, uint64_t seed) {
@@ -33,12 +31,9 @@ class GradientSample {
     const auto number = 2 * static_cast<uint64_t>(group);
     const std::vector<int64_t> rows = choose(RandomStream(seed, number), side, gemm_.rows);
     const std::vector<int64_t> columns = choose(RandomStream(seed, number + 1), side, gemm_.n);
-    const GemmOperands& operands = session_.operands();
     if (has_end_scales()) return add_end_scaled(group, rows, columns);
-    MOEJIT_TRY_ASSIGN(const QuantizedRows a,
-                      operand(operands.a, operands.a_scale_inv, gemm_.rows, rows, group));
-    MOEJIT_TRY_ASSIGN(const QuantizedRows b,
-                      operand(operands.b, operands.b_scale_inv, gemm_.n, columns, group));
+    MOEJIT_TRY_ASSIGN(const QuantizedRows a, operand("a", "a_scale_inv", gemm_.rows, rows, group));
+    MOEJIT_TRY_ASSIGN(const QuantizedRows b, operand("b", "b_scale_inv", gemm_.n, columns, group));
     add_wanted(reference::weight_gradient(
         a, b, {.counts = {count(group)}, .offs = {0, static_cast<int32_t>(a.cols)}, .row_map = {}},
         gemm_.gradient_scales == GradientScales::kTile ? reference::ScaleOrder::kProductOfScales
@@ -70,16 +65,15 @@ class GradientSample {
   // Adds a small GEMM whose scales multiply complete sums.
   Result<void> add_end_scaled(int64_t group, const std::vector<int64_t>& rows,
                               const std::vector<int64_t>& columns) {
-    const GemmOperands& operands = session_.operands();
     reference::EndScaledOperands small{.order = by_row() ? reference::ScaleOrder::kRowThenColumn
                                                          : reference::ScaleOrder::kProductOfScales,
                                        .rows = std::ssize(rows),
                                        .columns = std::ssize(columns),
                                        .depth = 128 * block_count(count(group))};
-    MOEJIT_TRY(add_values(operands.a, gemm_.rows, rows, group, small.a));
-    MOEJIT_TRY(add_values(operands.b, gemm_.n, columns, group, small.b));
-    MOEJIT_TRY(add_scales(operands.a_scale_inv, gemm_.rows, rows, group, small.a_scale));
-    MOEJIT_TRY(add_scales(operands.b_scale_inv, gemm_.n, columns, group, small.b_scale));
+    MOEJIT_TRY(add_values("a", gemm_.rows, rows, group, small.a));
+    MOEJIT_TRY(add_values("b", gemm_.n, columns, group, small.b));
+    MOEJIT_TRY(add_scales("a_scale_inv", gemm_.rows, rows, group, small.a_scale));
+    MOEJIT_TRY(add_scales("b_scale_inv", gemm_.n, columns, group, small.b_scale));
     const auto count_of_rows = static_cast<int32_t>(rows.size());
     const bool is_fast = gemm_.accumulation == compiler::GemmAccumulation::kFast;
     add_wanted(reference::end_scaled_gemm_sums(
@@ -87,9 +81,8 @@ class GradientSample {
         is_fast ? std::max(small.depth, reference::kBlock) : reference::kBlock));
     return add_results(group, rows, columns);
   }
-  Result<void> add_values(const NamedMemory& from, int64_t all_rows,
-                          const std::vector<int64_t>& rows, int64_t group,
-                          std::vector<float>& values) {
+  Result<void> add_values(std::string_view from, int64_t all_rows, const std::vector<int64_t>& rows,
+                          int64_t group, std::vector<float>& values) {
     const int64_t first = session_.groups().offs[static_cast<size_t>(group)] / 128;
     for (const int64_t row : rows)
       for (int64_t block = first; block < first + block_count(count(group)); ++block) {
@@ -99,9 +92,8 @@ class GradientSample {
       }
     return {};
   }
-  Result<void> add_scales(const NamedMemory& from, int64_t all_rows,
-                          const std::vector<int64_t>& rows, int64_t group,
-                          std::vector<float>& scales) {
+  Result<void> add_scales(std::string_view from, int64_t all_rows, const std::vector<int64_t>& rows,
+                          int64_t group, std::vector<float>& scales) {
     for (const int64_t row : rows) {
       MOEJIT_TRY_ASSIGN(const auto scale,
                         session_.read<float>(from, by_row() ? group * all_rows + row : group, 1));
@@ -111,8 +103,8 @@ class GradientSample {
   }
 
   // Returns the chosen rows of A or B, which has `all_rows` rows, cut to the group's columns.
-  Result<QuantizedRows> operand(const NamedMemory& from, const NamedMemory& scales,
-                                int64_t all_rows, const std::vector<int64_t>& rows, int64_t group) {
+  Result<QuantizedRows> operand(std::string_view from, std::string_view scales, int64_t all_rows,
+                                const std::vector<int64_t>& rows, int64_t group) {
     const int64_t blocks_of_row = session_.groups().rows() / 128;
     const int64_t first = session_.groups().offs[static_cast<size_t>(group)] / 128;
     const int64_t blocks = block_count(count(group));
@@ -136,22 +128,21 @@ class GradientSample {
   void add_wanted(const std::vector<float>& product) {
     const bool adds = gemm_.output == GradientOutput::kF32Add;
     for (const float value : product)
-      wanted_.push_back(adds ? value + GemmSession::kOldValue : value);
+      wanted_.push_back(adds ? value + GemmTrial::kOldValue : value);
   }
 
   template <typename T>
   Result<void> add_got(int64_t group, const std::vector<int64_t>& rows,
                        const std::vector<int64_t>& columns, std::vector<T>& got) {
     for (const int64_t row : rows) {
-      MOEJIT_TRY_ASSIGN(
-          const auto result,
-          session_.read<T>(session_.result(), (group * gemm_.rows + row) * gemm_.n, gemm_.n));
+      MOEJIT_TRY_ASSIGN(const auto result,
+                        session_.read<T>("d", (group * gemm_.rows + row) * gemm_.n, gemm_.n));
       for (const int64_t column : columns) got.push_back(result[static_cast<size_t>(column)]);
     }
     return {};
   }
 
-  GemmSession& session_;
+  GemmTrial& session_;
   const GemmCase& gemm_;
   std::vector<uint16_t> bf16_;
   std::vector<float> f32_, wanted_;
@@ -159,7 +150,7 @@ class GradientSample {
 
 }  // namespace
 
-Result<testing::Comparison> check_gradient(measure::GemmSession& session, uint64_t seed) {
+Result<testing::Comparison> check_gradient(trial::GemmTrial& session, uint64_t seed) {
   GradientSample sample(session);
   for (int64_t group = 0; group < session.gemm().groups; ++group)
     MOEJIT_TRY(sample.add_group(group, seed));

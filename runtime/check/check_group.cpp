@@ -5,6 +5,7 @@
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/route.h"
 #include "runtime/trial/group_inputs.h"
+#include "runtime/trial/routing_tensors.h"
 
 #include <array>
 #include <fmt/core.h>
@@ -21,12 +22,6 @@ using runtime::TensorMap;
 using compiler::DType;
 using compiler::Layer;
 
-std::vector<int64_t> ids_of(const HostTensor& tensor) {
-  if (tensor.dtype == DType::kI64) return copy_elements<int64_t>(tensor);
-  const auto ids = elements<int32_t>(tensor);
-  return {ids.begin(), ids.end()};
-}
-
 TensorCheck compare(const std::string& name, const HostTensor& got, const HostTensor& wanted) {
   const testing::TensorView view{.name = name, .cols = std::max<int64_t>(got.shape.back(), 1)};
   if (got.dtype == DType::kBF16)
@@ -41,7 +36,7 @@ std::vector<uint16_t> partial_sums(const Layer& layer, const OneRankRun& one,
                                    std::string_view rows) {
   const auto row_map = copy_elements<int32_t>(one.results.find("row_map")->second);
   const auto values = copy_elements<uint16_t>(one.results.find(rows)->second);
-  const std::vector<int64_t> ids = ids_of(one.inputs.find("topk_ids")->second);
+  const std::vector<int64_t> ids = trial::expert_ids(one.inputs.find("topk_ids")->second);
   const int64_t tokens = std::ssize(ids) / layer.top_k, columns = layer.hidden;
   std::vector<float> sums(static_cast<std::size_t>(tokens * columns));
   for (int64_t rank = 0; rank < layer.expert_parallel.ranks; ++rank) {

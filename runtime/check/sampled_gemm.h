@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/measure/gemm_session.h"
 #include "runtime/reference/compare.h"
 #include "runtime/reference/gemm.h"
 #include "runtime/reference/random_inputs.h"
+#include "runtime/trial/gemm_trial.h"
 
 #include <cstdint>
 #include <span>
@@ -49,11 +49,11 @@ std::vector<int64_t> choose_affordable(const reference::RandomStream& random, do
 // last row and some between, and in the first pad row, which must be zeros. In each of these rows
 // they are in the first column, the last one and some between; each group has other columns. The
 // session must have been launched.
-Result<testing::Comparison> check_gemm(measure::GemmSession& session, uint64_t seed);
+Result<testing::Comparison> check_gemm(trial::GemmTrial& session, uint64_t seed);
 
 // Compares the result of a contraction-grouped GEMM as check_gemm() does. It takes the first row
 // and column of each group's matrix, the last ones and some between; each group has other ones. The
 // session must have been launched exactly once since its result was new.
-Result<testing::Comparison> check_gradient(measure::GemmSession& session, uint64_t seed);
+Result<testing::Comparison> check_gradient(trial::GemmTrial& session, uint64_t seed);
 
 }  // namespace moejit::check

@@ -15,28 +15,14 @@ compiler::KernelSource random_values_source(compiler::DType dtype, const compile
   return measuring_kernel(is_bf16 ? "random_values_bf16" : "random_values_e4m3", target);
 }
 
-Result<RandomValues> RandomValues::create(compiler::DType dtype, runtime::Engine& engine,
-                                          runtime::Device& device) {
-  RandomValues random;
-  random.device_ = &device;
-  random.dtype_ = dtype;
-  MOEJIT_TRY_ASSIGN(const auto binary, engine.binary(random_values_source(dtype, device.target())));
-  MOEJIT_TRY_ASSIGN(random.kernel_, device.load(*binary));
-  return random;
-}
-
-Result<void> RandomValues::fill(void* values, int64_t count, uint64_t seed) const {
+Result<void> fill_random(const runtime::NamedMemory& values, compiler::DType dtype, uint64_t seed,
+                         runtime::Engine& engine, runtime::Device& device) {
   constexpr int32_t kThreads = device::kMeasureThreads;
-  const int64_t runs = count / device::kRandomRun;
-  const device::RandomValuesParams params{values, runs, seed};
-  const int64_t bytes = compiler::size_bytes(dtype_) * count;
-  const runtime::MemoryRegion region{"values", values, bytes, true};
-  return device_->launch({.kernel = kernel_.get(),
-                          .ctas = (runs + kThreads - 1) / kThreads,
-                          .threads = kThreads,
-                          .params = std::as_bytes(std::span(&params, 1)),
-                          .regions = std::span(&region, 1)},
-                         nullptr);
+  const int64_t runs = values.bytes / compiler::size_bytes(dtype) / device::kRandomRun;
+  const runtime::MemoryRegion region = values.region(true);
+  return run_once(engine, device, random_values_source(dtype, device.target()),
+                  {.threads = kThreads}, (runs + kThreads - 1) / kThreads,
+                  device::RandomValuesParams{values.address(), runs, seed}, {&region, 1});
 }
 
 compiler::KernelSource difference_counter_source(const compiler::Target& target) {

@@ -11,28 +11,15 @@
 
 namespace moejit::measure {
 
-// Returns the source of the kernel that RandomValues runs.
+// Fills memory with random numbers on the device, because a host would take seconds for the weights
+// of a layer. Value i depends only on seed and i. It is the sum of eight uniform numbers, which is
+// close to normal, with mean 0. The deviation is 1 in bf16 and 64 in e4m3 (whose largest number is
+// 7 times that). `dtype` is kBF16 or kF8E4M3. The memory is 16-byte aligned, and holds a multiple
+// of 8 numbers. Waits for the end.
+Result<void> fill_random(const runtime::NamedMemory& values, compiler::DType dtype, uint64_t seed,
+                         runtime::Engine& engine, runtime::Device& device);
+// Returns the source of the kernel that fill_random() runs.
 compiler::KernelSource random_values_source(compiler::DType dtype, const compiler::Target& target);
-
-// Makes random numbers on the device, because a host would take seconds for the weights of a layer.
-// Value i depends only on seed and i. It is the sum of eight uniform numbers, which is close to
-// normal, with mean 0. The deviation is 1 in bf16 and 64 in e4m3 (whose largest number is 7 times
-// that).
-class RandomValues {
- public:
-  // `dtype` is kBF16 or kF8E4M3.
-  static Result<RandomValues> create(compiler::DType dtype, runtime::Engine& engine,
-                                     runtime::Device& device);
-
-  // Queues the filling of `values` [count] on the default stream. `values` is 16-byte aligned;
-  // `count` is a multiple of 8.
-  Result<void> fill(void* values, int64_t count, uint64_t seed) const;
-
- private:
-  runtime::Device* device_ = nullptr;
-  compiler::DType dtype_ = compiler::DType::kBF16;
-  std::unique_ptr<runtime::LoadedKernel> kernel_;
-};
 
 // Compares memory on the device, since results are large and the way to the host is slow.
 class DifferenceCounter {

@@ -20,9 +20,10 @@ std::string_view to_string(GemmOperation operation) {
   return operation == GemmOperation::kGroupedGemm ? "grouped_gemm" : "contraction_grouped_gemm";
 }
 
+bool is_row_grouped(const GemmCase& gemm) { return gemm.operation == GemmOperation::kGroupedGemm; }
+
 int32_t group_size(const GemmCase& gemm) {
-  return gemm.operation == GemmOperation::kGroupedGemm ? gemm.rows_per_group
-                                                       : gemm.columns_per_group;
+  return is_row_grouped(gemm) ? gemm.rows_per_group : gemm.columns_per_group;
 }
 
 int64_t most_rows(const GemmCase& gemm) {
@@ -54,7 +55,7 @@ compiler::DType operands_of(const GemmCase& gemm) {
 }
 
 compiler::OperationDescription operation_of(const GemmCase& gemm, int64_t rows) {
-  if (gemm.operation == GemmOperation::kGroupedGemm)
+  if (is_row_grouped(gemm))
     return {"grouped_gemm",
             {{"local_experts", gemm.groups},
              {"max_permuted_rows", rows},

@@ -41,6 +41,7 @@ struct GemmCase {
   bool operator==(const GemmCase&) const = default;
 };
 
+bool is_row_grouped(const GemmCase& gemm);
 // Returns the rows of a group, or the columns for a contraction-grouped GEMM, if none is ragged.
 int32_t group_size(const GemmCase& gemm);
 // Returns the most rows or columns that all groups together can have, pad rows included.

@@ -109,24 +109,6 @@ double median(std::vector<double> values) {
 
 CoolRun CoolLaunches::medians() const { return {median(microseconds_), median(megahertz_)}; }
 
-Result<CoolRun> run_cool(const std::function<Result<void>()>& launch,
-                         const std::function<Result<ClockSample>()>& clock, CacheSweep& sweep,
-                         runtime::Device& device, int32_t repeat) {
-  CoolLaunches launches;
-  for (int32_t i = 0; i < kWarmUps + repeat; ++i) {
-    TimeMark start(device), end(device);
-    // The sweep keeps the device busy until the host has queued the rest.
-    MOEJIT_TRY(sweep.run());
-    MOEJIT_TRY(start.record());
-    MOEJIT_TRY(launch());
-    MOEJIT_TRY(end.record());
-    MOEJIT_TRY_ASSIGN(const double elapsed, end.since(start));
-    MOEJIT_TRY_ASSIGN(const ClockSample counted, clock());
-    if (i >= kWarmUps) launches.add(elapsed, counted);
-  }
-  return launches.medians();
-}
-
 Result<double> measure_copy_bytes_per_second(runtime::Device& device, int32_t repeat) {
   using runtime::DeviceMemory;
   MOEJIT_TRY_ASSIGN(const DeviceMemory source, DeviceMemory::allocate(device, kCopyBytes));

@@ -65,12 +65,6 @@ class CoolLaunches {
   std::vector<double> microseconds_, megahertz_;
 };
 
-// Times `repeat` launches after a warm-up. `launch` queues the same work on the default stream each
-// time. `clock` waits for it and returns what it counted.
-Result<CoolRun> run_cool(const std::function<Result<void>()>& launch,
-                         const std::function<Result<ClockSample>()>& clock, CacheSweep& sweep,
-                         runtime::Device& device, int32_t repeat);
-
 // Returns bytes read plus bytes written per second by the device's own copy of a buffer far larger
 // than any cache. It is the median of `repeat` copies.
 Result<double> measure_copy_bytes_per_second(runtime::Device& device, int32_t repeat);

@@ -37,6 +37,12 @@ Result<void> DeviceTensors::add(const std::string& name, compiler::DType dtype,
   return {};
 }
 
+void DeviceTensors::put(const compiler::TensorPlan& tensor, DeviceMemory memory) {
+  std::vector<int64_t> shape;
+  for (const compiler::Dim& dim : tensor.shape) shape.push_back(dim.value);
+  tensors_.emplace(tensor.name, Tensor{tensor.dtype, std::move(shape), std::move(memory)});
+}
+
 void* DeviceTensors::address_of(std::string_view name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : found->second.memory.address();

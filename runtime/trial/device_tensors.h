@@ -25,6 +25,9 @@ class DeviceTensors {
   Result<void> add(const std::string& name, compiler::DType dtype, std::vector<int64_t> shape,
                    const runtime::HostTensor* content);
 
+  // Takes memory that holds a tensor of the plan with every dimension at its bound.
+  void put(const compiler::TensorPlan& tensor, runtime::DeviceMemory memory);
+
   bool has(std::string_view name) const { return tensors_.contains(name); }
   // Returns a tensor's memory; null if no tensor has this name.
   void* address_of(std::string_view name) const;

@@ -2,7 +2,6 @@
 #include "runtime/trial/devices.h"
 
 #include "compiler/target.h"
-#include "runtime/trial/open_target.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -20,7 +19,7 @@ Result<void> Devices::open_simulated(int32_t ranks, int64_t memory_bytes, uint64
     devices_.push_back(&group_->device(rank));
     memory_.push_back(group_->heap(rank));
   }
-  description_ = fmt::format("sim, {} ranks", ranks);
+  describe(fmt::format("sim, {} ranks", ranks));
   return {};
 }
 
@@ -32,8 +31,7 @@ Result<void> Devices::open_gpus(int32_t ranks, int64_t memory_bytes) {
       return fail(Stage::kCommand, ErrorCode::kNoDevice,
                   fmt::format("got {} GPUs, wanted one for each of {} ranks", rank, ranks),
                   "run it in the simulator: --target sim");
-    devices_.push_back(device->get());
-    owned_.push_back(std::move(*device));
+    add(std::move(*device));
   }
   for (runtime::Device* from : devices_)
     for (runtime::Device* to : devices_)
@@ -44,21 +42,60 @@ Result<void> Devices::open_gpus(int32_t ranks, int64_t memory_bytes) {
     memory_.push_back(heap.address());
     heaps_.push_back(std::move(heap));
   }
-  description_ =
-      fmt::format("{} on {} GPUs, the first of them {}",
-                  compiler::to_string(devices_.front()->target()), ranks, devices_.front()->name());
+  describe(fmt::format("{} on {} GPUs, the first of them {}",
+                       compiler::to_string(device(0).target()), ranks, device(0).name()));
   return {};
 }
 
+namespace {
+
+bool is_no_usable_gpu(ErrorCode code) {
+  return code == ErrorCode::kDriverMissing || code == ErrorCode::kNoDevice ||
+         code == ErrorCode::kUnsupported;
+}
+
+Result<compiler::Target> parse(const std::string& target) {
+  auto parsed = compiler::parse_target(target);
+  if (parsed) return parsed;
+  return fail(Stage::kCommand, ErrorCode::kInvalidValue,
+              fmt::format("unknown target \"{}\", wanted auto, cuda:sm_90a or sim", target));
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Devices>> Devices::open_one(const std::string& target, uint64_t seed,
                                                    std::string_view without_gpu) {
-  MOEJIT_TRY_ASSIGN(OpenedTarget opened, open_target(target, seed, without_gpu));
+  const bool is_auto = target == "auto";
+  MOEJIT_TRY_ASSIGN(const compiler::Target parsed, parse(is_auto ? "cuda" : target));
   std::unique_ptr<Devices> devices(new Devices);
-  devices->description_ = opened.description;
-  devices->text_ = target_text(opened);
-  devices->devices_.push_back(opened.device.get());
-  devices->owned_.push_back(std::move(opened.device));
+  std::string reason;
+  if (parsed.kind == compiler::TargetKind::kCuda) {
+    auto gpu = runtime::open_cuda_device();
+    if (gpu) {
+      devices->add(std::move(*gpu));
+      devices->describe(fmt::format("{} on {}", compiler::to_string(devices->device(0).target()),
+                                    devices->device(0).name()));
+      return devices;
+    }
+    // Replaces the library's hint, which is written for programs, by one for users of a command.
+    if (is_no_usable_gpu(gpu.error().code)) gpu.error().hint = without_gpu;
+    if (!is_auto) return tl::make_unexpected(std::move(gpu).error());
+    reason = ", the simulator, since there is no GPU: " + gpu.error().message;
+  }
+  MOEJIT_TRY_ASSIGN(auto simulator, runtime::open_simulator({.seed = seed}));
+  devices->add(std::move(simulator));
+  devices->describe("sim", reason);
   return devices;
+}
+
+void Devices::add(std::unique_ptr<runtime::Device> device) {
+  devices_.push_back(device.get());
+  owned_.push_back(std::move(device));
+}
+
+void Devices::describe(std::string description, std::string_view reason) {
+  text_ = fmt::format("target {}{}", description, reason);
+  description_ = std::move(description);
 }
 
 Result<std::unique_ptr<Devices>> Devices::open(const std::string& target, int32_t ranks,
@@ -67,16 +104,12 @@ Result<std::unique_ptr<Devices>> Devices::open(const std::string& target, int32_
     auto gpus = open("cuda:sm_90a", ranks, memory_bytes, seed);
     return gpus ? std::move(gpus) : open("sim", ranks, memory_bytes, seed);
   }
-  const auto parsed = compiler::parse_target(target);
-  if (!parsed)
-    return fail(Stage::kCommand, ErrorCode::kInvalidValue,
-                fmt::format("unknown target \"{}\", wanted auto, cuda:sm_90a or sim", target));
+  MOEJIT_TRY_ASSIGN(const compiler::Target parsed, parse(target));
   std::unique_ptr<Devices> devices(new Devices);
-  if (parsed->kind == compiler::TargetKind::kSim)
+  if (parsed.kind == compiler::TargetKind::kSim)
     MOEJIT_TRY(devices->open_simulated(ranks, memory_bytes, seed));
   else
     MOEJIT_TRY(devices->open_gpus(ranks, memory_bytes));
-  devices->text_ = "target " + devices->description_;
   return devices;
 }
 

@@ -17,7 +17,10 @@ namespace moejit::trial {
 // that all of them reach. They are simulated ones, or the first GPUs of this machine.
 class Devices {
  public:
-  // Opens one device without such memory, as open_target() does.
+  // Opens one device without such memory: for cuda, cuda:sm_90a, sim, or auto. auto takes a GPU
+  // that the target can run on; if there is none, it takes the simulator with `seed`. Returns
+  // kInvalidValue and the errors of opening the named device. If no GPU can be used, the hint is
+  // `without_gpu`, which says what the command can do instead.
   static Result<std::unique_ptr<Devices>> open_one(const std::string& target, uint64_t seed,
                                                    std::string_view without_gpu);
   // Opens devices for `target`: sim, cuda, cuda:sm_90a, or auto, which takes GPUs if there are
@@ -32,7 +35,8 @@ class Devices {
   runtime::Device& device(int32_t rank) { return *devices_[static_cast<std::size_t>(rank)]; }
   void* memory(int32_t rank) const { return memory_[static_cast<std::size_t>(rank)]; }
   const std::string& description() const { return description_; }
-  // Returns what a command prints before it begins, as target_text() does.
+  // Returns what a command prints before it begins: "target sim, the simulator, since there is no
+  // GPU: no CUDA driver library found, ...".
   const std::string& text() const { return text_; }
   // Returns the ends of a new transport between the ranks. Error kUnsupported: the devices are
   // GPUs; NCCL needs a process for each rank.
@@ -43,6 +47,8 @@ class Devices {
 
  private:
   Devices() = default;
+  void add(std::unique_ptr<runtime::Device> device);
+  void describe(std::string description, std::string_view reason = {});
   Result<void> open_simulated(int32_t ranks, int64_t memory_bytes, uint64_t seed);
   Result<void> open_gpus(int32_t ranks, int64_t memory_bytes);
 

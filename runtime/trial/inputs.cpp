@@ -64,7 +64,8 @@ Result<void> check_tokens(int64_t tokens, int64_t least, int64_t most, std::stri
 Result<int64_t> random_size(const Plan& plan, const InputOptions& options) {
   const std::optional<Dim> size =
       plan.layer ? Dim{"max_tokens", plan.layer->max_tokens} : call_size(plan);
-  const std::string_view subject = plan.layer ? "the layer" : operation_name(*plan.operation);
+  const std::string_view subject =
+      plan.layer ? "the layer" : std::string_view(plan.operation->name);
   if (!size && options.tokens)
     return fail(Stage::kCommand, ErrorCode::kInvalidValue,
                 fmt::format("--tokens is {}, but all sizes of {} are those of its description",

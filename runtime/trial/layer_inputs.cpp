@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/trial/layer_inputs.h"
 
-#include "runtime/checkpoint/safetensors_file.h"
+#include "runtime/trial/input_file.h"
 #include "runtime/trial/random_layer_inputs.h"
 
 #include <algorithm>
@@ -15,7 +15,6 @@ namespace {
 
 using runtime::elements;
 using runtime::HostTensor;
-using runtime::shape_text;
 using runtime::TensorMap;
 
 using compiler::Plan;
@@ -37,63 +36,17 @@ bool takes_gradient(const Plan& plan, const InputOptions& options) {
   });
 }
 
-std::string wanted_type(const TensorPlan& plan, int64_t tokens) {
-  std::string shape;
-  for (const compiler::Dim& dim : plan.shape) {
-    if (!shape.empty()) shape += ", ";
-    shape += std::to_string(dim.symbol == "T" ? tokens : dim.value);
-  }
-  return fmt::format("{} [{}]", compiler::to_string(plan.dtype), shape);
-}
-
-// Returns whether dtype and shape are as planned; T, the rows of x, is `tokens`.
-bool fits(const checkpoint::SafetensorsEntry& entry, const TensorPlan& plan, int64_t tokens) {
-  if (entry.dtype != plan.dtype || entry.shape.size() != plan.shape.size()) return false;
-  for (size_t i = 0; i < plan.shape.size(); ++i) {
-    const compiler::Dim& dim = plan.shape[i];
-    if (entry.shape[i] != (dim.symbol == "T" ? tokens : dim.value)) return false;
-  }
-  return true;
-}
-
-tl::unexpected<Error> missing(Error error, const TensorPlan& plan, int64_t tokens,
-                              const char* gradient_hint) {
-  error.message += fmt::format(", wanted {}", wanted_type(plan, tokens));
-  if (plan.name == "dy") error.hint = gradient_hint;
-  return tl::make_unexpected(std::move(error));
-}
-
-// The tensors of a file whose names begin with a prefix.
-struct InputFile {
-  checkpoint::SafetensorsFile file;
-  std::string prefix;
-  const char* gradient_hint;  // what to do if it lacks dy
-
-  const std::string& path() const { return file.path(); }
-  std::string name_of(std::string_view name) const { return prefix + std::string(name); }
-  bool has(std::string_view name) const { return file.find(name_of(name)) != nullptr; }
-  auto at(std::string_view name) const { return file.at(name_of(name)); }
-};
-
+// Reads a tensor of the plan. `gradient_hint` says what to do if dy is missing.
 Result<void> read_tensor(const InputFile& file, const Plan& plan, std::string_view name,
-                         int64_t tokens, TensorMap& inputs) {
+                         const char* gradient_hint, runtime::ToldDims& told, TensorMap& inputs) {
   const TensorPlan* wanted = compiler::find_tensor(plan, name);
   if (wanted == nullptr)
     return fail(Stage::kFile, ErrorCode::kInternal,
                 fmt::format("the plan has no tensor \"{}\"", name));
-  const auto found = file.at(name);
-  if (!found) return missing(found.error(), *wanted, tokens, file.gradient_hint);
-  const checkpoint::SafetensorsEntry& entry = **found;
-  if (!fits(entry, *wanted, tokens))
-    return fail(
-        Stage::kFile, ErrorCode::kTensorMismatch,
-        fmt::format("{}: tensor \"{}\" is {} {}, wanted {}", file.path(), entry.name,
-                    entry.dtype_name, shape_text(entry.shape), wanted_type(*wanted, tokens)),
-        entry.dtype && *entry.dtype != wanted->dtype ? compiler::dtype_hint(name, *entry.dtype)
-                                                     : std::string());
-  MOEJIT_TRY_ASSIGN(HostTensor tensor, file.file.read(entry));
-  inputs.emplace(name, std::move(tensor));
-  return {};
+  auto read = file.read(*wanted, told, inputs);
+  if (!read && read.error().code == ErrorCode::kMissingTensor && name == "dy")
+    read.error().hint = gradient_hint;
+  return read;
 }
 
 Result<int64_t> read_token_count(const InputFile& file, const compiler::Layer& layer) {
@@ -108,34 +61,34 @@ Result<int64_t> read_token_count(const InputFile& file, const compiler::Layer& l
 
 Result<TensorMap> read_file_inputs(const Plan& plan, const InputOptions& options,
                                    bool with_weights) {
-  MOEJIT_TRY_ASSIGN(auto opened, checkpoint::SafetensorsFile::open(options.input_path));
-  const InputFile file{std::move(opened), options.prefix,
-                       options.calls.empty()
-                           ? "add the gradient of y, or leave --pass backward out"
-                           : "add the gradient of y, or choose a call before the backward pass"};
-  MOEJIT_TRY_ASSIGN(const int64_t tokens, read_token_count(file, *plan.layer));
+  MOEJIT_TRY_ASSIGN(const InputFile file, InputFile::open(options.input_path, options.prefix));
+  const char* const gradient_hint =
+      options.calls.empty() ? "add the gradient of y, or leave --pass backward out"
+                            : "add the gradient of y, or choose a call before the backward pass";
+  runtime::ToldDims told;
+  MOEJIT_TRY_ASSIGN(told.tokens, read_token_count(file, *plan.layer));
   TensorMap inputs;
+  const auto read = [&](std::string_view name) {
+    return read_tensor(file, plan, name, gradient_hint, told, inputs);
+  };
   for (const std::string_view name : is_grouped(*plan.layer) ? kGroupedTensors : kTokenTensors)
-    MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
-  if (takes_gradient(plan, options)) MOEJIT_TRY(read_tensor(file, plan, "dy", tokens, inputs));
+    MOEJIT_TRY(read(name));
+  if (takes_gradient(plan, options)) MOEJIT_TRY(read("dy"));
   for (const TensorPlan& tensor : plan.tensors) {
     if (tensor.role != compiler::TensorRole::kState) continue;
     if (!file.has(tensor.name))
       inputs.emplace(tensor.name, first_state(tensor));
     else
-      MOEJIT_TRY(read_tensor(file, plan, tensor.name, tokens, inputs));
+      MOEJIT_TRY(read(tensor.name));
   }
   if (!with_weights) return inputs;
   if (plan.layer->biases)
-    for (const std::string_view name : kBiases)
-      MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
+    for (const std::string_view name : kBiases) MOEJIT_TRY(read(name));
   if (has_scales(plan.layer->recipe.weights) && !file.has("w1") && file.has("w1_q")) {
-    for (const std::string_view name : kQuantizedWeights)
-      MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
+    for (const std::string_view name : kQuantizedWeights) MOEJIT_TRY(read(name));
     return inputs;
   }
-  for (const std::string_view name : kWeights)
-    MOEJIT_TRY(read_tensor(file, plan, name, tokens, inputs));
+  for (const std::string_view name : kWeights) MOEJIT_TRY(read(name));
   return inputs;
 }
 

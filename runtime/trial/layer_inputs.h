@@ -29,6 +29,9 @@ int64_t token_count(const runtime::TensorMap& inputs);
 // the role kState.
 runtime::HostTensor first_state(const compiler::TensorPlan& tensor);
 
+// Returns zeros for a tensor, with every dimension at its bound.
+runtime::HostTensor zeros(const compiler::TensorPlan& tensor);
+
 // Returns zeros for each gradient that the call adds to; empty if it adds to none.
 runtime::TensorMap first_gradients(const compiler::Plan& plan, std::string_view call);
 

@@ -43,6 +43,11 @@ HostTensor first_state(const compiler::TensorPlan& tensor) {
   return make_tensor(tensor.dtype, shape, values);
 }
 
+HostTensor zeros(const compiler::TensorPlan& tensor) {
+  return {tensor.dtype, shape_of(tensor),
+          std::vector<std::byte>(static_cast<size_t>(tensor.bytes))};
+}
+
 TensorMap first_gradients(const compiler::Plan& plan, std::string_view call) {
   TensorMap gradients;
   const auto found = std::ranges::find(plan.calls, call, &compiler::CallPlan::name);
@@ -51,9 +56,7 @@ TensorMap first_gradients(const compiler::Plan& plan, std::string_view call) {
     const compiler::TensorPlan& tensor = plan.tensors[taken.slot];
     if (tensor.role == compiler::TensorRole::kOutput && tensor.dtype == compiler::DType::kF32 &&
         taken.access == compiler::Access::kReadWrite)
-      gradients[tensor.name] = make_tensor(
-          tensor.dtype, shape_of(tensor),
-          std::vector<float>(static_cast<size_t>(element_count(shape_of(tensor))), 0.0F));
+      gradients[tensor.name] = zeros(tensor);
   }
   return gradients;
 }

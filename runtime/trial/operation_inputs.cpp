@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/trial/operation_inputs.h"
 
-#include "runtime/call.h"
-#include "runtime/checkpoint/safetensors_file.h"
 #include "runtime/reference/route.h"
 #include "runtime/trial/device_tensors.h"
+#include "runtime/trial/input_file.h"
+#include "runtime/trial/layer_inputs.h"
 #include "runtime/trial/routing_tensors.h"
 
 #include <algorithm>
@@ -23,48 +23,20 @@ using compiler::Plan;
 using compiler::TensorPlan;
 using runtime::ToldDims;
 
-// Reads a tensor of the file into the call. Adds the sizes that its shape gives to `told`.
-Result<void> read_tensor(const checkpoint::SafetensorsFile& file, const TensorPlan& plan,
-                         ToldDims& told, TensorMap& inputs) {
-  auto found = file.at(plan.name);
-  if (!found) {
-    found.error().message +=
-        fmt::format(", wanted {} {}", compiler::to_string(plan.dtype), runtime::wanted_shape(plan));
-    return tl::make_unexpected(found.error());
-  }
-  MOEJIT_TRY_ASSIGN(HostTensor tensor, file.read(**found));
-  auto checked = runtime::check_type(plan, {plan.name, tensor.dtype, tensor.shape, nullptr}, told);
-  if (!checked) {
-    checked.error().message = fmt::format("{}: {}", file.path(), checked.error().message);
-    return checked;
-  }
-  inputs.emplace(plan.name, std::move(tensor));
-  return {};
-}
-
 // Reads the list of tensors of multi_cast_transpose.
-Result<void> read_list(const checkpoint::SafetensorsFile& file, const ListedTensors& list,
-                       TensorMap& inputs) {
+Result<void> read_list(const InputFile& file, const ListedTensors& list, TensorMap& inputs) {
   ToldDims none;
   for (size_t i = 0; i < list.sizes.size(); ++i) {
     const auto& [rows, columns] = list.sizes[i];
-    MOEJIT_TRY(read_tensor(file,
-                           {.name = fmt::format("input.{}", i),
-                            .dtype = list.spec.input,
-                            .shape = {{"rows", rows}, {"columns", columns}}},
-                           none, inputs));
+    MOEJIT_TRY(file.read({.name = fmt::format("input.{}", i),
+                          .dtype = list.spec.input,
+                          .shape = {{"rows", rows}, {"columns", columns}}},
+                         none, inputs));
     const TensorPlan scale{
         .name = fmt::format("scale.{}", i), .dtype = compiler::DType::kF32, .shape = {{"1", 1}}};
-    if (file.find(scale.name) != nullptr) MOEJIT_TRY(read_tensor(file, scale, none, inputs));
+    if (file.has(scale.name)) MOEJIT_TRY(file.read(scale, none, inputs));
   }
   return {};
-}
-
-// Returns zeros for a tensor that the kernel adds to and that the file lacks.
-HostTensor zeros(const TensorPlan& plan) {
-  HostTensor tensor{plan.dtype, {}, std::vector<std::byte>(static_cast<size_t>(plan.bytes))};
-  for (const compiler::Dim& dim : plan.shape) tensor.shape.push_back(dim.value);
-  return tensor;
 }
 
 // Returns the sizes of a call. A size that no tensor gives is its upper bound.
@@ -80,25 +52,24 @@ compiler::CallDims dims_of(const Plan& plan, const ToldDims& told) {
 }
 
 Result<CallInputs> read_call(const Plan& plan, const std::string& path) {
-  MOEJIT_TRY_ASSIGN(const checkpoint::SafetensorsFile file,
-                    checkpoint::SafetensorsFile::open(path));
+  MOEJIT_TRY_ASSIGN(const InputFile file, InputFile::open(path));
   CallInputs call;
   ToldDims told;
   if (const auto list = listed_tensors(plan)) {
     MOEJIT_TRY(read_list(file, *list, call.tensors));
   } else {
     for (const TensorPlan& tensor : plan.tensors) {
-      const bool is_there = file.find(tensor.name) != nullptr;
+      const bool is_needed = !tensor.is_optional && tensor.role == compiler::TensorRole::kInput;
       if (compiler::reads(plan.kernels.front(), tensor.name) &&
-          (is_there || (!tensor.is_optional && tensor.role == compiler::TensorRole::kInput)))
-        MOEJIT_TRY(read_tensor(file, tensor, told, call.tensors));
+          (file.has(tensor.name) || is_needed))
+        MOEJIT_TRY(file.read(tensor, told, call.tensors));
     }
   }
   call.dims = dims_of(plan, told);
   for (const TensorPlan& tensor : plan.tensors)
     if (tensor.role == compiler::TensorRole::kOutput && !call.tensors.contains(tensor.name) &&
         compiler::reads(plan.kernels.front(), tensor.name))
-      call.tensors.emplace(tensor.name, zeros(tensor));
+      call.tensors.emplace(tensor.name, zeros(tensor));  // to which the kernel adds
   call.rows = count_rows(plan, call);
   return call;
 }

@@ -143,6 +143,19 @@ Result<std::unique_ptr<Trial>> Trial::create(const Plan& plan, runtime::Engine& 
   return trial;
 }
 
+Result<std::unique_ptr<Trial>> Trial::create(const Plan& plan, runtime::Engine& engine,
+                                             runtime::Device& device,
+                                             std::vector<runtime::NamedMemory> tensors) {
+  std::unique_ptr<Trial> trial(new Trial);
+  MOEJIT_TRY_ASSIGN(auto prepared, runtime::PreparedPlan::prepare(plan, engine, device));
+  MOEJIT_TRY_ASSIGN(auto rank, TrialRank::create(std::move(prepared), device, {}));
+  for (runtime::NamedMemory& memory : tensors)
+    rank->tensors().put(*compiler::find_tensor(plan, memory.name), std::move(memory.memory));
+  MOEJIT_TRY(rank->finish({.workspace_bytes = plan.workspace_bytes}));
+  trial->ranks_.push_back(std::move(rank));
+  return trial;
+}
+
 Result<void> Trial::call(std::string_view name, runtime::LaunchObserver* observer) {
   for (int32_t rank = 0; rank < ranks(); ++rank) MOEJIT_TRY(call_on(rank, name, observer));
   return {};
@@ -157,7 +170,7 @@ Result<void> Trial::call_on(int32_t rank, std::string_view name,
   if (void* const status = one.tensors().address_of("status");
       name == "forward" && status != nullptr)
     MOEJIT_TRY(one.device().fill(status, std::byte{0}, sizeof(uint32_t), nullptr));
-  return one.call(name, observer);
+  return one.prepared().call(index, one.refs()[index], one.memory(), nullptr, observer);
 }
 
 bool Trial::was_written(std::string_view tensor, int32_t rank) const {
@@ -201,11 +214,6 @@ Result<TensorMap> Trial::results(int32_t rank, bool with_intermediates) const {
     MOEJIT_TRY_ASSIGN(results[name], tensors(rank).read(name));
   }
   return results;
-}
-
-measure::LayerCall Trial::layer_call(runtime::PreparedPlan& version) {
-  const TrialRank& rank = at(0);
-  return {version, rank.device(), rank.memory(), rank.refs()};
 }
 
 }  // namespace moejit::trial

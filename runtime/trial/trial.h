@@ -2,7 +2,6 @@
 #pragma once
 
 #include "runtime/group.h"
-#include "runtime/measure/measure_layer.h"
 #include "runtime/trial/devices.h"
 #include "runtime/trial/inputs.h"
 #include "runtime/trial/trial_rank.h"
@@ -36,6 +35,12 @@ class Trial {
                                                runtime::Device& device, const CallInputs& inputs,
                                                bool tells_clock = false);
 
+  // Creates a trial of an operation whose tensors are in this memory, named as in the plan and each
+  // as large as its bound.
+  static Result<std::unique_ptr<Trial>> create(const compiler::Plan& plan, runtime::Engine& engine,
+                                               runtime::Device& device,
+                                               std::vector<runtime::NamedMemory> tensors);
+
   int32_t ranks() const { return static_cast<int32_t>(ranks_.size()); }
   const compiler::Plan& plan(int32_t rank = 0) const { return at(rank).plan(); }
   int64_t tokens(int32_t rank = 0) const { return at(rank).tokens(); }
@@ -66,10 +71,13 @@ class Trial {
   // "output.0", "output_colwise.0", "amax.0", "scale_inv.0", ...
   Result<runtime::TensorMap> results(int32_t rank = 0, bool with_intermediates = false) const;
 
-  // Return a layer on one device with these tensors, for measurements: the trial's own, or another
-  // version of it, which was prepared with other choices.
-  measure::LayerCall layer_call() { return layer_call(at(0).prepared()); }
-  measure::LayerCall layer_call(runtime::PreparedPlan& version);
+  // Return rank 0's device, and launch a kernel of its plan alone, as PreparedPlan::launch() does.
+  // A version was prepared for this plan with other choices.
+  runtime::Device& device() const { return at(0).device(); }
+  Result<void> launch(std::size_t kernel) const { return launch(kernel, at(0).prepared()); }
+  Result<void> launch(std::size_t kernel, const runtime::PreparedPlan& version) const {
+    return version.launch(kernel, at(0).refs()[call_of_kernel(plan(), kernel)], memory(), nullptr);
+  }
 
  private:
   Trial() = default;

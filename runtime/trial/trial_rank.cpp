@@ -11,7 +11,6 @@ using compiler::TensorPlan;
 using compiler::TensorRole;
 using runtime::DeviceMemory;
 using runtime::HostTensor;
-using runtime::LaunchObserver;
 
 std::vector<int64_t> shape_in_call(const TensorPlan& tensor, const compiler::CallDims& dims) {
   std::vector<int64_t> shape;
@@ -50,11 +49,6 @@ Result<void> TrialRank::finish(const compiler::MemorySizes& sizes) {
         refs.push_back(tensors_.ref(name));
   }
   return {};
-}
-
-Result<void> TrialRank::call(std::string_view name, LaunchObserver* observer) const {
-  MOEJIT_TRY_ASSIGN(const std::size_t index, compiler::find_call(plan(), name));
-  return prepared_->call(index, refs_[index], memory_, nullptr, observer);
 }
 
 Result<runtime::MemoryRegion> TrialRank::memory_of(const TensorPlan& tensor) const {

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
 namespace moejit::trial {
@@ -37,10 +36,6 @@ class TrialRank {
   Result<void> add(const compiler::TensorPlan& tensor, const runtime::HostTensor* content);
   // Allocates the blocks and binds the tensors that were added.
   Result<void> finish(const compiler::MemorySizes& sizes);
-
-  // Makes a call of the plan, by its name in Plan::calls, and does not wait for it. Error
-  // kUnsupported: the plan has no such call.
-  Result<void> call(std::string_view name, runtime::LaunchObserver* observer) const;
 
   // Returns the memory of a tensor in these calls. Error kInternal: the tensor was not added.
   Result<runtime::MemoryRegion> memory_of(const compiler::TensorPlan& tensor) const;

@@ -2,7 +2,7 @@
 
 #include "runtime/tune/device_measurer.h"
 
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/open_engine.h"
 
 #include <fmt/core.h>
 #include <string_view>
@@ -20,42 +20,42 @@ struct DeviceMeasurer::OpenProblem {
   std::vector<Launch> launches;  // by candidate; empty: not made yet
 };
 
-DeviceMeasurer::DeviceMeasurer(trial::OpenedTarget target, std::unique_ptr<runtime::Engine> engine)
-    : target_(std::move(target)),
+DeviceMeasurer::DeviceMeasurer(std::unique_ptr<trial::Devices> devices,
+                               std::unique_ptr<runtime::Engine> engine)
+    : devices_(std::move(devices)),
       engine_(std::move(engine)),
       opened_layer_(std::make_shared<OpenedLayer>()),
-      monitor_(measure::GpuMonitor::open(target_.device->gpu_facts().pci_bus_id)) {}
+      monitor_(measure::GpuMonitor::open(gpu().gpu_facts().pci_bus_id)) {}
 
 DeviceMeasurer::~DeviceMeasurer() = default;
 
 Result<std::unique_ptr<DeviceMeasurer>> DeviceMeasurer::create(
-    trial::OpenedTarget target, std::unique_ptr<runtime::Engine> engine,
+    std::unique_ptr<trial::Devices> devices, std::unique_ptr<runtime::Engine> engine,
     const TuneSubjects& subjects) {
   std::unique_ptr<DeviceMeasurer> measurer(
-      new DeviceMeasurer(std::move(target), std::move(engine)));
-  MOEJIT_TRY_ASSIGN(
-      measurer->problems_,
-      collect_problems(subjects, measurer->target_.device->target(), measurer->opened_layer_));
+      new DeviceMeasurer(std::move(devices), std::move(engine)));
+  MOEJIT_TRY_ASSIGN(measurer->problems_,
+                    collect_problems(subjects, measurer->gpu().target(), measurer->opened_layer_));
   return measurer;
 }
 
 MeasuredDevice DeviceMeasurer::device() const {
-  return {.target = target_.device->target(),
-          .gpu = gpu_json(*target_.device),
-          .description = trial::target_text(target_),
-          .cuda_version = target_.device->gpu_facts().cuda_version};
+  return {.target = gpu().target(),
+          .gpu = gpu_json(gpu()),
+          .description = devices_->text(),
+          .cuda_version = gpu().gpu_facts().cuda_version};
 }
 
 Result<void> DeviceMeasurer::prefetch() {
   MOEJIT_TRY_ASSIGN(const std::vector<compiler::KernelSource> all,
-                    sources_of(problems_, target_.device->target()));
+                    sources_of(problems_, gpu().target()));
   engine_->prefetch(all);
   return {};
 }
 
 Result<void> DeviceMeasurer::compile(std::size_t problem) {
   MOEJIT_TRY_ASSIGN(const std::vector<compiler::KernelSource> sources,
-                    sources_of(problems_[problem], target_.device->target()));
+                    sources_of(problems_[problem], gpu().target()));
   for (const compiler::KernelSource& source : sources) static_cast<void>(engine_->binary(source));
   return {};
 }
@@ -71,9 +71,9 @@ Result<void> DeviceMeasurer::open(std::size_t problem) {
 Result<void> DeviceMeasurer::open_new_problem(std::size_t problem) {
   auto opened = std::make_unique<OpenProblem>();
   opened->index = problem;
-  MOEJIT_TRY_ASSIGN(opened->kernel, problems_[problem].open(*engine_, *target_.device));
-  MOEJIT_TRY_ASSIGN(opened->comparison, measure::VersionComparison::create(
-                                            opened->kernel.kernel, *engine_, *target_.device));
+  MOEJIT_TRY_ASSIGN(opened->kernel, problems_[problem].open(*engine_, gpu()));
+  MOEJIT_TRY_ASSIGN(opened->comparison,
+                    measure::VersionComparison::create(opened->kernel.kernel, *engine_, gpu()));
   opened->launches.resize(problems_[problem].candidates.size());
   opened->launches.front() = opened->comparison->usual();
   problem_ = std::move(opened);
@@ -90,8 +90,7 @@ Result<int64_t> DeviceMeasurer::make(int32_t candidate) {
 }
 
 Result<double> DeviceMeasurer::heat(double seconds, double most_seconds) {
-  Result<double> us =
-      measure::heat(problem_->launches.front(), *target_.device, seconds, most_seconds);
+  Result<double> us = measure::heat(problem_->launches.front(), gpu(), seconds, most_seconds);
   if (!us) return failed(std::move(us.error()));
   return us;
 }
@@ -106,7 +105,7 @@ Result<TimedBlocks> DeviceMeasurer::time(std::span<const int32_t> candidates, in
 
 Result<TimedBlocks> DeviceMeasurer::time_blocks(std::span<const LaunchBlock> blocks) {
   if (monitor_ != nullptr) monitor_->start();
-  Result<std::vector<double>> times = measure::time_blocks(blocks, *target_.device);
+  Result<std::vector<double>> times = measure::time_blocks(blocks, gpu());
   const measure::GpuSamples gpu = monitor_ == nullptr ? measure::GpuSamples{} : monitor_->stop();
   if (!times) return failed(std::move(times.error()));
   return TimedBlocks{
@@ -114,7 +113,7 @@ Result<TimedBlocks> DeviceMeasurer::time_blocks(std::span<const LaunchBlock> blo
 }
 
 tl::unexpected<Error> DeviceMeasurer::failed(Error error) {
-  if (!target_.device->synchronize(nullptr)) is_usable_ = false;
+  if (!gpu().synchronize(nullptr)) is_usable_ = false;
   return tl::make_unexpected(std::move(error));
 }
 
@@ -127,12 +126,12 @@ std::string gpu_json(const runtime::Device& device) {
 Result<std::unique_ptr<DeviceMeasurer>> open_measurer(const MeasureOptions& options,
                                                       const TuneSubjects& subjects,
                                                       TuneObserver& observer) {
-  MOEJIT_TRY_ASSIGN(trial::OpenedTarget target,
-                    trial::open_target(options.target, options.seed, options.without_gpu));
+  MOEJIT_TRY_ASSIGN(auto devices,
+                    trial::Devices::open_one(options.target, options.seed, options.without_gpu));
   const auto warn = [&observer](std::string_view text) { observer.warn(text); };
   MOEJIT_TRY_ASSIGN(std::unique_ptr<runtime::Engine> engine,
                     trial::open_engine(options.cache, warn));
-  return DeviceMeasurer::create(std::move(target), std::move(engine), subjects);
+  return DeviceMeasurer::create(std::move(devices), std::move(engine), subjects);
 }
 
 RaceTimes race_times(const MeasureOptions& options) {

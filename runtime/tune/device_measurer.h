@@ -2,7 +2,8 @@
 #pragma once
 
 #include "runtime/measure/gpu_monitor.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/devices.h"
+#include "runtime/trial/open_engine.h"
 #include "runtime/tune/measurer.h"
 #include "runtime/tune/race_kernel.h"
 #include "runtime/tune/tune_problem.h"
@@ -18,7 +19,7 @@ namespace moejit::tune {
 struct MeasuredDevice {
   compiler::Target target;
   std::string gpu;          // gpu_to_json() of the device
-  std::string description;  // target_text() of the device
+  std::string description;  // Devices::text() of the device
   std::string cuda_version;
 };
 
@@ -26,7 +27,7 @@ struct MeasuredDevice {
 class DeviceMeasurer final : public Measurer {
  public:
   // Creates a measurer of the subjects' problems. Returns the errors of collect_problems().
-  static Result<std::unique_ptr<DeviceMeasurer>> create(trial::OpenedTarget target,
+  static Result<std::unique_ptr<DeviceMeasurer>> create(std::unique_ptr<trial::Devices> devices,
                                                         std::unique_ptr<runtime::Engine> engine,
                                                         const TuneSubjects& subjects);
   ~DeviceMeasurer() override;
@@ -48,13 +49,14 @@ class DeviceMeasurer final : public Measurer {
  private:
   struct OpenProblem;
 
-  DeviceMeasurer(trial::OpenedTarget target, std::unique_ptr<runtime::Engine> engine);
+  DeviceMeasurer(std::unique_ptr<trial::Devices> devices, std::unique_ptr<runtime::Engine> engine);
+  runtime::Device& gpu() const { return devices_->device(0); }
   Result<void> open_new_problem(std::size_t problem);
   Result<TimedBlocks> time_blocks(std::span<const measure::LaunchBlock> blocks);
   // Returns an error as it is, and remembers whether the device still works.
   tl::unexpected<Error> failed(Error error);
 
-  trial::OpenedTarget target_;
+  std::unique_ptr<trial::Devices> devices_;
   std::unique_ptr<runtime::Engine> engine_;
   std::shared_ptr<OpenedLayer> opened_layer_;
   std::vector<TuneProblem> problems_;
@@ -68,8 +70,8 @@ std::string gpu_json(const runtime::Device& device);
 
 // What a tuner measures on, and how.
 struct MeasureOptions {
-  std::string target = "auto";  // as open_target() takes it
-  std::string without_gpu;      // as open_target() takes it
+  std::string target = "auto";  // as Devices::open_one() takes it
+  std::string without_gpu;      // as Devices::open_one() takes it
   trial::CacheOptions cache;
   double candidate_seconds = 60.0;  // limit for a candidate to be made and run once
   double block_milliseconds = 100.0;

@@ -11,51 +11,15 @@
 namespace moejit::tune {
 namespace {
 
-using compiler::Choices;
 using compiler::KernelPlan;
 using compiler::Layer;
 using compiler::Plan;
 using compiler::PlanOptions;
-using measure::Launch;
 
 Result<std::shared_ptr<const Plan>> plan_shared(const Layer& layer, const compiler::Target& target,
                                                 const PlanOptions& options) {
   MOEJIT_TRY_ASSIGN(Plan plan, plan_layer(layer, target, options));
   return std::make_shared<const Plan>(std::move(plan));
-}
-
-// Launches the kernels that come before this one in the plan, so that it finds its inputs.
-Result<void> launch_before(trial::Trial& session, std::size_t index) {
-  const measure::LayerCall call = session.layer_call();
-  for (std::size_t i = 0; i < index; ++i) MOEJIT_TRY(call.launch(i));
-  return {};
-}
-
-Result<std::vector<measure::VersionedKernel::Written>> written_by(const trial::Trial& session,
-                                                                  const KernelPlan& kernel) {
-  std::vector<measure::VersionedKernel::Written> written;
-  for (const compiler::TensorPlan& tensor : session.plan().tensors) {
-    if (!writes(kernel, tensor.name)) continue;
-    MOEJIT_TRY_ASSIGN(const runtime::MemoryRegion memory, session.memory_of(tensor));
-    written.push_back({.address = const_cast<void*>(memory.address),
-                       .bytes = memory.bytes / 4 * 4,
-                       .is_added_to = reads(kernel, tensor.name)});
-  }
-  return written;
-}
-
-// Prepares the layer with these choices. Returns a function that launches its kernel on the
-// session's tensors.
-Result<Launch> make_version(const std::shared_ptr<trial::Trial>& session, const Layer& layer,
-                            std::size_t index, const Choices& choices, runtime::Engine& engine,
-                            runtime::Device& device) {
-  const KernelPlan& kernel = session->plan().kernels[index];
-  const compiler::Tuning tuning = tuning_of(kernel.problem, choices);
-  MOEJIT_TRY_ASSIGN(const Plan plan, plan_layer(layer, device.target(), {.tuning = &tuning}));
-  MOEJIT_TRY_ASSIGN(std::shared_ptr<runtime::PreparedPlan> prepared,
-                    runtime::PreparedPlan::prepare(plan, engine, device));
-  return Launch(
-      [prepared, session, index] { return session->layer_call(*prepared).launch(index); });
 }
 
 Result<trial::CallInputs> load_inputs(const TunedLayer& tuned, const Plan& plan) {
@@ -83,25 +47,6 @@ Result<std::shared_ptr<trial::Trial>> open_layer(const TunedLayer& tuned, Opened
   if (has_backward(tuned.layer)) MOEJIT_TRY(session->call("backward"));
   opened = {tuned, session};
   return session;
-}
-
-Result<OpenedKernel> open_kernel(const TunedLayer& tuned, OpenedLayer& last, std::size_t index,
-                                 const std::vector<Choices>& candidates, runtime::Engine& engine,
-                                 runtime::Device& device) {
-  MOEJIT_TRY_ASSIGN(const std::shared_ptr<trial::Trial> session,
-                    open_layer(tuned, last, engine, device));
-  MOEJIT_TRY(launch_before(*session, index));
-  const KernelPlan& kernel = session->plan().kernels[index];
-  OpenedKernel opened;
-  opened.kernel.problem = kernel.problem;
-  opened.kernel.candidates = candidates;
-  MOEJIT_TRY_ASSIGN(opened.kernel.written, written_by(*session, kernel));
-  opened.kernel.make = [session, layer = tuned.measured_layer(), index, &engine,
-                        &device](const Choices& choices) {
-    return make_version(session, layer, index, choices, engine, device);
-  };
-  opened.owner = session;
-  return opened;
 }
 
 bool has_problem(const Plan& plan, const std::string& problem) {
@@ -149,9 +94,10 @@ Result<std::vector<TuneProblem>> problems_of(const TunedLayer& tuned,
     problem.plan = [layer, target](const PlanOptions& options) {
       return plan_shared(layer, target, options);
     };
-    problem.open = [tuned, opened, i, candidates = kernel.candidates](runtime::Engine& engine,
-                                                                      runtime::Device& device) {
-      return open_kernel(tuned, *opened, i, candidates, engine, device);
+    problem.open = [tuned, opened, problem](runtime::Engine& engine,
+                                            runtime::Device& device) -> Result<OpenedKernel> {
+      MOEJIT_TRY_ASSIGN(auto session, open_layer(tuned, *opened, engine, device));
+      return open_kernel(problem, std::move(session), engine, device);
     };
     problems.push_back(std::move(problem));
   }

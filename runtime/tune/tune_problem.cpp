@@ -15,6 +15,8 @@
 namespace moejit::tune {
 namespace {
 
+using compiler::KernelPlan;
+
 // SMs and clock of an H100 and H200 SXM, and the bandwidth of an H200. Sources: NVIDIA H100 Tensor
 // Core GPU Architecture, which peak_multiply_adds() uses too, and NVIDIA H200 data sheet.
 constexpr double kSms = 132.0, kMegahertz = 1830.0;
@@ -37,7 +39,7 @@ compiler::CallRows even_call(const compiler::CallBounds& bounds, int64_t tokens)
           .routed_tokens = std::min(tokens, routed)};
 }
 
-double estimated_us(const compiler::KernelPlan& kernel, const compiler::Work& work) {
+double estimated_us(const KernelPlan& kernel, const compiler::Work& work) {
   const double multiply_adds_per_us =
       kSms * kMegahertz * static_cast<double>(measure::peak_multiply_adds(kernel));
   const double multiply_us =
@@ -45,6 +47,20 @@ double estimated_us(const compiler::KernelPlan& kernel, const compiler::Work& wo
   const double memory_us =
       static_cast<double>(work.min_bytes) / (kSustainedBandwidth * kBytesPerMicrosecond);
   return std::max(multiply_us, memory_us);
+}
+
+// Returns what a kernel's launches write, but not how long one ran.
+Result<std::vector<measure::VersionedKernel::Written>> written_by(const trial::Trial& session,
+                                                                  const KernelPlan& kernel) {
+  std::vector<measure::VersionedKernel::Written> written;
+  for (const compiler::TensorPlan& tensor : session.plan().tensors) {
+    if (!writes(kernel, tensor.name) || tensor.name == "elapsed") continue;
+    MOEJIT_TRY_ASSIGN(const runtime::MemoryRegion memory, session.memory_of(tensor));
+    written.push_back({.address = const_cast<void*>(memory.address),
+                       .bytes = memory.bytes / 4 * 4,
+                       .is_added_to = reads(kernel, tensor.name)});
+  }
+  return written;
 }
 
 void keep_verified(std::vector<TuneProblem>& problems,
@@ -64,6 +80,27 @@ void keep_verified(std::vector<TuneProblem>& problems,
 }
 
 }  // namespace
+
+Result<OpenedKernel> open_kernel(const TuneProblem& problem, std::shared_ptr<trial::Trial> session,
+                                 runtime::Engine& engine, runtime::Device& device) {
+  for (std::size_t i = 0; i < problem.index; ++i) MOEJIT_TRY(session->launch(i));
+  OpenedKernel opened;
+  opened.kernel.problem = problem.name;
+  opened.kernel.candidates = problem.candidates;
+  MOEJIT_TRY_ASSIGN(opened.kernel.written,
+                    written_by(*session, session->plan().kernels[problem.index]));
+  opened.kernel.make = [session, problem, &engine,
+                        &device](const compiler::Choices& choices) -> Result<measure::Launch> {
+    const compiler::Tuning tuning = tuning_of(problem.name, choices);
+    MOEJIT_TRY_ASSIGN(const auto plan, problem.plan({.tuning = &tuning}));
+    MOEJIT_TRY_ASSIGN(const std::shared_ptr<runtime::PreparedPlan> version,
+                      runtime::PreparedPlan::prepare(plan, engine, device));
+    return measure::Launch(
+        [version, session, index = problem.index] { return session->launch(index, *version); });
+  };
+  opened.owner = std::move(session);
+  return opened;
+}
 
 compiler::Tuning tuning_of(const std::string& problem, const compiler::Choices& choices) {
   std::vector<compiler::TuningRecord> records(1);
@@ -110,12 +147,12 @@ Result<std::vector<compiler::KernelSource>> sources_of(const std::vector<TunePro
   return all;
 }
 
-double estimated_us(const compiler::KernelPlan& kernel) {
+double estimated_us(const KernelPlan& kernel) {
   return estimated_us(
       kernel, compiler::Work{.min_bytes = kernel.min_bytes, .multiply_adds = kernel.multiply_adds});
 }
 
-double estimated_us(const compiler::KernelPlan& kernel, int64_t tokens) {
+double estimated_us(const KernelPlan& kernel, int64_t tokens) {
   return estimated_us(kernel, count_work(kernel, even_call(kernel.bounds, tokens)));
 }
 

@@ -93,6 +93,12 @@ double estimated_us(const compiler::KernelPlan& kernel, int64_t tokens);
 // Returns a share of the estimated time as "23 %", "4.2 %" or "under 0.1 %".
 std::string share_text(double share);
 
+// Returns the problem's kernel with its versions, which run on the tensors of a trial. The trial's
+// plan has the kernel at the same index. Launches the kernels before it, so that it finds its
+// inputs. Engine and device must outlive the result.
+Result<OpenedKernel> open_kernel(const TuneProblem& problem, std::shared_ptr<trial::Trial> session,
+                                 runtime::Engine& engine, runtime::Device& device);
+
 // Returns the problem of a case. Its operands are made with `seed`.
 Result<TuneProblem> problem_of(const measure::GemmCase& gemm, const compiler::Target& target,
                                uint64_t seed);

@@ -116,7 +116,7 @@ class Operations(tool.ToolTest):
                          r'"input".*wanted BF16 \[T <= 64, 256\]')
         self.write("wrong.safetensors", safetensors({"input": tool.tensor("F32", [3, 256])}))
         self.assertRegex(self.refuse(3, example("quantize"), "--input", "wrong.safetensors"),
-                         r'wrong.safetensors: tensor input: its dtype is F32')
+                         r'wrong.safetensors: tensor "input" is F32 \[3, 256\], wanted BF16 \[T <= 64, 256\]')
 
     def test_a_bad_scale_is_a_warning_or_an_error(self):
         tensors = {"input": tool.tensor("F8_E4M3", [16, 256], 0x38),
@@ -137,6 +137,8 @@ class Operations(tool.ToolTest):
         self.assertIn("without a GPU", done.stderr)
         done = self.run_tool("bench", example("quantize"), "--pass", "training", MOEJIT_CUDA_DRIVER="/nonexistent")
         self.assertIn("--pass training is for layers", done.stderr)
+        done = self.run_tool("bench", example("quantize"), "--tokens", "0", MOEJIT_CUDA_DRIVER="/nonexistent")
+        self.assertIn("--tokens is 0, wanted 1 to 64 (T of quantize)", done.stderr)
 
 
 if __name__ == "__main__":

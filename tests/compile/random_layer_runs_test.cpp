@@ -6,8 +6,8 @@
 // RANDOM_LAYERS_SEED=7 RANDOM_LAYERS_TARGET=sim those of seed 7 alone.
 
 #include "runtime/check/check_plan.h"
+#include "runtime/trial/devices.h"
 #include "runtime/trial/layer_inputs.h"
-#include "runtime/trial/open_target.h"
 #include "runtime/trial/trial.h"
 #include "tests/compile/random_layers.h"
 #include "tests/support/matchers.h"
@@ -108,16 +108,16 @@ void run_random_layers(const std::string& target, LayerSize size, int64_t fixed,
   const RandomLayersOptions options = random_layers_options();
   if (options.is_long && options.target != target)
     GTEST_SKIP() << "RANDOM_LAYERS_TARGET is \"" << options.target << "\"";
-  const auto opened = trial::open_target(target, 1, "");
+  const auto opened = trial::Devices::open_one(target, 1, "");
   if (!opened) GTEST_SKIP() << to_string(opened.error());
   const auto engine = runtime::Engine::create({.use_cache = false});
   ASSERT_TRUE(succeeded(engine));
   const std::vector<uint64_t> seeds = options.seeds(fixed, fresh);
-  const std::vector<RandomRun> runs = plan_runs(seeds, opened->device->target(), size);
+  const std::vector<RandomRun> runs = plan_runs(seeds, (*opened)->device(0).target(), size);
   compile_ahead(runs, **engine);
   int64_t done = 0;
   for (const RandomRun& run : runs) {
-    expect_right(run, **engine, *opened->device);
+    expect_right(run, **engine, (*opened)->device(0));
     if (++done % 10 != 0 || !options.is_long) continue;
     fmt::print("{} of {} layers on {}\n", done, runs.size(), target);
     std::fflush(stdout);

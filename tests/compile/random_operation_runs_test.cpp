@@ -5,7 +5,7 @@
 // RANDOM_OPERATIONS=200 runs those of seeds 1 to 200, RANDOM_OPERATIONS_FROM=201 later ones.
 
 #include "runtime/check/check_plan.h"
-#include "runtime/trial/open_target.h"
+#include "runtime/trial/devices.h"
 #include "runtime/trial/operation_inputs.h"
 #include "runtime/trial/trial.h"
 #include "tests/support/matchers.h"
@@ -82,7 +82,7 @@ void expect_right(uint64_t seed, const std::string& json, const Plan& plan,
 }
 
 void run_random_operations(const std::string& target, int64_t count) {
-  const auto opened = trial::open_target(target, 1, "");
+  const auto opened = trial::Devices::open_one(target, 1, "");
   if (!opened) GTEST_SKIP() << to_string(opened.error());
   const auto first = static_cast<uint64_t>(number_of("RANDOM_OPERATIONS_FROM", 1));
   const auto end = first + static_cast<uint64_t>(number_of("RANDOM_OPERATIONS", count));
@@ -90,11 +90,11 @@ void run_random_operations(const std::string& target, int64_t count) {
   for (uint64_t seed = first; seed < end; ++seed) {
     const std::string json = random_operation(seed);
     const auto plan = compiler::parse_operation(json, "operation").and_then([&](const auto& one) {
-      return compiler::plan_operation(one, opened->device->target());
+      return compiler::plan_operation(one, (*opened)->device(0).target());
     });
     if (plan) {
       ++taken;
-      expect_right(seed, json, *plan, *opened->device);
+      expect_right(seed, json, *plan, (*opened)->device(0));
     } else {
       fmt::print("refused: seed {}: {}\n", seed, to_string(plan.error()));
     }

@@ -2,8 +2,8 @@
 // A case of `moejit bench --gemms` from its operands to its figures, so small that these mean
 // nothing.
 #include "runtime/check/sampled_gemm.h"
-#include "runtime/measure/gemm_session.h"
 #include "runtime/reference/layouts.h"
+#include "runtime/trial/measure_trial.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
@@ -16,7 +16,7 @@ namespace moejit::testing {
 namespace {
 
 using measure::GemmCase;
-using measure::GemmSession;
+using trial::GemmTrial;
 
 constexpr uint64_t kSeed = 3;
 
@@ -50,14 +50,14 @@ class BenchGemm : public ::testing::Test {
     if (test_device().device == nullptr) GTEST_SKIP() << test_device().reason;
   }
   static runtime::Device& device() { return *test_device().device; }
-  static std::unique_ptr<GemmSession> launched(const GemmCase& gemm) {
-    auto session = GemmSession::create(gemm, *test_device().engine, device(), kSeed);
+  static std::unique_ptr<GemmTrial> launched(const GemmCase& gemm) {
+    auto session = GemmTrial::create(gemm, *test_device().engine, device(), kSeed);
     EXPECT_TRUE(succeeded(session));
     if (!session) return nullptr;
     EXPECT_TRUE(succeeded((*session)->launch()));
     return std::move(*session);
   }
-  static void expect_correct(GemmSession& session) {
+  static void expect_correct(GemmTrial& session) {
     const auto check = check::check_gemm(session, kSeed);
     ASSERT_TRUE(succeeded(check));
     EXPECT_TRUE(check->is_equal()) << check->message;
@@ -97,12 +97,12 @@ TEST_F(BenchGemm, ListsEveryKernelThatItNeeds) {
   for (const GemmCase& gemm : {small(), tensor, small_gradient(compiler::GradientOutput::kF32)}) {
     const auto engine = make_test_engine();
     ASSERT_TRUE(succeeded(engine));
-    const auto sources = GemmSession::sources(gemm, device().target());
+    const auto sources = GemmTrial::sources(gemm, device().target());
     ASSERT_TRUE(succeeded(sources));
     for (const compiler::KernelSource& source : *sources)
       ASSERT_TRUE(succeeded((*engine)->binary(source)));
     const int64_t compiled = (*engine)->counters().compiled;
-    ASSERT_TRUE(succeeded(GemmSession::create(gemm, **engine, device(), kSeed)));
+    ASSERT_TRUE(succeeded(GemmTrial::create(gemm, **engine, device(), kSeed)));
     EXPECT_EQ((*engine)->counters().compiled, compiled);
   }
 }
@@ -120,7 +120,7 @@ TEST_F(BenchGemm, GradientsAreThoseOfTheReference) {
 
 TEST_F(BenchGemm, FindsAWrongGradientAndOneThatWasNotAddedTo) {
   using compiler::GradientOutput;
-  const std::unique_ptr<GemmSession> session = launched(small_gradient(GradientOutput::kF32Add));
+  const std::unique_ptr<GemmTrial> session = launched(small_gradient(GradientOutput::kF32Add));
   ASSERT_TRUE(succeeded(session->launch()));
   const auto added_twice = check::check_gemm(*session, kSeed);
   ASSERT_TRUE(succeeded(added_twice));
@@ -136,12 +136,13 @@ TEST_F(BenchGemm, FindsAWrongGradientAndOneThatWasNotAddedTo) {
 }
 
 TEST_F(BenchGemm, PadColumnsOfGradientsAreZeros) {
-  const std::unique_ptr<GemmSession> session =
+  const std::unique_ptr<GemmTrial> session =
       launched(small_gradient(compiler::GradientOutput::kF32));
   const measure::GemmGroups& groups = session->groups();
-  const auto blocks = session->read<uint8_t>(session->operands().a, 0, session->operands().a.bytes);
+  const auto blocks = session->trial().tensors().read("a");
   ASSERT_TRUE(succeeded(blocks));
-  const std::vector<uint8_t> a = reference::from_column_blocks(*blocks, groups.rows());
+  const std::vector<uint8_t> a =
+      reference::from_column_blocks(runtime::copy_elements<uint8_t>(*blocks), groups.rows());
   for (int64_t row = 0; row < session->gemm().rows; ++row) {
     for (size_t group = 0; group < groups.counts.size(); ++group) {
       const auto first = a.begin() + row * groups.rows() + groups.offs[group];
@@ -156,13 +157,13 @@ TEST_F(BenchGemm, PadColumnsOfGradientsAreZeros) {
 TEST_F(BenchGemm, FindsAWrongGroupAndAPadRowThatIsNotZero) {
   GemmCase gemm = small();
   gemm.is_ragged = false;  // 100 rows and 12 pad rows
-  const std::unique_ptr<GemmSession> session = launched(gemm);
+  const std::unique_ptr<GemmTrial> session = launched(gemm);
+  auto* const d = static_cast<uint16_t*>(session->trial().tensors().address_of("d"));
   const auto write = [&](int64_t row, int64_t rows, uint16_t bits) {
     const std::vector<uint16_t> values(static_cast<size_t>(rows * small().n), bits);
     EXPECT_TRUE(succeeded(device().synchronize(nullptr)));
-    EXPECT_TRUE(
-        succeeded(device().copy_to_device(session->result().as<uint16_t>() + row * small().n,
-                                          values.data(), static_cast<int64_t>(2 * values.size()))));
+    EXPECT_TRUE(succeeded(device().copy_to_device(d + row * small().n, values.data(),
+                                                  static_cast<int64_t>(2 * values.size()))));
   };
   const measure::GemmGroups& groups = session->groups();
   write(groups.offs[1] + groups.counts[1], 1, 0x3f80);
@@ -179,11 +180,11 @@ TEST_F(BenchGemm, FindsAWrongGroupAndAPadRowThatIsNotZero) {
 }
 
 TEST_F(BenchGemm, OperandsAreQuantizedRandomNumbers) {
-  const std::unique_ptr<GemmSession> session = launched(small());
-  const auto b = session->read<uint8_t>(session->operands().b, 0, session->operands().b.bytes);
+  const std::unique_ptr<GemmTrial> session = launched(small());
+  const auto b = session->trial().tensors().read("b");
   ASSERT_TRUE(succeeded(b));
-  EXPECT_GT(std::set(b->begin(), b->end()).size(), 200u);  // of the 254 numbers of e4m3
-  const auto scales = session->read<float>(session->operands().a_scale_inv, 0, 4);
+  EXPECT_GT(std::set(b->bytes.begin(), b->bytes.end()).size(), 200u);  // of the 254 numbers of e4m3
+  const auto scales = session->read<float>("a_scale_inv", 0, 4);
   ASSERT_TRUE(succeeded(scales));
   for (const float scale : *scales) {
     // The largest of 16 or 128 values lies between 1.1 and 4.9.
@@ -193,14 +194,17 @@ TEST_F(BenchGemm, OperandsAreQuantizedRandomNumbers) {
 }
 
 TEST_F(BenchGemm, HotRunsCountTheirClock) {
-  const std::unique_ptr<GemmSession> session = launched(small());
-  const auto run = measure::measure_hot(*session, device(), 0.002);
+  const std::unique_ptr<GemmTrial> session = launched(small());
+  auto probe = measure::ClockProbe::create(*test_device().engine, device());
+  ASSERT_TRUE(succeeded(probe));
+  const auto run = measure_hot(session->trial(), *probe, 0.002);
   ASSERT_TRUE(succeeded(run));
-  EXPECT_GE(run->seconds, 0.002);
-  const auto clock = session->elapsed();
-  ASSERT_TRUE(succeeded(clock));
-  EXPECT_GT(clock->nanoseconds, 0u);
-  EXPECT_DOUBLE_EQ(run->megahertz, clock->megahertz());
+  EXPECT_GE(run->front().seconds, 0.002);
+  const auto elapsed = session->trial().tensors().read("elapsed");
+  ASSERT_TRUE(succeeded(elapsed));
+  const auto clock = runtime::elements<measure::ClockSample>(*elapsed).front();
+  EXPECT_GT(clock.nanoseconds, 0u);
+  EXPECT_DOUBLE_EQ(run->front().megahertz, clock.megahertz());
   expect_correct(*session);
 }
 
@@ -213,13 +217,13 @@ TEST_F(BenchGemm, SweepsReadEveryByte) {
 
 TEST_F(BenchGemm, CoolRunsHaveTimeAndClock) {
   if (test_device().is_simulator()) GTEST_SKIP() << "the simulator has no caches";
-  const std::unique_ptr<GemmSession> session = launched(small());
-  auto sweep = measure::CacheSweep::create(*test_device().engine, device());
-  ASSERT_TRUE(succeeded(sweep));
-  const auto run = measure::measure_cool(*session, *sweep, device(), 3);
+  const std::unique_ptr<GemmTrial> session = launched(small());
+  auto probe = measure::ClockProbe::create(*test_device().engine, device());
+  ASSERT_TRUE(succeeded(probe));
+  const auto run = measure_cool(session->trial(), *test_device().engine, *probe, 3);
   ASSERT_TRUE(succeeded(run));
-  EXPECT_GT(run->microseconds, 0.0);
-  EXPECT_GT(run->megahertz, 200.0);
+  EXPECT_GT(run->front().microseconds, 0.0);
+  EXPECT_GT(run->front().megahertz, 200.0);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `moejit bench` measures, on a layer so small that the figures mean nothing: that each kernel
 // runs on the right data as often as it is said to, and that the clock is a GPU's.
-#include "runtime/measure/measure_layer.h"
+#include "runtime/trial/measure_trial.h"
 #include "runtime/trial/random_layer_inputs.h"
 #include "runtime/trial/trial.h"
 #include "tests/gpu/test_layer.h"
@@ -73,7 +73,7 @@ TEST_F(BenchTest, HotRunsTakeEveryKernelAndLeaveTheResultsOfAPass) {
   ASSERT_TRUE(succeeded(once->call("forward")));
 
   constexpr double kSeconds = 0.002;
-  const auto runs = measure_hot(session_->layer_call(), *probe_, kSeconds);
+  const auto runs = measure_hot(*session_, *probe_, kSeconds);
   ASSERT_TRUE(succeeded(runs));
   ASSERT_EQ(runs->size(), session_->plan().kernels.size());
   for (const HotRun& run : *runs) {
@@ -87,14 +87,14 @@ TEST_F(BenchTest, HotRunsTakeEveryKernelAndLeaveTheResultsOfAPass) {
 }
 
 TEST_F(BenchTest, HotGemmsHaveTheClockThatTheyCounted) {
-  const auto runs = measure_hot(session_->layer_call(), *probe_, 0.002);
+  const auto runs = measure_hot(*session_, *probe_, 0.002);
   ASSERT_TRUE(succeeded(runs));
   int32_t gemms = 0;
   for (size_t i = 0; i < runs->size(); ++i) {
     const compiler::KernelPlan& kernel = session_->plan().kernels[i];
-    EXPECT_EQ(measure::tells_clock(kernel), kernel.operation.starts_with("gemm_"))
+    EXPECT_EQ(trial::tells_clock(kernel), kernel.operation.starts_with("gemm_"))
         << kernel.operation;
-    if (!measure::tells_clock(kernel)) continue;
+    if (!trial::tells_clock(kernel)) continue;
     ++gemms;
     const runtime::HostTensor elapsed = read(*session_, kernel.operation + "_elapsed");
     const auto values = runtime::elements<int64_t>(elapsed);
@@ -109,7 +109,7 @@ TEST_F(BenchTest, HotGemmsHaveTheClockThatTheyCounted) {
 
 TEST_F(BenchTest, ForwardPassesAreTimedAsAWhole) {
   ASSERT_TRUE(succeeded(session_->call("update_weights")));
-  const auto run = measure_forward(session_->layer_call(), *probe_, 0.002);
+  const auto run = measure_forward(*session_, *probe_, 0.002);
   ASSERT_TRUE(succeeded(run));
   EXPECT_GT(run->microseconds, 0.0);
   expect_clock(run->megahertz);
@@ -124,7 +124,7 @@ TEST_F(BenchTest, StepsAreForwardAndBackwardPasses) {
   const std::vector<std::byte> dx = read(*session, "dx").bytes;
   const std::vector<std::byte> dw1 = read(*session, "dw1").bytes;
 
-  const auto run = measure_step(session->layer_call(), *probe_, 0.002);
+  const auto run = measure_step(*session, *probe_, 0.002);
   ASSERT_TRUE(succeeded(run));
   EXPECT_GT(run->microseconds, 0.0);
   expect_clock(run->megahertz);
@@ -135,7 +135,7 @@ TEST_F(BenchTest, StepsAreForwardAndBackwardPasses) {
 TEST_F(BenchTest, CoolRunsHaveTimeAndClockOfEveryKernel) {
   // In the simulator emptying the caches takes half a second for each kernel.
   if (test_device().is_simulator()) GTEST_SKIP() << "the simulator has no caches";
-  const auto runs = measure_cool(session_->layer_call(), *test_device().engine, *probe_, 3);
+  const auto runs = measure_cool(*session_, *test_device().engine, *probe_, 3);
   ASSERT_TRUE(succeeded(runs));
   ASSERT_EQ(runs->size(), session_->plan().kernels.size());
   for (const measure::CoolRun& run : *runs) {

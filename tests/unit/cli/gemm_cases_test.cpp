@@ -2,7 +2,7 @@
 #include "cli/commands/gemm_cases.h"
 
 #include "compiler/support/file.h"
-#include "runtime/measure/gemm_session.h"
+#include "runtime/trial/gemm_trial.h"
 #include "tests/support/matchers.h"
 
 #include <algorithm>
@@ -174,7 +174,7 @@ TEST(GemmCases, OfTheDocsParseAndHaveKernels) {
     ASSERT_TRUE(succeeded(cases));
     EXPECT_GE(cases->size(), 20u);
     for (const GemmCase& gemm : *cases)
-      EXPECT_TRUE(succeeded(measure::GemmSession::sources(gemm, {}))) << gemm.name;
+      EXPECT_TRUE(succeeded(trial::GemmTrial::sources(gemm, {}))) << gemm.name;
   }
 }
 

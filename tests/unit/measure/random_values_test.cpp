@@ -27,14 +27,11 @@ class RandomValuesTest : public ::testing::Test {
   }
   template <typename T>
   std::vector<T> values_of(compiler::DType dtype, int64_t count, uint64_t seed) {
-    const auto random = RandomValues::create(dtype, *engine_, *device_);
-    EXPECT_TRUE(succeeded(random));
-    const auto bytes = static_cast<int64_t>(sizeof(T)) * count;
-    void* memory = device_->allocate(bytes).value();
-    EXPECT_TRUE(succeeded(random->fill(memory, count, seed)));
+    const auto memory = allocate_named(*device_, "values", static_cast<int64_t>(sizeof(T)) * count);
+    EXPECT_TRUE(succeeded(memory));
+    EXPECT_TRUE(succeeded(fill_random(*memory, dtype, seed, *engine_, *device_)));
     std::vector<T> values(static_cast<size_t>(count));
-    EXPECT_TRUE(succeeded(device_->copy_to_host(values.data(), memory, bytes)));
-    device_->release(memory);
+    EXPECT_TRUE(succeeded(device_->copy_to_host(values.data(), memory->address(), memory->bytes)));
     return values;
   }
   std::vector<uint16_t> values(int64_t count, uint64_t seed) {

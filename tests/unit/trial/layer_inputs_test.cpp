@@ -3,6 +3,8 @@
 
 #include "compiler/compiler.h"
 #include "runtime/checkpoint/safetensors_file.h"
+#include "runtime/trial/group_inputs.h"
+#include "runtime/trial/operation_inputs.h"
 #include "runtime/trial/random_layer_inputs.h"
 #include "runtime/trial/routing_tensors.h"
 #include "tests/support/matchers.h"
@@ -165,6 +167,43 @@ TEST(RandomInputs, ChooseDifferentExpertsForAToken) {
     std::erase(own, -1);
     std::ranges::sort(own);
     EXPECT_EQ(std::ranges::adjacent_find(own), own.end()) << token;
+  }
+}
+
+TEST(RandomInputs, OfMeasuredCallsAreAsLargeAsTheyMayBeWithWeightsOfFewExperts) {
+  compiler::Layer layer = routed_layer();
+  layer.experts = layer.local_experts = 6;
+  layer.max_permuted_rows = 288;
+  const auto plan = plan_layer(layer, {});
+  ASSERT_TRUE(testing::succeeded(plan));
+  const auto measured = load_layer_inputs(*plan, {.random = {5}, .is_measured = true});
+  const auto usual = load_layer_inputs(*plan, {.tokens = 64, .random = {5}});
+  ASSERT_TRUE(testing::succeeded(measured));
+  ASSERT_TRUE(testing::succeeded(usual));
+  EXPECT_EQ(token_count(*measured), 64);
+  EXPECT_EQ(measured->at("topk_ids").bytes, usual->at("topk_ids").bytes);
+  EXPECT_EQ(measured->at("w1").shape.front(), 4);
+  EXPECT_EQ(usual->at("w1").shape.front(), 6);
+  const auto none = load_layer_inputs(*plan, {.tokens = 0, .is_measured = true});
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().message, "--tokens is 0, wanted 1 to 64 (max_tokens of the layer)");
+}
+
+// Two ranks with three experts each.
+TEST(GroupInputs, HaveAllWeightsIfTheseAreOfFewerExpertsThanTheRanksHave) {
+  const compiler::Layer layer{.experts = 6, .local_experts = 3, .hidden = 2};
+  const auto weights = [](int64_t experts) {
+    return runtime::make_tensor(DType::kF32, {experts, 1},
+                                std::vector<float>(static_cast<size_t>(experts), 1.0f));
+  };
+  const std::vector<int64_t> tokens = {1, 2};
+  for (const auto& [given, wanted] : {std::pair<int64_t, int64_t>{6, 3}, {4, 4}}) {
+    const auto ranks = split_inputs(layer, {{"w1", weights(given)}, {"x", weights(3)}}, tokens);
+    ASSERT_EQ(ranks.size(), 2u);
+    for (size_t rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(ranks[rank].at("w1").shape.front(), wanted);
+      EXPECT_EQ(ranks[rank].at("x").shape.front(), tokens[rank]);
+    }
   }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/device.h"
 #include "runtime/engine.h"
 
 #include <cstdint>
@@ -13,23 +12,6 @@
 #include <vector>
 
 namespace moejit::trial {
-
-struct OpenedTarget {
-  std::unique_ptr<runtime::Device> device;
-  std::string description;  // "cuda:sm_90a on NVIDIA H200", "sim"
-  std::string reason;       // why auto did not take a GPU, else empty
-};
-
-// Returns what a command prints before it begins: "target sim, the simulator, since there is no
-// GPU: no CUDA driver library found, ...".
-std::string target_text(const OpenedTarget& target);
-
-// Opens the device for `name`: cuda, cuda:sm_90a, sim, or auto. auto takes a GPU that the target
-// can run on; if there is none, it takes the simulator with `seed`. Returns kInvalidValue and the
-// errors of opening the named device. If no GPU can be used, the hint is `without_gpu`, which says
-// what the command can do instead.
-Result<OpenedTarget> open_target(const std::string& name, uint64_t seed,
-                                 std::string_view without_gpu);
 
 // Where kernels come from.
 struct CacheOptions {
