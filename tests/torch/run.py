@@ -3,7 +3,7 @@
 
 Kernels are kept where the other tests keep theirs (TEST_CACHE), and so is what Inductor compiles.
 """
-import concurrent.futures
+import gc
 import os
 import pathlib
 import re
@@ -11,10 +11,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = pathlib.Path(__file__).resolve().parent
+ROOT = FOLDER.parents[1]
 # The longest first, so that none is left alone at the end.
-FIRST = ("staleness_test.py", "staleness_doors_test.py", "compile_test.py", "fsdp_test.py", "hugging_face_test.py")
+FIRST = ("staleness_test.py", "staleness_doors_test.py", "scales_test.py", "trainer_test.py", "fsdp_test.py",
+         "examples_test.py", "compile_test.py", "hugging_face_test.py")
 
 
 def environment(build, torch_folder, scratch):
@@ -25,19 +28,35 @@ def environment(build, torch_folder, scratch):
                  "MOEJIT_TORCH_FLOOR": str(build / "tests/bench/libmoejit_torch_floor.so"),
                  "MOEJIT_TOOL": str(build / "moejit"),
                  "MOEJIT_CACHE_DIR": scratch if kept == "off" else kept,
-                 "TORCHINDUCTOR_CACHE_DIR": str(build / "torch-inductor")}
+                 "TORCHINDUCTOR_CACHE_DIR": str(build / "torch-inductor"),
+                 # Each would start interpreters that import torch: to compile, and to see which vectors there are.
+                 "TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_VEC_ISA_OK": "0"}
     return {**os.environ, **variables}
 
 
-def run(path, variables):
-    """(the test's name, whether it passed, its output, its CPU seconds)."""
-    with subprocess.Popen([sys.executable, "-W", "ignore::UserWarning", "-m", "unittest", path.stem],
-                          cwd=path.parent, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True) as process:
-        output = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    return path.name, process.returncode == 0, output, usage.ru_utime + usage.ru_stime
+def start(path, output):
+    """The id of a process that runs a test, as a copy of this one. It writes to the file `output`."""
+    sys.stdout.flush()
+    process = os.fork()
+    if process == 0:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+        unittest.main(module=None, argv=["unittest", path.stem])  # exits
+    return process
+
+
+def run_all(paths, jobs):
+    """Yields (a test's name, whether it passed, its output, its CPU seconds) as each ends."""
+    pending, running = list(paths), {}
+    while pending or running:
+        while pending and len(running) < jobs:
+            path, output = pending.pop(0), tempfile.TemporaryFile("w+", errors="replace")
+            running[start(path, output)] = path, output
+        process, status, usage = os.wait4(-1, 0)
+        path, output = running.pop(process)
+        with output:
+            output.seek(0)
+            yield path.name, status == 0, output.read(), usage.ru_utime + usage.ru_stime
 
 
 def last_line(output):
@@ -54,27 +73,36 @@ def count(output, is_passed):
     return max(int(ran.group(1)) - failed - skipped, 0) if ran else 0, failed, skipped
 
 
-def main(build, jobs, torch_folder):
-    tests = sorted(pathlib.Path(__file__).parent.glob("*_test.py"), key=lambda path: (path.name not in FIRST, path.name))
-    passed, counts, cpu, begin = True, [], {}, time.monotonic()
-    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(int(jobs)) as pool:
-        variables = environment(pathlib.Path(build).resolve(), torch_folder, scratch)
-        for future in concurrent.futures.as_completed([pool.submit(run, path, variables) for path in tests]):
-            name, is_passed, output, seconds = future.result()
-            passed = passed and is_passed
-            counts.append(count(output, is_passed))
-            cpu[name] = seconds
-            print(f"{name}: {'passed' if is_passed else 'FAILED'}, {last_line(output)}, {seconds:.0f} CPU s",
-                  flush=True)
-            if not is_passed:
-                print(output, flush=True)
+def run_tests(jobs):
+    """Runs all tests and tells how they went. Each is a process that has torch from this one: to import it takes longer
+    than many a test. torch is the only state that they share, since nothing has run yet."""
+    sys.path.insert(0, str(FOLDER))
+    import support  # noqa: F401
+    import torch._dynamo  # noqa: F401
+    gc.freeze()  # so that collecting garbage copies no memory of the imports
+    tests = sorted(FOLDER.glob("*_test.py"), key=lambda path: (path.name not in FIRST, path.name))
+    passed, counts, cpu, begin = True, [], {"imports": time.process_time()}, time.monotonic()
+    for name, is_passed, output, seconds in run_all(tests, jobs):
+        passed = passed and is_passed
+        counts.append(count(output, is_passed))
+        cpu[name] = seconds
+        print(f"{name}: {'passed' if is_passed else 'FAILED'}, {last_line(output)}, {seconds:.0f} CPU s", flush=True)
+        if not is_passed:
+            print(output, flush=True)
     print(f"CPU seconds: {sum(cpu.values()):.1f}")
     for name in sorted(cpu, key=cpu.get, reverse=True)[:10]:
         print(f"{cpu[name]:9.1f}  {name}")
     print(f"tests of moejit.torch took {time.monotonic() - begin:.0f} s")
     print("{} passed, {} failed, {} skipped".format(*map(sum, zip(*counts))))
-    sys.exit(0 if passed else 1)
+    return 0 if passed else 1
+
+
+def main(build, jobs, torch_folder):
+    with tempfile.TemporaryDirectory() as scratch:
+        variables = environment(pathlib.Path(build).resolve(), torch_folder, scratch)
+        command = [sys.executable, "-W", "ignore::UserWarning", __file__, jobs]
+        return subprocess.run(command, cwd=FOLDER, env=variables, check=False).returncode
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(run_tests(int(sys.argv[1])) if len(sys.argv) == 2 else main(*sys.argv[1:]))
