@@ -195,11 +195,19 @@ void set_splits_alignment(Layer& layer, int32_t alignment) {
   layer.max_permuted_rows = (rows + alignment - 1) / alignment * alignment;
 }
 
+int32_t usual_splits_alignment(const Layer& layer) {
+  constexpr int64_t kFewRows = 64;
+  const int64_t ranks = std::max(layer.expert_parallel.ranks, 1);
+  const int64_t rows = ranks * layer.max_tokens * layer.top_k / layer.experts;
+  if (is_grouped(layer) || rows <= kFewRows)
+    return least_splits_alignment(layer.recipe, has_backward(layer));
+  return has_scales(layer.recipe.weights) ? 128 : 64;
+}
+
 void set_passes(Layer& layer, std::vector<Pass> passes) {
-  const auto least = [&] { return least_splits_alignment(layer.recipe, has_backward(layer)); };
-  const bool has_least = layer.splits_alignment == least();
+  const bool is_usual = layer.splits_alignment == usual_splits_alignment(layer);
   layer.passes = std::move(passes);
-  if (has_least) set_splits_alignment(layer, least());
+  if (is_usual) set_splits_alignment(layer, usual_splits_alignment(layer));
 }
 
 int64_t worst_case_permuted_rows(const Layer& layer) {

@@ -186,8 +186,13 @@ std::string_view to_string(GateUpLayout layout);
 // Sets splits_alignment. P is rounded up to a multiple, and holds every routing if it did before.
 void set_splits_alignment(Layer& layer, int32_t alignment);
 
-// Sets the passes. A splits_alignment that is the least for the old passes becomes the least for
-// the new ones, as if the description had said them.
+// Returns the splits_alignment where the description says none. It is the least that recipe and
+// passes take for grouped rows, and where experts have few rows, of which pad rows would be many.
+// Else groups have whole tiles. (Measured on an H200: docs/performance/tried.md.)
+int32_t usual_splits_alignment(const Layer& layer);
+
+// Sets the passes. A usual splits_alignment becomes the usual one of the new passes, as if the
+// description had said them.
 void set_passes(Layer& layer, std::vector<Pass> passes);
 
 // Returns the largest P that any routing can need. All K choices of every token are local then, and

@@ -186,7 +186,7 @@ Result<Layer> read_figures(const HuggingFaceSource& source, FigureReader& reader
   layer.gate_up_layout = family.gate_up_layout;
   layer.biases = family.biases;
   layer.dispatch = default_dispatch(layer);
-  layer.splits_alignment = least_splits_alignment(layer.recipe, has_backward(layer));
+  layer.splits_alignment = usual_splits_alignment(layer);
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
   if (layer.max_permuted_rows > kMaxPermutedRows)
     return fail_option("max_tokens", options.max_tokens,

@@ -206,7 +206,7 @@ TEST(SetPasses, KeepsOtherAlignmentsAndFewerOrMoreRows) {
 }
 
 TEST(LayerJson, IsValidTextEvenForANameThatIsNot) {
-  EXPECT_NE(to_json({.name = "\xff"}).find("\xEF\xBF\xBD"), std::string::npos);
+  EXPECT_NE(to_json(Layer{.name = "\xff"}).find("\xEF\xBF\xBD"), std::string::npos);
 }
 
 }  // namespace

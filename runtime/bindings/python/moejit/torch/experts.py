@@ -79,8 +79,8 @@ class Experts(torch.nn.Module):
         gradient_format: "e5m2" or "e4m3"; also with recipe "fp8_current".
         update_scales_in_backward: Whether the scales move on by a step behind each backward pass of the module, as
             Transformer Engine's do. False: only update_scales() moves them.
-        splits_alignment: Each expert's rows start at a multiple of it. None: each call has the least that its recipe
-            takes, with a backward pass or without one.
+        splits_alignment: Each expert's rows start at a multiple of it. None: by the call's recipe, passes and rows,
+            as a layer description without the field.
         device: Device of the parameters.
         dtype: Dtype of the parameters; the library takes bf16.
 
