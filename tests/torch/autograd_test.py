@@ -155,6 +155,28 @@ class Module(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "overwrite_main_grad is True for some parameters"):
             self.step(module, inputs)
 
+    def test_main_gradients_that_move_are_asked_for_in_backward(self):
+        inputs, module = Inputs(), self.make(fuse_wgrad_accumulation=True)
+        for parameter in module.parameters():
+            parameter.main_grad = torch.zeros(parameter.shape, device=DEVICE)
+        want = self.step(module, inputs)
+        given = []
+        for parameter in module.parameters():
+            parameter.get_main_grad = lambda like=parameter.main_grad: given.append(torch.zeros_like(like)) or given[-1]
+            parameter.grad_added_to_main_grad = False
+        y = module(inputs.x, inputs.ids, inputs.probs)
+        self.assertEqual(given, [])
+        y.backward(inputs.dy)
+        assert_same_bits(self, [y.detach(), *given], [want[0], *(each.main_grad for each in module.parameters())])
+        self.assertTrue(all(each.grad_added_to_main_grad and each.grad is not None for each in module.parameters()))
+
+    def test_a_main_gradient_in_bf16_is_an_error(self):
+        module = self.make(fuse_wgrad_accumulation=True)
+        for parameter in module.parameters():
+            parameter.main_grad = torch.zeros_like(parameter)
+        with self.assertRaisesRegex(RuntimeError, "gate_up_proj.main_grad is bfloat16, wanted float32"):
+            self.step(module, Inputs())
+
     def test_a_missing_main_gradient_is_an_error(self):
         with self.assertRaisesRegex(RuntimeError, "gate_up_proj has no main_grad"):
             self.step(self.make(fuse_wgrad_accumulation=True), Inputs())

@@ -13,7 +13,7 @@ from moejit.torch.function import STATE, ExpertsFunction, Options, forward
 from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
 from moejit.torch.halves import call_with_delayed_gradients
 from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, has_biases, inputs_of
-from moejit.torch.main_grads import take_main_grads
+from moejit.torch.main_grads import moves_main_grads, take_main_grads
 from moejit.torch.repeat import Inference, Training
 from moejit.torch.state import ExpertsCall
 
@@ -111,7 +111,9 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Se
         return call_with_delayed_gradients(call.delayed, tensors, cast,
                                            parameters if call.fuse_wgrad_accumulation else None, options, state)
     main = []
-    if call.fuse_wgrad_accumulation:  # sets attributes, which torch.compile of torch 2.11 does not in backward
+    if call.fuse_wgrad_accumulation and moves_main_grads(parameters):
+        options = options._replace(dummies=(), owners=parameters)
+    elif call.fuse_wgrad_accumulation:  # sets attributes, which torch.compile of torch 2.11 does not in backward
         main, dummies, overwrites = take_main_grads(parameters, given[0])
         options = options._replace(dummies=dummies, overwrites=overwrites)
     elif (not state and call.may_be_repeated(given[0]) and call.cache_weights is not True and not is_sharded

@@ -10,6 +10,7 @@ import torch
 from moejit.torch import ops, scales
 from moejit.torch.first_order import first_order
 from moejit.torch.layers import BLOCKS, FORWARD_STATE, GRADIENT_STATE, WEIGHT_GRADIENTS, inputs_of, reads_of
+from moejit.torch.main_grads import take_main_grads
 
 STATE = FORWARD_STATE + GRADIENT_STATE
 _WEIGHTS = ("w1", "w2", "b1", "b2")
@@ -28,6 +29,7 @@ class Options(NamedTuple):
         updates: Whether its scales move on behind backward.
         keeps_weights: Whether quantized weights are kept for backward; else it quantizes again.
         is_of_group: Whether all ranks of a group make the call.
+        owners: Parameters whose main gradients backward asks for; None: they are among the tensors.
     """
     layer: str
     gradient_dtypes: tuple[torch.dtype, ...]
@@ -37,6 +39,7 @@ class Options(NamedTuple):
     updates: bool = False
     keeps_weights: bool = True
     is_of_group: bool = False
+    owners: Sequence[torch.Tensor | None] | None = None
 
 
 def forward(layer: str, inputs: Sequence[torch.Tensor | None], state: Mapping[str, torch.Tensor],
@@ -79,6 +82,9 @@ class ExpertsFunction(torch.autograd.Function):
         options = ctx.options
         given, others = _kept(ctx)
         state, main, order = _parts(options, others)
+        if options.owners is not None:
+            main, dummies, overwrites = take_main_grads(options.owners, dy)
+            main, options = dict(zip(WEIGHT_GRADIENTS, main)), options._replace(dummies=dummies, overwrites=overwrites)
         if not options.keeps_weights:
             given.update(ops.run(options.layer, "update_weights", {**given, **state}))
         call = "backward" if options.dummies is None or options.overwrites else "backward+add"
@@ -98,7 +104,7 @@ def _parts(options: Options, others: Sequence[torch.Tensor]) -> tuple[dict, dict
     rest = list(others)
     state = dict(zip(STATE, [rest.pop(0) for _ in STATE])) if options.has_state else {}
     main = {}
-    if options.dummies is not None:
+    if options.dummies is not None and options.owners is None:
         main = dict(zip(WEIGHT_GRADIENTS, [rest.pop(0) for _ in WEIGHT_GRADIENTS]))
     return state, main, rest[0] if options.is_of_group else None
 

@@ -7,6 +7,11 @@ from typing import Sequence
 import torch
 
 
+def moves_main_grads(parameters: Sequence[torch.Tensor | None]) -> bool:
+    """Returns whether main gradients are to be asked for when they are written, as Megatron-FSDP does."""
+    return any(hasattr(parameter, "get_main_grad") for parameter in parameters if parameter is not None)
+
+
 def take_main_grads(parameters: Sequence[torch.Tensor | None],
                     like: torch.Tensor) -> tuple[list[torch.Tensor], tuple[str, ...], bool]:
     """Returns a call's main gradients and the kinds of gradients for autograd; sets `grad_added_to_main_grad`.
@@ -20,7 +25,8 @@ def take_main_grads(parameters: Sequence[torch.Tensor | None],
         whether the call overwrites the main gradients instead of adding to them.
 
     Raises:
-        RuntimeError: A parameter has no main_grad, or some are to be overwritten and others added to.
+        RuntimeError: A parameter has no main_grad or one that is not float32, or some are to be overwritten and others
+            added to.
     """
     main, dummies, overwrites = [], [], set()
     for name, parameter in zip(("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"), parameters):
@@ -28,10 +34,15 @@ def take_main_grads(parameters: Sequence[torch.Tensor | None],
             main.append(like.new_empty(0, dtype=torch.float32))
             dummies.append("none")
             continue
-        if getattr(parameter, "main_grad", None) is None:
+        asked = getattr(parameter, "get_main_grad", None)
+        main_grad = getattr(parameter, "main_grad", None) if asked is None else asked()
+        if main_grad is None:
             raise RuntimeError(f"moejit: missing_tensor: {name} has no main_grad\nhint: fuse_wgrad_accumulation adds the "
                                "gradients to it: a float32 tensor of the parameter's shape")
-        main.append(parameter.main_grad)
+        if main_grad.dtype != torch.float32:
+            raise RuntimeError(f"moejit: tensor_mismatch: {name}.main_grad is {str(main_grad.dtype)[6:]}, wanted float32"
+                               "\nhint: make it in float32, or leave fuse_wgrad_accumulation out")
+        main.append(main_grad)
         overwrites.add(bool(getattr(parameter, "overwrite_main_grad", False)))
         if not hasattr(parameter, "grad_added_to_main_grad"):
             dummies.append("none")
