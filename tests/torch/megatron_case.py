@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MoE layers of megatron-core: with experts of moejit in bf16, and with SequentialMLP in float32 as reference."""
+import torch
+from torch.nn import functional as F
+
+import megatron_cpu
+from support import E, H, I, K, MAX_TOKENS
+
+from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
+from megatron.core.transformer.mlp import MLPSubmodules
+from megatron.core.transformer.moe.experts import SequentialMLP
+from megatron.core.transformer.moe.moe_layer import MoELayer, MoESubmodules
+from megatron.core.transformer.moe.moe_utils import get_default_pg_collection
+from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_config import TransformerConfig
+
+from moejit.torch.megatron import GroupedMLP, convert_spec
+
+SEQUENCE, BATCH = 6, 2
+SEQUENTIAL = ModuleSpec(module=MoELayer, submodules=MoESubmodules(experts=ModuleSpec(
+    module=SequentialMLP, submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear))))
+
+
+def config_of(dtype=torch.bfloat16, **fields):
+    fields = {"num_layers": 1, "moe_token_dispatcher_type": "alltoall", "moe_router_topk": K, "add_bias_linear": False,
+              "gated_linear_unit": True, "activation_func": F.silu, "moe_router_dtype": "fp32", **fields}
+    is_delayed = fields.pop("delay_wgrad_compute", False)  # which TransformerConfig wants Transformer Engine for
+    config = TransformerConfig(
+        hidden_size=H, num_attention_heads=4, ffn_hidden_size=I, moe_ffn_hidden_size=I, num_moe_experts=E,
+        expert_tensor_parallel_size=1, use_cpu_initialization=True, bias_activation_fusion=False, params_dtype=dtype,
+        bf16=dtype == torch.bfloat16, moe_router_load_balancing_type="none", moe_aux_loss_coeff=0.0, hidden_dropout=0.0,
+        attention_dropout=0.0, expert_model_parallel_size=get_default_pg_collection().ep.size(), **fields)
+    config.delay_wgrad_compute = is_delayed
+    return config
+
+
+def layer_of(spec, config):
+    """An MoE layer whose parameters random numbers of its own make, the same with any experts."""
+    layer = spec.module(config, spec.submodules, layer_number=1, pg_collection=get_default_pg_collection())
+    fill(layer)
+    return layer
+
+
+def fill(layer):
+    values = Values(layer.config)
+    with torch.no_grad():
+        layer.router.weight.copy_(values.router)
+        if getattr(layer.router, "bias", None) is not None:
+            layer.router.bias.zero_()
+        for each, value in zip(weights_of(layer.experts), values.of_rank()):
+            for expert, part in zip(each, value):
+                expert.copy_(part)
+
+
+def weights_of(experts, of=lambda parameter: parameter):
+    """What `of` says of each parameter, for each expert: of fc1, fc2, and of their biases if there are any."""
+    found = []
+    for kind in ("weight", "bias"):
+        for name in ("linear_fc1", "linear_fc2"):
+            if isinstance(experts, GroupedMLP):
+                parameter = getattr(getattr(experts, name), kind)
+                found.append(None if parameter is None else list(of(parameter)))
+            else:
+                all_of_them = [getattr(getattr(expert, name), kind) for expert in experts.local_experts]
+                found.append(None if all_of_them[0] is None else [of(each) for each in all_of_them])
+    return [each for each in found if each is not None]
+
+
+class Values:
+    """Weights of all experts, in bf16."""
+
+    def __init__(self, config):
+        generator = torch.Generator().manual_seed(5)
+
+        def random(*shape, scale=1.0):
+            return (torch.randn(*shape, generator=generator) * scale).bfloat16()
+
+        rows = I * (2 if config.gated_linear_unit else 1)
+        self.router = random(E, H, scale=H ** -0.5)
+        self.all = [random(E, rows, H, scale=H ** -0.5), random(E, H, I, scale=I ** -0.5)]
+        if config.add_bias_linear:
+            self.all += [random(E, rows), random(E, H)]
+
+    def of_rank(self):
+        group = get_default_pg_collection().ep
+        mine = slice(group.rank() * E // group.size(), (group.rank() + 1) * E // group.size())
+        return [each[mine] for each in self.all]
+
+
+def results_of(layer, dtype, rank, gradient=lambda parameter: parameter.grad):
+    """[y, dx, gradients of router and experts] of a call with tokens of this rank."""
+    generator = torch.Generator().manual_seed(10 + rank)
+    x, dy = torch.randn(2, SEQUENCE, BATCH, H, generator=generator).bfloat16().to(dtype)
+    y, bias = layer(x.requires_grad_())
+    assert bias is None
+    y.backward(dy)
+    of_experts = [torch.stack(each) for each in weights_of(layer.experts, gradient)]
+    return [y.detach(), x.grad, layer.router.weight.grad, *of_experts]
+
+
+def ours(recipe, config, **options):
+    return layer_of(convert_spec(SEQUENTIAL, recipe, max_tokens=MAX_TOKENS, **options), config)
+
+
+def are_equal(one, other):
+    """Whether two modules of experts have the same parameters."""
+    pairs = list(zip(weights_of(one), weights_of(other), strict=True))
+    return all(torch.equal(*both) for each in pairs for both in zip(*each, strict=True))

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What megatron-core 0.16 needs to run on CPUs: groups over gloo, no streams, and the CPU where it names "cuda"."""
+import contextlib
+import importlib.util
+import unittest
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+IS_THERE = importlib.util.find_spec("megatron") is not None
+
+
+def needed(case):
+    """Skips a class of tests where they cannot run."""
+    if not IS_THERE:
+        return unittest.skip("needs megatron-core, which .ci/setup-torch fetches")(case)
+    return unittest.skipIf(torch.cuda.is_available(), "Megatron takes the GPU where there is one, not the CPU")(case)
+
+
+class OnCpu(TorchFunctionMode):
+    """Takes the CPU for "cuda". Optimizers of Megatron ask for the type of tensors by its name."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "cuda":
+            kwargs["device"] = "cpu"
+        if func is torch.Tensor.to:
+            args = [torch.device("cpu") if isinstance(each, torch.device) else each for each in args]
+        if func is torch.Tensor.type and len(args) == 1 and not kwargs:
+            return func(*args).replace("torch.", "torch.cuda.")
+        return args[0] if func is torch.Tensor.cuda else func(*args, **kwargs)
+
+
+def start(expert_ranks):
+    """Makes the groups of this process and of the others, which share experts in groups of so many ranks."""
+    from megatron.core import parallel_state
+    from megatron.core.tensor_parallel import random
+    from megatron.core.transformer.moe import moe_utils, token_dispatcher
+    torch.cuda.current_device = lambda: torch.device("cpu")
+    torch.cuda.synchronize = lambda *_: None
+    random.CudaRNGStatesTracker.fork = lambda self, name=None: contextlib.nullcontext()
+    moe_utils.te_general_gemm = None  # without TE 0.16.1 does not define it, and asks for it
+    dispatcher = token_dispatcher.MoEAlltoAllTokenDispatcher
+    dispatcher.cuda_dtoh_stream = object()
+    dispatcher._maybe_dtoh_and_synchronize = _splits_to_numpy
+    parallel_state.initialize_model_parallel(expert_model_parallel_size=expert_ranks, expert_tensor_parallel_size=1,
+                                             create_gloo_process_groups=True)
+
+
+def _splits_to_numpy(self, point, tokens_per_expert=None):
+    """Does without streams what the method of this name does."""
+    if point == self.cuda_dtoh_point:
+        for name in ("input_splits", "output_splits", "output_splits_tp"):
+            value = getattr(self, name, None)
+            setattr(self, name, value.numpy() if torch.is_tensor(value) else value)
+        self.num_out_tokens = int(self.num_out_tokens)
+    return tokens_per_expert
+
+
+def stop():
+    """Ends the groups."""
+    from megatron.core import parallel_state
+    parallel_state.destroy_model_parallel()
+    torch.distributed.destroy_process_group()
