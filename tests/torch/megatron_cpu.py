@@ -38,6 +38,7 @@ def start(expert_ranks):
     from megatron.core.transformer.moe import moe_utils, token_dispatcher
     torch.cuda.current_device = lambda: torch.device("cpu")
     torch.cuda.synchronize = lambda *_: None
+    torch.compiler.set_stance("force_eager")  # activations are compiled functions, which take long on CPUs
     random.CudaRNGStatesTracker.fork = lambda self, name=None: contextlib.nullcontext()
     moe_utils.te_general_gemm = None  # without TE 0.16.1 does not define it, and asks for it
     dispatcher = token_dispatcher.MoEAlltoAllTokenDispatcher

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from megatron_cpu import OnCpu
 from support import BOUNDS, E, H, ROOT, assert_same_bits, relative_error, told
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 if megatron_cpu.IS_THERE:
     import megatron_case as case
@@ -173,19 +174,51 @@ class Gradients(Case):
         self.assertIn("without delay_wgrad_compute",
                       told(lambda: experts_of().register_wgrad_accumulation_and_reduce_hooks(None)))
 
-    def ddp_of(self, layer):
+    def test_a_checkpoint_gives_the_same_bits(self):
+        found = []
+        for run in (lambda function, *given: function(*given), functools.partial(checkpoint, use_reentrant=False),
+                    functools.partial(checkpoint, use_reentrant=True)):
+            experts, (x, sizes, probs) = experts_of("fp8_flow"), rows()
+            y, _ = run(experts, x, sizes, probs)
+            y.float().square().sum().backward()
+            found.append([y.detach(), x.grad, probs.grad, *(parameter.grad for parameter in experts.parameters())])
+        assert_same_bits(self, found[1], found[0])
+        assert_same_bits(self, found[2], found[0])
+
+    def ddp_of(self, layer, **fields):
         wrapped = DistributedDataParallel(layer.config, DistributedDataParallelConfig(
-            grad_reduce_in_fp32=True, use_distributed_optimizer=True, overlap_grad_reduce=False), layer)
+            grad_reduce_in_fp32=True, use_distributed_optimizer=True, overlap_grad_reduce=False, **fields), layer)
         wrapped.zero_grad_buffer()
         return wrapped
 
-    def test_ddp_adds_up_main_gradients_and_the_optimizer_uses_them(self):
-        layer = case.ours("bf16", case.config_of(gradient_accumulation_fusion=True))
+    def main_grads_of(self, layer):
+        """[main_grad of each parameter] of experts without DDP."""
         plain = copy.deepcopy(layer.experts)
         for parameter in plain.parameters():
             parameter.main_grad = torch.zeros_like(parameter, dtype=torch.float32)
         gradients_of(plain, rows(), rows())
-        before = [parameter.detach().float() for parameter in plain.parameters()]
+        for _ in range(2):
+            plain.backward_dw()
+        return [parameter.main_grad for parameter in plain.parameters()]
+
+    def test_ddp_sums_gradients_behind_backward_dw(self):
+        layer = case.ours("bf16", case.config_of(gradient_accumulation_fusion=True, delay_wgrad_compute=True))
+        want = self.main_grads_of(layer)
+        with OnCpu():
+            wrapped = self.ddp_of(layer, delay_wgrad_compute=True)
+            gradients_of(layer.experts, rows(), rows())
+            self.assertFalse(any(parameter.main_grad.any() for parameter in layer.experts.parameters()))
+            for _ in range(2):
+                layer.experts.backward_dw()
+            wrapped.finish_grad_sync()
+        for parameter in layer.experts.parameters():
+            self.assertIsNone(parameter.grad)  # DDP's hooks have run
+        assert_same_bits(self, [parameter.main_grad for parameter in layer.experts.parameters()], want)
+
+    def test_ddp_adds_up_main_gradients_and_the_optimizer_uses_them(self):
+        layer = case.ours("bf16", case.config_of(gradient_accumulation_fusion=True))
+        want = self.main_grads_of(layer)
+        before = [parameter.detach().float() for parameter in layer.experts.parameters()]
         with OnCpu():
             wrapped = self.ddp_of(layer)
             gradients_of(layer.experts, rows(), rows())
@@ -197,7 +230,7 @@ class Gradients(Case):
                 use_distributed_optimizer=True), [wrapped])
             self.assertTrue(optimizer.step()[0])
         self.assertEqual([parameter.grad for parameter in parameters], [None, None])
-        assert_same_bits(self, main, [parameter.main_grad for parameter in plain.parameters()])
+        assert_same_bits(self, main, want)
         for parameter, gradient, weight in zip(parameters, main, before):  # the first step of Adam
             self.assertTrue(torch.allclose(parameter.float(), weight - 0.01 * gradient / (gradient.abs() + 1e-8),
                                            rtol=0.01, atol=1e-4))
