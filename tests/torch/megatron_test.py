@@ -54,6 +54,20 @@ def gradients_of(experts, *calls):
     return [parameter.grad for parameter in experts.parameters()]
 
 
+class CallsBackwardDw(torch.autograd.Function):
+    """Stands in front of experts, as newer releases have it for overlap_dispatch_backward_with_experts_wgrad."""
+
+    @staticmethod
+    def forward(ctx, experts, x):
+        ctx.experts = experts
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, dx):
+        ctx.experts.backward_dw()
+        return None, dx
+
+
 @megatron_cpu.needed
 class Case(unittest.TestCase):
 
@@ -173,6 +187,14 @@ class Gradients(Case):
         self.assertTrue(all(parameter.skip_backward_post_hook for parameter in experts.parameters()))
         self.assertIn("without delay_wgrad_compute",
                       told(lambda: experts_of().register_wgrad_accumulation_and_reduce_hooks(None)))
+
+    def test_backward_dw_may_be_called_within_backward(self):
+        want = gradients_of(experts_of(), rows())
+        config = case.config_of()
+        config.overlap_dispatch_backward_with_experts_wgrad = True  # of newer releases
+        experts, (x, sizes, probs) = case.ours("bf16", config).experts, rows()
+        experts(CallsBackwardDw.apply(experts, x), sizes, probs)[0].float().square().sum().backward()
+        assert_same_bits(self, [parameter.grad for parameter in experts.parameters()], want)
 
     def test_a_checkpoint_gives_the_same_bits(self):
         found = []
