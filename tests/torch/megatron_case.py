@@ -3,7 +3,6 @@
 import torch
 from torch.nn import functional as F
 
-import megatron_cpu
 from support import E, H, I, K, MAX_TOKENS
 
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
@@ -17,6 +16,8 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from moejit.torch.megatron import GroupedMLP, convert_spec
 
 SEQUENCE, BATCH = 6, 2
+SIZES = (3, 0, 5, 2, 0, 0, 4, 1)  # of E experts
+ROWS = 24  # of which nobody has the last nine
 SEQUENTIAL = ModuleSpec(module=MoELayer, submodules=MoESubmodules(experts=ModuleSpec(
     module=SequentialMLP, submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear))))
 
@@ -106,3 +107,15 @@ def are_equal(one, other):
     """Whether two modules of experts have the same parameters."""
     pairs = list(zip(weights_of(one), weights_of(other), strict=True))
     return all(torch.equal(*both) for each in pairs for both in zip(*each, strict=True))
+
+
+def rows(dtype=torch.float32):
+    """(rows, sizes, probabilities)."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(ROWS, H, generator=generator).bfloat16()
+    return x.requires_grad_(), torch.tensor(SIZES), torch.rand(ROWS, generator=generator).to(dtype).requires_grad_()
+
+
+def experts_of(recipe="bf16", **fields):
+    """The experts alone, with weights of their own."""
+    return ours(recipe, config_of(**fields)).experts

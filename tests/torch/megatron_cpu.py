@@ -2,6 +2,7 @@
 """What megatron-core 0.16 needs to run on CPUs: groups over gloo, no streams, and the CPU where it names "cuda"."""
 import contextlib
 import importlib.util
+import tempfile
 import unittest
 
 import torch
@@ -63,3 +64,20 @@ def stop():
     from megatron.core import parallel_state
     parallel_state.destroy_model_parallel()
     torch.distributed.destroy_process_group()
+
+
+@needed
+class OnOneRank(unittest.TestCase):
+    """Tests on groups of this process alone."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        torch.distributed.init_process_group("gloo", init_method=f"file://{cls.folder.name}/group", rank=0,
+                                             world_size=1)
+        start(1)
+
+    @classmethod
+    def tearDownClass(cls):
+        stop()
+        cls.folder.cleanup()

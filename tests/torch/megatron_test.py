@@ -5,85 +5,31 @@ import functools
 import importlib
 import runpy
 import sys
-import tempfile
 import unittest
 from unittest import mock
 
 import megatron_cpu
 import torch
-import torch.distributed as dist
 from megatron_cpu import OnCpu
 from support import BOUNDS, E, H, ROOT, assert_same_bits, relative_error, told
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 if megatron_cpu.IS_THERE:
     import megatron_case as case
     import megatron_signatures
     from megatron.core import activations
-    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.fusions import fused_bias_geglu
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec
-    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+    from megatron_case import ROWS, SIZES, experts_of, rows
     from moejit.torch.megatron import GroupedMLP, convert_spec
     from moejit.torch.megatron_layers import activation_of
 
 # (recipe, more fields of the configuration)
 LAYERS = (("bf16", {}), ("fp8_blockwise", {"moe_token_dispatcher_type": "allgather"}),
           ("fp8_flow", {"moe_router_dtype": "fp64"}))
-SIZES = (3, 0, 5, 2, 0, 0, 4, 1)  # of E experts
-ROWS = 24  # of which nobody has the last nine
 
 
-def rows(dtype=torch.float32):
-    """(rows, sizes, probabilities)."""
-    generator = torch.Generator().manual_seed(3)
-    x = torch.randn(ROWS, H, generator=generator).bfloat16()
-    return x.requires_grad_(), torch.tensor(SIZES), torch.rand(ROWS, generator=generator).to(dtype).requires_grad_()
-
-
-def experts_of(recipe="bf16", **fields):
-    """The experts alone, with weights of their own."""
-    return case.ours(recipe, case.config_of(**fields)).experts
-
-
-def gradients_of(experts, *calls):
-    """[the gradients of weights] behind calls of forward and backward."""
-    for x, sizes, probs in calls:
-        experts(x, sizes, probs)[0].float().square().sum().backward()
-    return [parameter.grad for parameter in experts.parameters()]
-
-
-class CallsBackwardDw(torch.autograd.Function):
-    """Stands in front of experts, as newer releases have it for overlap_dispatch_backward_with_experts_wgrad."""
-
-    @staticmethod
-    def forward(ctx, experts, x):
-        ctx.experts = experts
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, dx):
-        ctx.experts.backward_dw()
-        return None, dx
-
-
-@megatron_cpu.needed
-class Case(unittest.TestCase):
-
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        dist.init_process_group("gloo", init_method=f"file://{cls.folder.name}/group", rank=0, world_size=1)
-        megatron_cpu.start(1)
-
-    @classmethod
-    def tearDownClass(cls):
-        megatron_cpu.stop()
-        cls.folder.cleanup()
-
-
-class Layers(Case):
+class Layers(megatron_cpu.OnOneRank):
 
     def test_results_are_near_float32(self):
         for recipe, fields in LAYERS:
@@ -126,7 +72,7 @@ class Layers(Case):
         self.assertTrue(all(parameter.grad.any() for parameter in experts.parameters()))
 
 
-class Rows(Case):
+class Rows(megatron_cpu.OnOneRank):
 
     def test_no_rows(self):
         experts = experts_of()
@@ -173,104 +119,7 @@ class Rows(Case):
         self.assertIn("tokens_per_expert", told(lambda: experts(rows()[0], torch.tensor(SIZES[:-1]), rows()[2])))
 
 
-class Gradients(Case):
-
-    def test_backward_dw_computes_the_gradients_of_weights(self):
-        want = gradients_of(experts_of(), rows(), rows())
-        experts, calls = experts_of(delay_wgrad_compute=True), []
-        experts.register_wgrad_accumulation_and_reduce_hooks(lambda: calls.append(1))
-        self.assertEqual(gradients_of(experts, rows(), rows()), [None, None])
-        for _ in range(3):  # the third time there is nothing to do
-            experts.backward_dw()
-        self.assertEqual(len(calls), 2)
-        assert_same_bits(self, [parameter.grad for parameter in experts.parameters()], want)
-        self.assertTrue(all(parameter.skip_backward_post_hook for parameter in experts.parameters()))
-        self.assertIn("without delay_wgrad_compute",
-                      told(lambda: experts_of().register_wgrad_accumulation_and_reduce_hooks(None)))
-
-    def test_backward_dw_may_be_called_within_backward(self):
-        want = gradients_of(experts_of(), rows())
-        config = case.config_of()
-        config.overlap_dispatch_backward_with_experts_wgrad = True  # of newer releases
-        experts, (x, sizes, probs) = case.ours("bf16", config).experts, rows()
-        experts(CallsBackwardDw.apply(experts, x), sizes, probs)[0].float().square().sum().backward()
-        assert_same_bits(self, [parameter.grad for parameter in experts.parameters()], want)
-
-    def test_a_checkpoint_gives_the_same_bits(self):
-        found = []
-        for run in (lambda function, *given: function(*given), functools.partial(checkpoint, use_reentrant=False),
-                    functools.partial(checkpoint, use_reentrant=True)):
-            experts, (x, sizes, probs) = experts_of("fp8_flow"), rows()
-            y, _ = run(experts, x, sizes, probs)
-            y.float().square().sum().backward()
-            found.append([y.detach(), x.grad, probs.grad, *(parameter.grad for parameter in experts.parameters())])
-        assert_same_bits(self, found[1], found[0])
-        assert_same_bits(self, found[2], found[0])
-
-    def ddp_of(self, layer, **fields):
-        wrapped = DistributedDataParallel(layer.config, DistributedDataParallelConfig(
-            grad_reduce_in_fp32=True, use_distributed_optimizer=True, overlap_grad_reduce=False, **fields), layer)
-        wrapped.zero_grad_buffer()
-        return wrapped
-
-    def main_grads_of(self, layer):
-        """[main_grad of each parameter] of experts without DDP."""
-        plain = copy.deepcopy(layer.experts)
-        for parameter in plain.parameters():
-            parameter.main_grad = torch.zeros_like(parameter, dtype=torch.float32)
-        gradients_of(plain, rows(), rows())
-        for _ in range(2):
-            plain.backward_dw()
-        return [parameter.main_grad for parameter in plain.parameters()]
-
-    def test_ddp_sums_gradients_behind_backward_dw(self):
-        layer = case.ours("bf16", case.config_of(gradient_accumulation_fusion=True, delay_wgrad_compute=True))
-        want = self.main_grads_of(layer)
-        with OnCpu():
-            wrapped = self.ddp_of(layer, delay_wgrad_compute=True)
-            gradients_of(layer.experts, rows(), rows())
-            self.assertFalse(any(parameter.main_grad.any() for parameter in layer.experts.parameters()))
-            for _ in range(2):
-                layer.experts.backward_dw()
-            wrapped.finish_grad_sync()
-        for parameter in layer.experts.parameters():
-            self.assertIsNone(parameter.grad)  # DDP's hooks have run
-        assert_same_bits(self, [parameter.main_grad for parameter in layer.experts.parameters()], want)
-
-    def test_ddp_adds_up_main_gradients_and_the_optimizer_uses_them(self):
-        layer = case.ours("bf16", case.config_of(gradient_accumulation_fusion=True))
-        want = self.main_grads_of(layer)
-        before = [parameter.detach().float() for parameter in layer.experts.parameters()]
-        with OnCpu():
-            wrapped = self.ddp_of(layer)
-            gradients_of(layer.experts, rows(), rows())
-            wrapped.finish_grad_sync()
-            parameters = list(layer.experts.parameters())
-            main = [parameter.main_grad.clone() for parameter in parameters]
-            optimizer = get_megatron_optimizer(OptimizerConfig(
-                optimizer="adam", lr=0.01, bf16=True, weight_decay=0.0, clip_grad=0.0, adam_eps=1e-8,
-                use_distributed_optimizer=True), [wrapped])
-            self.assertTrue(optimizer.step()[0])
-        self.assertEqual([parameter.grad for parameter in parameters], [None, None])
-        assert_same_bits(self, main, want)
-        for parameter, gradient, weight in zip(parameters, main, before):  # the first step of Adam
-            self.assertTrue(torch.allclose(parameter.float(), weight - 0.01 * gradient / (gradient.abs() + 1e-8),
-                                           rtol=0.01, atol=1e-4))
-
-    def test_main_gradients_that_cannot_be_added_to_are_told(self):
-        experts = experts_of(gradient_accumulation_fusion=True)
-        self.assertIn("linear_fc1.weight has no main_grad", told(lambda: experts(*rows())))
-        for parameter in experts.parameters():
-            parameter.main_grad = torch.zeros_like(parameter)
-        self.assertIn("linear_fc1.weight.main_grad is bfloat16", told(lambda: experts(*rows())))
-
-    def test_marks_for_ddp_and_optimizers_survive_a_move(self):
-        experts = experts_of(add_bias_linear=True).to_empty(device="meta")
-        for parameter in experts.parameters():
-            self.assertTrue(parameter.allreduce and parameter.tensor_model_parallel)
-
-
-class Specs(Case):
+class Specs(megatron_cpu.OnOneRank):
 
     def test_layers_and_blocks(self):
         given = get_gpt_layer_local_spec(num_experts=E)
@@ -308,7 +157,7 @@ class Specs(Case):
         self.assertEqual((y.shape, bias), ((ROWS, H), None))
 
 
-class Refusals(Case):
+class Refusals(megatron_cpu.OnOneRank):
 
     def test_configurations_that_cannot_run(self):
         groups = case.get_default_pg_collection()
@@ -349,7 +198,7 @@ class Refusals(Case):
         self.assertIn("activation_func: got tanh", told(lambda: experts_of(**fields)))
 
 
-class States(Case):
+class States(megatron_cpu.OnOneRank):
 
     def test_state_dicts_of_other_experts(self):
         for fields in ({}, {"add_bias_linear": True}):
