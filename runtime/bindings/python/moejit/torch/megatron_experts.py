@@ -14,11 +14,13 @@ from megatron.core.transformer.moe.moe_utils import get_default_pg_collection
 from moejit.torch.call import call_experts
 from moejit.torch.checks import check_cache_weights, name_of, raise_better, user_name
 from moejit.torch.halves import DelayedGradients
-from moejit.torch.hf_layers import FEWEST_MAX_TOKENS, max_tokens_of
-from moejit.torch.layers import GRADIENTS
+from moejit.torch.layers import GRADIENTS, max_tokens_of
 from moejit.torch.megatron_checkpoints import KINDS, LINEARS, sharded_state_dict, stack_experts
 from moejit.torch.megatron_layers import check_config, description_of, fields_of, hidden_of
 from moejit.torch.state import ExpertsCall, State
+
+# A rank gets another number of rows in each step. The fewer sizes of layers, the fewer kernels a step may wait for.
+_FEWEST_MAX_TOKENS = 256
 
 
 class StackedLinear(torch.nn.Module):
@@ -140,7 +142,7 @@ class GroupedMLP(MegatronModule):
 
     def _call_of(self, rows: int) -> ExpertsCall:
         """Returns the common part of calls with so many rows."""
-        bound = max_tokens_of(rows, self._max_tokens)
+        bound = max_tokens_of(max(rows, _FEWEST_MAX_TOKENS), self._max_tokens)
         call = self._state.calls.get(bound)
         if call is None:
             call = self._state.calls[bound] = ExpertsCall(
@@ -159,8 +161,7 @@ class GroupedMLP(MegatronModule):
         device = self.linear_fc1.weight.device
         try:
             gradients = GRADIENTS if self.linear_fc1.bias is not None else GRADIENTS[:4]
-            self._call_of(self._max_tokens or FEWEST_MAX_TOKENS).usual_layer(
-                torch.device("cpu") if device.type == "meta" else device, gradients)
+            self._call_of(0).usual_layer(torch.device("cpu") if device.type == "meta" else device, gradients)
         except RuntimeError as error:  # Megatron makes another of its class, which takes one argument
             raise RuntimeError(f"moejit: experts of Megatron: {str(error).removeprefix('moejit: ')}") from error
 
