@@ -266,9 +266,9 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY(read_recipe_choices(root, layer));
   MOEJIT_TRY_ASSIGN(layer.passes, read_passes(root));
   MOEJIT_TRY_ASSIGN(layer.max_tokens, read_int_at(root, "max_tokens", kTokensRange));
-  MOEJIT_TRY_ASSIGN(layer.splits_alignment,
-                    read_int_at(root, "splits_alignment", kSplitsAlignmentRange,
-                                usual_splits_alignment(layer)));
+  MOEJIT_TRY_ASSIGN(
+      layer.splits_alignment,
+      read_int_at(root, "splits_alignment", kSplitsAlignmentRange, usual_splits_alignment(layer)));
   MOEJIT_TRY_ASSIGN(layer.max_permuted_rows, read_max_permuted_rows(root, layer));
   MOEJIT_TRY_ASSIGN(layer.dispatch,
                     read_enum_at(root, "dispatch", kDispatches, default_dispatch(layer)));

@@ -30,8 +30,8 @@ def fp8_dispatched_experts(x: torch.Tensor, tokens_per_expert: torch.Tensor, gat
                            layer: dict[str, Any] | str, probs: torch.Tensor) -> torch.Tensor:
     """Computes experts of tokens that the host sends to the ranks of their experts as FP8 codes.
 
-    Forward quantizes x, dispatches, and combines what the experts made. Backward does the same with the gradient: it
-    quantizes dy, dispatches, and combines dx. So nothing travels to the experts in bf16.
+    Forward quantizes x, dispatches, and combines what the experts made. Backward quantizes dy, dispatches, and combines
+    dx. So nothing travels to the experts in bf16.
 
     Args:
         x: [T, H] bf16, the tokens of this rank.
