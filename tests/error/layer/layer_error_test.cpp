@@ -230,7 +230,7 @@ const WrongLayer kNumbers[] = {
      R"({"experts": 4096, "top_k": 4096, "hidden": 16, "intermediate": 16, "max_tokens": 1048576})",
      ErrorCode::kInvalidValue,
      "layer.json:1: $.max_tokens: got 1048576 tokens with 4096 experts each, which may need "
-     "4294967296 rows, wanted at most 2147483647",
+     "4295487488 rows, wanted at most 2147483647",
      "max_permuted_rows"},
     {"other_block_size", with("block_size", "64"), ErrorCode::kUnsupported,
      "layer.json:1: $.block_size: got 64, not supported", "supported: 128"},

@@ -59,9 +59,9 @@ TEST_P(PublishedModel, GivesTheReadyDescription) {
   EXPECT_EQ(ready->name, name);
   Layer expected = *ready;
   expected.name = made->layer.name;
-  // The ready descriptions fill tiles of 128 rows.
-  EXPECT_EQ(made->layer.splits_alignment, 1);
-  set_splits_alignment(expected, 1);
+  // The ready descriptions say 128, also of Llama 4 Maverick, whose experts have 64 rows in the
+  // mean.
+  set_splits_alignment(expected, usual_splits_alignment(expected));
   EXPECT_EQ(made->layer, expected);
 }
 
