@@ -167,8 +167,7 @@ class ModuleCalls:
 def calls_of(experts, recipe, device):
     """Yields the name, the call, and a function to run before each call, outside of the measured time."""
     import moejit.torch
-    from moejit.torch.function import INPUTS
-    from moejit.torch.layers import reads_of
+    from moejit.torch.layers import inputs_of, reads_of
     module = moejit.torch.Experts(experts, _HIDDEN, _INTERMEDIATE, _TOP_K if experts > 1 else 1, max_tokens=_TOKENS,
                                   recipe=recipe, device=device)
     x = torch.randn(_TOKENS, _HIDDEN, device=device, dtype=torch.bfloat16)
@@ -182,7 +181,7 @@ def calls_of(experts, recipe, device):
     w1, w2 = module.gate_up_proj.detach(), module.down_proj.detach()
     none = x.new_empty(0)
     quantized = moejit.torch.run(layer, "update_weights", {"w1": w1, "w2": w2}).get("quantized", none.byte())
-    given = dict(zip(INPUTS, (x, ids, probs, w1, w2, none, none, quantized)))
+    given = dict(zip(inputs_of(layer), (x, ids, probs, w1, w2, none, none, quantized)))
     reads = [given[name] for name in reads_of(layer, "forward")]
     on_cpu = torch.ones(2)
     yield "torch.add on the CPU, to compare with", lambda: torch.add(on_cpu, on_cpu), nothing
