@@ -98,9 +98,10 @@ bool need(Names& wanted, const Operation& operation) {
   const bool is_made_of_h1 = kind_of<Activate>(operation) != nullptr &&
                              wanted.contains(read_of(operation, "input").tensor);
   // The weights half gets the shape of dy alone, so an operation that reads dy runs in the data
-  // half.
-  const bool has_data_half = wanted.size() > kOutputs.size();
-  if (!is_needed && !is_made_of_h1 && !(has_data_half && reads(operation, "dy"))) return false;
+  // half. Gradients of weights that are made of rows of dy themselves need these rows there.
+  const bool is_of_weights = kind_of<Wgrad>(operation) || kind_of<BiasGradient>(operation);
+  const bool reads_dy = wanted.size() > kOutputs.size() && !is_of_weights && reads(operation, "dy");
+  if (!is_needed && !is_made_of_h1 && !reads_dy) return false;
   for (const Port& port : operation.reads) wanted.insert(port.tensor);
   return true;
 }

@@ -182,8 +182,9 @@ class Errors(unittest.TestCase):
             ids[0, 0] = wrong
             with self.subTest(id=wrong):
                 module(self.given[0], ids, self.given[2])
-                with self.assertRaisesRegex(moejit.Error, r"device_status\]: the status word is 1; 1: expert ids out "
-                                                          r"of range, not routed\nhint: correct topk_ids"):
+                with self.assertRaisesRegex(moejit.Error, r"device_status\]: the status word is 1; 1: expert ids, or "
+                                                          r"an expert's number of rows, out of range: not routed\n"
+                                                          r"hint: correct topk_ids"):
                     moejit.check_status(module.status())
         module(*self.given)
         moejit.check_status(module.status())

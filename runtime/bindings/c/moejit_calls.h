@@ -105,8 +105,9 @@ static inline moejit_error_code moejit_layer_backward(moejit_plan* layer, moejit
 // "dprobs". The weights half then makes the gradients of weights and biases, at any time and on any
 // stream that waits for the data half. The gradients have the bits of moejit_layer_backward(). T is
 // the same in both calls. Each half takes only its own tensors. The weights half takes only the
-// shape of "dy", which gives T; its data may be NULL, or freed. But if the description asks for
-// neither "dx" nor "dprobs", it reads the data too. call->saved and what the data half leaves in
+// shape of "dy", which gives T; its data may be NULL, or freed. It reads the data too if the
+// description asks for neither "dx" nor "dprobs", or has grouped rows of bf16 that are not padded.
+// call->saved and what the data half leaves in
 // call->deferred must not change until the weights half is done; the workspace may. A half with
 // nothing to compute does nothing. Errors: all of moejit_layer_backward(), and
 // MOEJIT_ERROR_UNSUPPORTED without backward_halves.

@@ -97,6 +97,21 @@ TEST(GroupedInput, MovesRowsWhereAKernelDoesSoAnyway) {
   EXPECT_EQ(find_tensor(aligned, "topk_ids"), nullptr);
 }
 
+// Without a permuted copy the weights half reads rows of dy itself.
+TEST(GroupedInput, MakesAllGradientsOfWeightsInTheirHalf) {
+  for (const Recipe& recipe : {Recipe::kBf16, Recipe::kFp8Flow}) {
+    Layer layer = grouped_layer(recipe);
+    layer.backward_halves = layer.biases = true;
+    const Plan plan = plan_of(layer);
+    for (const std::string_view name : {"dw1", "dw2", "db1", "db2"}) {
+      EXPECT_FALSE(touches_in(plan, "backward_data", *find_tensor(plan, name))) << name;
+      EXPECT_TRUE(touches_in(plan, "backward_weights", *find_tensor(plan, name))) << name;
+    }
+    EXPECT_EQ(touches_in(plan, "backward_weights", *find_tensor(plan, "dy")),
+              recipe == Recipe::kBf16);
+  }
+}
+
 TEST(GroupedInput, MovesFewerBytesThanTokensWithOneChoice) {
   Layer layer = grouped_layer(Recipe::kFp8Flow);
   layer.max_tokens = layer.max_permuted_rows = 32768;

@@ -13,6 +13,7 @@ from moejit.torch.first_order import first_order
 from moejit.torch.function import STATE, Options, as_dummy, as_gradient, forward, gradients, kept_names, rows_of
 from moejit.torch.layers import WEIGHT_GRADIENTS, reads_of
 from moejit.torch.main_grads import take_main_grads
+from moejit.torch.plans import row_of
 
 
 class DelayedGradients:
@@ -138,8 +139,8 @@ class _DataHalfFunction(torch.autograd.Function):
         if options.updates:
             scales.update(of_state, options.layer)
         given.update(made)
-        if "dx" in made or "dprobs" in made:  # the weights half needs only T of dy
-            given["dy"] = given["dy"].new_empty(dy.shape[0], 0)
+        if any(argument.is_shape_only for argument in row_of(options.layer, "backward_weights").reads):
+            given["dy"] = given["dy"].new_empty(dy.shape[0], 0)  # the weights half needs only T of it
         of_half = {name: given[name] for name in reads_of(options.layer, "backward_weights")}
         delayed.queue.append(_WeightsHalf(options.layer, of_half, weights, options.gradient_dtypes, parameters))
         return None, *gradients(ctx.needs_input_grad[1:], made)[:3], *[None] * 4
