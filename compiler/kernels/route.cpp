@@ -28,21 +28,31 @@ namespace {
 using device::RouteParams;
 using enum Access;
 
-constexpr std::array kRoutePointers = {
-    MOEJIT_POINTER(RouteParams, topk_ids, kRead),
-    MOEJIT_POINTER(RouteParams, counts, kWrite),
-    MOEJIT_POINTER(RouteParams, offs, kWrite),
-    MOEJIT_POINTER(RouteParams, colwise_offs, kWrite),
-    MOEJIT_POINTER(RouteParams, row_map, kWrite),
-    MOEJIT_POINTER(RouteParams, status, kReadWrite),
-    MOEJIT_POINTER(RouteParams, saved_tokens, kWrite),
-};
+// SplitRows takes the record of Route, and reads another tensor through its first pointer.
+constexpr std::array<RecordTensor, 7> route_pointers(const char* read) {
+  return {{
+      {read, offsetof(RouteParams, topk_ids), kRead},
+      MOEJIT_POINTER(RouteParams, counts, kWrite),
+      MOEJIT_POINTER(RouteParams, offs, kWrite),
+      MOEJIT_POINTER(RouteParams, colwise_offs, kWrite),
+      MOEJIT_POINTER(RouteParams, row_map, kWrite),
+      MOEJIT_POINTER(RouteParams, status, kReadWrite),
+      MOEJIT_POINTER(RouteParams, saved_tokens, kWrite),
+  }};
+}
+
+constexpr std::array kRoutePointers = route_pointers("topk_ids");
+constexpr std::array kSplitRowsPointers = route_pointers("tokens_per_expert");
 
 constexpr std::array kRouteNumbers = {MOEJIT_NUMBER(RouteParams, tokens),
                                       MOEJIT_NUMBER(RouteParams, max_rows)};
 
 constexpr ParamRecord kRouteRecord{"route", sizeof(RouteParams), kRoutePointers, {}, kRouteNumbers};
 static_assert(is_complete(kRouteRecord));
+
+std::vector<KernelNumber> route_numbers() {
+  return {{.role = "tokens", .dim = CallDim::kTokens}, {.role = "max_rows", .dim = CallDim::kRows}};
+}
 
 }  // namespace
 
@@ -61,7 +71,7 @@ int64_t KernelKind<RouteSpec>::busy(const RouteSpec& spec, const CallBounds& bou
 
 template <>
 std::vector<KernelNumber> KernelKind<RouteSpec>::numbers(const RouteSpec&, const CallBounds&) {
-  return {{.role = "tokens", .dim = CallDim::kTokens}, {.role = "max_rows", .dim = CallDim::kRows}};
+  return route_numbers();
 }
 
 template <>
@@ -126,16 +136,6 @@ std::string to_string(const SplitRowsSpec& s) {
 
 namespace {
 
-constexpr std::array kSplitRowsPointers = {
-    RecordTensor{"tokens_per_expert", offsetof(RouteParams, topk_ids), kRead},
-    MOEJIT_POINTER(RouteParams, counts, kWrite),
-    MOEJIT_POINTER(RouteParams, offs, kWrite),
-    MOEJIT_POINTER(RouteParams, colwise_offs, kWrite),
-    MOEJIT_POINTER(RouteParams, row_map, kWrite),
-    MOEJIT_POINTER(RouteParams, status, kReadWrite),
-    MOEJIT_POINTER(RouteParams, saved_tokens, kWrite),
-};
-
 constexpr ParamRecord kSplitRowsRecord{
     "split_rows", sizeof(RouteParams), kSplitRowsPointers, {}, kRouteNumbers};
 static_assert(is_complete(kSplitRowsRecord));
@@ -155,7 +155,7 @@ int64_t KernelKind<SplitRowsSpec>::busy(const SplitRowsSpec& spec, const CallBou
 template <>
 std::vector<KernelNumber> KernelKind<SplitRowsSpec>::numbers(const SplitRowsSpec&,
                                                              const CallBounds&) {
-  return {{.role = "tokens", .dim = CallDim::kTokens}, {.role = "max_rows", .dim = CallDim::kRows}};
+  return route_numbers();
 }
 
 template <>

@@ -39,8 +39,8 @@ def fp8_dispatched_experts(x: torch.Tensor, tokens_per_expert: torch.Tensor, gat
         gate_up_proj: [E, 2I, H] bf16, of the experts of this rank.
         down_proj: [E, H, I] bf16.
         dispatch: Returns the codes, float8_e4m3fn [N, H], and scales, float32 [N, ceil(H / 128)], of the rows of this
-            rank's experts, in their order. Gets those of this rank's tokens, [T, H] and [T, ceil(H / 128)]. All ranks
-            call it, without gradients: once in forward, once in backward.
+            rank's experts, in their order. Gets the codes and scales of this rank's tokens, [T, H] and
+            [T, ceil(H / 128)]. All ranks call it, without gradients: once in forward, once in backward.
         combine: Returns the sum of each token's rows, bf16 [T, H]. Gets the rows of this rank's experts, bf16 [N, H].
         layer: A layer description without `top_k`, as for grouped_experts(); `max_tokens` is at least T and N. Its
             recipe has scales of 128 columns: fp8_flow, or fp8_blockwise without gradients.
