@@ -56,7 +56,7 @@ bool computes(const Layer& layer, Gradient gradient) {
   return std::ranges::find(gradients, gradient) != gradients.end();
 }
 
-bool adds_gradients(const Layer& layer) { return layer.wgrad_dtype == WgradDtype::kF32; }
+bool fuses_wgrad_accumulation(WgradDtype dtype) { return dtype == WgradDtype::kF32; }
 
 int32_t w1_sections(const Layer& layer) { return has_gate(layer.activation) ? 2 : 1; }
 
@@ -268,6 +268,8 @@ std::string layer_json(const Layer& layer, bool has_padding) {
   if (layer.weight_checks) add("weight_checks", "true");
   add("recompute", json_string(to_string(layer.recompute)));
   add("wgrad_dtype", json_string(to_string(layer.wgrad_dtype)));
+  if (layer.fuse_wgrad_accumulation != fuses_wgrad_accumulation(layer.wgrad_dtype))
+    add("fuse_wgrad_accumulation", layer.fuse_wgrad_accumulation ? "true" : "false");
   add("fuse_activation", layer.fuse_activation ? "true" : "false");
   add("fuse_transpose", layer.fuse_transpose ? "true" : "false");
   add("fuse_activation_transpose", layer.fuse_activation_transpose ? "true" : "false",

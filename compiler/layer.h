@@ -117,8 +117,9 @@ struct Layer {
   bool weight_checks = false;            // whether update_weights() casts only what has changed
   Recompute recompute = Recompute::kNone;
   WgradDtype wgrad_dtype = WgradDtype::kF32;
-  bool fuse_activation = true;  // whether the kernel of fc1 may contain the activation
-  bool fuse_transpose = true;   // whether backward may permute and transpose x and dy in one kernel
+  bool fuse_wgrad_accumulation = true;  // whether backward calls may add to gradients of weights
+  bool fuse_activation = true;          // whether the kernel of fc1 may contain the activation
+  bool fuse_transpose = true;  // whether backward may permute and transpose x and dy in one kernel
   // Whether the kernel that makes the activation's gradient may transpose it, along with the
   // activation.
   bool fuse_activation_transpose = true;
@@ -153,8 +154,9 @@ std::vector<Gradient> all_gradients(const Layer& layer);
 std::vector<Gradient> gradients_of(const Layer& layer);
 bool computes(const Layer& layer, Gradient gradient);
 
-// Returns whether backward calls may add to the gradients of weights and biases.
-bool adds_gradients(const Layer& layer);
+// Returns whether backward calls may add to such gradients of weights if a description says
+// nothing.
+bool fuses_wgrad_accumulation(WgradDtype dtype);
 
 // Returns how many parts of I rows w1 has, each with I columns of h1: 2 for gate and up, 1 for up
 // alone.

@@ -32,8 +32,8 @@ constexpr std::array kScales = {GemmScales::kRowBlock, GemmScales::kTensor, Gemm
 constexpr std::array kAccumulations = {GemmAccumulation::kFp32, GemmAccumulation::kFast};
 constexpr std::array kGradientScales = {GradientScales::kTile, GradientScales::kRow,
                                         GradientScales::kTensor, GradientScales::kRowColumn};
-constexpr std::array kOutputs = {GradientOutput::kBf16, GradientOutput::kF32,
-                                 GradientOutput::kF32Add};
+constexpr std::array kOutputs = {GradientOutput::kBf16, GradientOutput::kBf16Add,
+                                 GradientOutput::kF32, GradientOutput::kF32Add};
 
 constexpr int64_t kMostRows = INT32_MAX;  // the device counts rows and columns in int32
 constexpr IntRange kGroupsRange{.lowest = 1, .highest = 4096};

@@ -47,9 +47,19 @@ std::string_view to_string(GradientScales scales) {
   return "unknown";
 }
 
+bool adds(GradientOutput output) {
+  return output == GradientOutput::kF32Add || output == GradientOutput::kBf16Add;
+}
+
+DType dtype_of(GradientOutput output) {
+  const bool is_bf16 = output == GradientOutput::kBf16 || output == GradientOutput::kBf16Add;
+  return is_bf16 ? DType::kBF16 : DType::kF32;
+}
+
 std::string_view to_string(GradientOutput output) {
   switch (output) {
     case GradientOutput::kBf16: return "bf16";
+    case GradientOutput::kBf16Add: return "bf16_add";
     case GradientOutput::kF32: return "f32";
     case GradientOutput::kF32Add: return "f32_add";
   }
@@ -169,21 +179,21 @@ template <>
 Work KernelKind<ContractionGroupedGemmSpec>::work(const ContractionGroupedGemmSpec& spec,
                                                   const CallBounds&, const CallRows& rows) {
   const int64_t elements = int64_t{spec.sections} * result_rows(spec) * spec.n;
-  const int64_t element_bytes = spec.output == GradientOutput::kBf16 ? 2 : 4;
-  const bool adds = spec.output == GradientOutput::kF32Add;
+  const int64_t passes = adds(spec.output) ? 2 : 1;
   const int64_t experts =
-      adds ? rows.routed_experts.value_or(std::min<int64_t>(spec.local_experts, rows.routed))
-           : spec.local_experts;
+      adds(spec.output)
+          ? rows.routed_experts.value_or(std::min<int64_t>(spec.local_experts, rows.routed))
+          : spec.local_experts;
   return {.min_bytes = rows.routed * (spec.rows + spec.n) * size_bytes(operands_of(spec)) +
                        4 * scale_count(spec, rows.routed) +
-                       experts * elements * element_bytes * (adds ? 2 : 1),
+                       experts * elements * size_bytes(dtype_of(spec.output)) * passes,
           .multiply_adds = rows.routed * elements};
 }
 
 template <>
 const ParamRecord& KernelKind<ContractionGroupedGemmSpec>::record(
     const ContractionGroupedGemmSpec& spec) {
-  return spec.output == GradientOutput::kF32Add ? kAddingRecord : kContractionGroupedGemmRecord;
+  return adds(spec.output) ? kAddingRecord : kContractionGroupedGemmRecord;
 }
 
 int64_t busy_ctas(const ContractionGroupedGemmSpec& spec) {

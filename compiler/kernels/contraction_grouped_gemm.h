@@ -21,15 +21,20 @@ enum class GradientScales {
 };
 // What is done with a weight gradient.
 enum class GradientOutput {
-  kBf16,    // one rounding to bf16
-  kF32,     // overwrites the old value
-  kF32Add,  // is added to the old value in fp32
+  kBf16,     // one rounding to bf16
+  kBf16Add,  // is added to the old value in fp32, with one rounding of the sum
+  kF32,      // overwrites the old value
+  kF32Add,   // is added to the old value in fp32
 };
+
+bool adds(GradientOutput output);
+DType dtype_of(GradientOutput output);
 
 // D[e][rows, n] = A[rows, columns of e] * B[n, columns of e]^T over groups of columns: wgrad. Tiles
 // are as in GroupedGemmSpec, all of 128 rows. A tile is stored in panels of 128 bytes a row, of
 // which `panels_staged` are in shared memory at a time. To add to D, the kernel loads the old
-// values of `panels_loaded` panels; L2 adds the other panels.
+// values of `panels_loaded` panels; L2 adds the other panels. In bf16 it loads all of them, since
+// L2 would add a rounded value.
 struct ContractionGroupedGemmSpec {
   GradientScales scales = GradientScales::kTile;
   GradientOutput output = GradientOutput::kF32;

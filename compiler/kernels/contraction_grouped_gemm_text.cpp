@@ -15,7 +15,7 @@ int32_t step_elements(const ContractionGroupedGemmSpec& spec) {
 // needs half as many factors of columns, and holds them all. Half of a wide tile's columns are no
 // whole panels of bf16.
 bool has_column_halves(const ContractionGroupedGemmSpec& spec) {
-  return spec.scales == GradientScales::kRow && spec.output != GradientOutput::kBf16;
+  return spec.scales == GradientScales::kRow && dtype_of(spec.output) == DType::kF32;
 }
 
 // Returns whether the text names the CTAs of a cluster, as it must before the tile type takes its
@@ -91,14 +91,13 @@ std::vector<std::string> includes_of(const ContractionGroupedGemmSpec& spec,
 }
 
 std::vector<NamedConstant> constants_of(const ContractionGroupedGemmSpec& spec) {
-  const bool adds = spec.output == GradientOutput::kF32Add;
   std::vector<NamedConstant> constants = {
       integer_constant("kGroups", spec.local_experts, "groups of columns, one for each expert"),
       integer_constant("kSections", spec.sections, "parts of A's rows, each with a D of its own"),
       integer_constant("kRows", spec.rows, "of A"),
       integer_constant("kN", spec.n, "rows of B, columns of D"),
       integer_constant("kStepElements", step_elements(spec), "of the contraction in a stage"),
-      bool_constant("kAdds", adds, "to what D holds; then empty groups are skipped"),
+      bool_constant("kAdds", adds(spec.output), "to what D holds; then empty groups are skipped"),
       integer_constant("kWideColumns", spec.wide_columns, "columns of a wide tile"),
       integer_constant("kWideTiles", spec.wide_tiles, "in a row of tiles; behind them"),
       integer_constant("kNarrowColumns", spec.narrow_columns, "columns of a narrow tile"),
@@ -166,7 +165,7 @@ ComposedType problem_type(const ContractionGroupedGemmSpec& spec) {
 std::vector<ComposedType> types_of(const ContractionGroupedGemmSpec& spec,
                                    const ScalingText& scaling) {
   std::vector<ComposedType> types = {problem_type(spec), shape_type(spec), scaling.mainloop};
-  const std::string element = spec.output == GradientOutput::kBf16 ? "Bf16" : "float";
+  const std::string element = dtype_of(spec.output) == DType::kBF16 ? "Bf16" : "float";
   const auto add_store = [&](std::string name) {
     types.push_back({std::move(name),
                      "EpilogueStoreGradient",
@@ -202,16 +201,15 @@ template <>
 KernelText KernelKind<ContractionGroupedGemmSpec>::text(const ContractionGroupedGemmSpec& spec) {
   const ScalingText scaling =
       spec.ends_groups ? with_ends_of_groups(scaling_of(spec)) : scaling_of(spec);
-  const bool is_bf16 = spec.output == GradientOutput::kBf16;
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   return {
-      .types = fmt::format("{}_{}", operands_text(spec), is_bf16 ? "bf16" : "f32"),
+      .types = fmt::format("{}_{}", operands_text(spec),
+                           dtype_of(spec.output) == DType::kBF16 ? "bf16" : "f32"),
       .tile = fmt::format("128x{}x{}", columns, step_elements(spec)),
-      .summary =
-          fmt::format("D[expert][{}, {}] {} A[{}, columns of expert] * B[{}, columns of "
-                      "expert]^T",
-                      spec.sections * result_rows(spec), spec.n,
-                      spec.output == GradientOutput::kF32Add ? "+=" : "=", spec.rows, spec.n),
+      .summary = fmt::format("D[expert][{}, {}] {} A[{}, columns of expert] * B[{}, columns of "
+                             "expert]^T",
+                             spec.sections * result_rows(spec), spec.n,
+                             adds(spec.output) ? "+=" : "=", spec.rows, spec.n),
       .includes = includes_of(spec, scaling),
       .params = "ContractionGroupedGemmParams",
       .constants = constants_of(spec),

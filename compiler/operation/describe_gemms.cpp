@@ -95,8 +95,9 @@ void describe_contraction_grouped_gemm(OperationDraft& draft) {
   problem.scales = draft.choice(
       "scales", std::array{GradientScales::kTile, GradientScales::kRow, GradientScales::kTensor,
                            GradientScales::kRowColumn, GradientScales::kNone});
-  problem.output = draft.choice(
-      "output", std::array{GradientOutput::kF32, GradientOutput::kF32Add, GradientOutput::kBf16});
+  problem.output =
+      draft.choice("output", std::array{GradientOutput::kF32, GradientOutput::kF32Add,
+                                        GradientOutput::kBf16, GradientOutput::kBf16Add});
   problem.accumulation = accumulation(draft);
   const DType a = a_dtype(draft);
   problem.is_a_e5m2 = a == DType::kF8E5M2;
@@ -124,8 +125,7 @@ void describe_contraction_grouped_gemm(OperationDraft& draft) {
     case GradientScales::kNone: break;
   }
   read_groups(draft, e);
-  const bool is_bf16 = problem.output == GradientOutput::kBf16;
-  draft.write("d", is_bf16 ? DType::kBF16 : DType::kF32, {e, rows, n});
+  draft.write("d", dtype_of(problem.output), {e, rows, n});
   draft.write_optional("elapsed", DType::kI64, 2);
   draft.make([=](const Target&, const PlanOptions& options) {
     return plan_contraction_grouped_gemm(problem, c.value, options);

@@ -50,6 +50,7 @@ constexpr std::array kLayerKeys = std::to_array<std::string_view>({"name",
                                                                    "weight_checks",
                                                                    "recompute",
                                                                    "wgrad_dtype",
+                                                                   "fuse_wgrad_accumulation",
                                                                    "fuse_activation",
                                                                    "fuse_transpose",
                                                                    "fuse_activation_transpose",
@@ -280,6 +281,9 @@ Result<Layer> read_layer(const JsonView& root) {
                     read_enum_at(root, "recompute", kRecomputes, Recompute::kNone));
   MOEJIT_TRY_ASSIGN(layer.wgrad_dtype,
                     read_enum_at(root, "wgrad_dtype", kWgradDtypes, WgradDtype::kF32));
+  MOEJIT_TRY_ASSIGN(
+      layer.fuse_wgrad_accumulation,
+      read_bool_at(root, "fuse_wgrad_accumulation", fuses_wgrad_accumulation(layer.wgrad_dtype)));
   MOEJIT_TRY_ASSIGN(layer.fuse_activation,
                     read_bool_at(root, "fuse_activation", layer.fuse_activation));
   MOEJIT_TRY_ASSIGN(layer.fuse_transpose,

@@ -15,14 +15,10 @@ constexpr int32_t kScaledTokens = 128;
 constexpr int32_t kGradientPanelRows = 64;
 constexpr int32_t kPanelBytes = 128;  // of one row of a panel
 
-DType element_of(GradientOutput output) {
-  return output == GradientOutput::kBf16 ? DType::kBF16 : DType::kF32;
-}
-
 // Returns the box of D, which ends with the matrix of its group and section. Sections whose rows
 // alternate are a dimension of their own.
 TensorBox output_box(const ContractionGroupedGemmSpec& spec) {
-  const DType element = element_of(spec.output);
+  const DType element = dtype_of(spec.output);
   const int64_t row_bytes = spec.n * size_bytes(element);
   const auto panel_columns = static_cast<int32_t>(kPanelBytes / size_bytes(element));
   if (spec.is_interleaved)
@@ -46,6 +42,9 @@ TensorBox output_box(const ContractionGroupedGemmSpec& spec) {
 // experts of 1536 x 2048 (docs/performance/tried.md).
 constexpr int64_t kMany = 2048;
 constexpr int64_t kFew = 768;
+
+// A bf16 gradient that is added to is loaded whole: 3 panels of 64 columns.
+constexpr int32_t kPanelsOfBf16Tile = 3;
 
 // Where L2 adds everything, CTAs that have many tiles start spread over the time of one tile.
 // Scales of rows and bf16 operands gain nothing; 4928 tiles and more were measured
@@ -80,7 +79,11 @@ ContractionGroupedGemmSpec choose_tiles(ContractionGroupedGemmSpec spec, int64_t
   const ColumnTiles tiles = choose_column_tiles(spec.n);
   spec.wide_tiles = tiles.wide;
   spec.narrow_tiles = tiles.narrow;
-  if (spec.output != GradientOutput::kF32Add) return spec;
+  if (!adds(spec.output)) return spec;
+  if (spec.output == GradientOutput::kBf16Add) {
+    spec.panels_loaded = kPanelsOfBf16Tile;
+    return spec;
+  }
   if (mean_columns >= kMany) {
     if (gains_by_staggered_start(spec)) spec.start_times = kStartTimes;
     return spec;
@@ -146,6 +149,10 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
         "tokens lie as rows, and WGMMA takes bf16 from columns too: nothing is transposed");
   if (has_end_scales(spec))
     reasons.emplace_back("scales do not change along a group, so complete sums meet them, once");
+  if (spec.output == GradientOutput::kBf16Add)
+    reasons.emplace_back(
+        "the old gradient of a tile is loaded under its products and added in registers, with one "
+        "rounding to bf16");
   if (spec.output == GradientOutput::kF32Add) {
     reasons.push_back(
         fmt::format("at about {} tokens a group, the old gradient of the first {} panels of a tile "

@@ -19,6 +19,11 @@ struct Buffers {
 constexpr std::array kBuffers = {Buffers{3, 3}, Buffers{3, 6}, Buffers{4, 2},
                                  Buffers{4, 3}, Buffers{4, 4}, Buffers{5, 3}};
 
+// Returns whether the panels of a bf16 gradient that is added to all come in the first round.
+bool may_be_staged(const ContractionGroupedGemmSpec& chosen, const Buffers& buffers) {
+  return chosen.output != GradientOutput::kBf16Add || buffers.panels_staged >= chosen.panels_loaded;
+}
+
 // Clusters are tried where a group has so many tokens in the mean, by the class that names a
 // problem. With fewer, D is most of the traffic.
 constexpr int64_t kLeastClusterColumns = 512;
@@ -73,13 +78,15 @@ std::vector<Candidate<ContractionGroupedGemmSpec>> contraction_grouped_gemm_cand
   const ContractionGroupedGemmSpec chosen = choose_tiles(problem, mean_columns);
   CandidateList<ContractionGroupedGemmSpec> list;
   list.add(chosen);
-  for (const Buffers& buffers : kBuffers)
+  for (const Buffers& buffers : kBuffers) {
+    if (!may_be_staged(chosen, buffers)) continue;
     for (ContractionGroupedGemmSpec spec : covers_of(chosen, chosen.n)) {
       spec.stages = buffers.stages;
       spec.panels_staged = buffers.panels_staged;
       spec.panels_loaded = std::min(spec.panels_loaded, spec.panels_staged);
       list.add(spec);
     }
+  }
   for (const int32_t panels : kPanelsLoaded) {
     ContractionGroupedGemmSpec spec = chosen;
     spec.panels_loaded = panels;

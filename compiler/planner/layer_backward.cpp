@@ -27,6 +27,12 @@ GradientScales gradient_scales(const Format& operands) {
   return GradientScales::kTile;
 }
 
+GradientOutput gradient_output(WgradDtype dtype, GradientMode mode) {
+  const bool adds = mode == GradientMode::kAdd;
+  if (dtype == WgradDtype::kBf16) return adds ? GradientOutput::kBf16Add : GradientOutput::kBf16;
+  return adds ? GradientOutput::kF32Add : GradientOutput::kF32;
+}
+
 }  // namespace
 
 // Each gradient is read for the last time before later ones are made, so that they can share
@@ -213,7 +219,7 @@ Port LayerGraphBuilder::wgrad_operand(std::string role, std::string_view rows_na
 template <typename Append>
 void LayerGraphBuilder::for_each_mode(const Append& append_in) {
   append_in(GradientMode::kOverwrite, "");
-  if (adds_gradients(layer_)) append_in(GradientMode::kAdd, "_add");
+  if (layer_.fuse_wgrad_accumulation) append_in(GradientMode::kAdd, "_add");
 }
 
 void LayerGraphBuilder::wgrad(std::string_view name, ContractionGroupedGemmSpec problem,
@@ -226,9 +232,7 @@ void LayerGraphBuilder::wgrad(std::string_view name, ContractionGroupedGemmSpec 
   if (recipe_.is_backward_fast) problem.accumulation = GemmAccumulation::kFast;
   problem.local_experts = layer_.local_experts;
   for_each_mode([&](GradientMode mode, std::string_view end) {
-    problem.output = layer_.wgrad_dtype == WgradDtype::kBf16 ? GradientOutput::kBf16
-                     : mode == GradientMode::kAdd            ? GradientOutput::kF32Add
-                                                             : GradientOutput::kF32;
+    problem.output = gradient_output(layer_.wgrad_dtype, mode);
     append(fmt::format("{}{}", name, end), Wgrad{problem},
            {a, b, port("counts", "counts"), column_starts("offs")}, {port("d", output)})
         .gradient_mode = mode;

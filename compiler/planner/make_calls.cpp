@@ -24,9 +24,10 @@ const Need kDispatchCalls = {
     [](const Layer& layer) { return layer.dispatch_calls; },
     "{} has no calls before and after a dispatch",
     R"(add "dispatch_calls": true to its description, or run all of a pass at once)"};
-const Need kF32Gradients = {adds_gradients,
-                            "{} writes dw1 and dw2 in bf16 and adds nothing to them",
-                            R"(overwrite them, or leave "wgrad_dtype" out of its description)"};
+const Need kAccumulation = {
+    [](const Layer& layer) { return layer.fuse_wgrad_accumulation; },
+    "{} overwrites the gradients of weights and adds nothing to them",
+    R"(overwrite them, or add "fuse_wgrad_accumulation": true to its description)"};
 
 // A call that layers may have: the kernels that it runs, and what it needs, in the order in which
 // errors name it.
@@ -52,7 +53,7 @@ std::vector<LayerCall> layer_calls() {
       {"quantize", kForward, {}, kQuantize, false, {kDispatchCalls}},
       {"experts", kForward, {}, kExperts, false, {kDispatchCalls}},
       {"backward", kBackward, {}, {}, false, {kBackwardPass}},
-      {"backward+add", kBackward, {}, {}, true, {kBackwardPass, kF32Gradients}},
+      {"backward+add", kBackward, {}, {}, true, {kBackwardPass, kAccumulation}},
       {"backward_data", kBackward, kData, {}, false, {kBackwardPass, kHalves}},
       {"backward_weights", kBackward, kWeights, {}, false, {kBackwardPass, kHalves}},
       {"backward_weights+add",
@@ -60,7 +61,7 @@ std::vector<LayerCall> layer_calls() {
        kWeights,
        {},
        true,
-       {kBackwardPass, kHalves, kF32Gradients}},
+       {kBackwardPass, kHalves, kAccumulation}},
       {"quantize_grad", kBackward, {}, kQuantize, false, {kDispatchCalls, kBackwardPass}},
       {"experts_grad", kBackward, {}, kExperts, false, {kDispatchCalls, kBackwardPass}},
       {"experts_grad+add",
@@ -68,7 +69,7 @@ std::vector<LayerCall> layer_calls() {
        {},
        kExperts,
        true,
-       {kDispatchCalls, kBackwardPass, kF32Gradients}},
+       {kDispatchCalls, kBackwardPass, kAccumulation}},
   };
 }
 

@@ -276,7 +276,7 @@ void compare(const KernelTensors& tensors, bool adds, ContractionSample sample, 
 void check_kernel(const ContractionGroupedGemmSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
   if (!tensors.has("a") || !tensors.has("b") || !tensors.has("d")) return;
-  const bool adds = spec.output == compiler::GradientOutput::kF32Add;
+  const bool adds = compiler::adds(spec.output);
   if (adds && tensors.before("d") == nullptr) return;
   if (spec.scales == GradientScales::kNone) {
     const RowOperand a(tensors, "a"), b(tensors, "b");

@@ -42,7 +42,7 @@ class GradientSample {
   }
 
   testing::Comparison compare() const {
-    if (gemm_.output == GradientOutput::kBf16)
+    if (dtype_of(gemm_.output) == compiler::DType::kBF16)
       return testing::compare_bf16({"d"}, bf16_, reference::bf16_from_floats(wanted_));
     return testing::compare_f32({"d"}, f32_, wanted_);
   }
@@ -58,8 +58,8 @@ class GradientSample {
 
   Result<void> add_results(int64_t group, const std::vector<int64_t>& rows,
                            const std::vector<int64_t>& columns) {
-    return gemm_.output == GradientOutput::kBf16 ? add_got(group, rows, columns, bf16_)
-                                                 : add_got(group, rows, columns, f32_);
+    return dtype_of(gemm_.output) == compiler::DType::kBF16 ? add_got(group, rows, columns, bf16_)
+                                                            : add_got(group, rows, columns, f32_);
   }
 
   // Adds a small GEMM whose scales multiply complete sums.
@@ -126,9 +126,8 @@ class GradientSample {
 
   // Appends the product, added to D's earlier values if the kernel adds.
   void add_wanted(const std::vector<float>& product) {
-    const bool adds = gemm_.output == GradientOutput::kF32Add;
     for (const float value : product)
-      wanted_.push_back(adds ? value + GemmTrial::kOldValue : value);
+      wanted_.push_back(adds(gemm_.output) ? value + GemmTrial::kOldValue : value);
   }
 
   template <typename T>

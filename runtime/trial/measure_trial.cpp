@@ -34,7 +34,7 @@ Result<void> run_all(Trial& trial, runtime::LaunchObserver* observer = nullptr) 
   const compiler::Layer& layer = *trial.plan().layer;
   if (!has_backward(layer)) return {};
   MOEJIT_TRY(trial.call("backward", observer));
-  if (adds_gradients(layer)) MOEJIT_TRY(trial.call("backward+add", observer));
+  if (layer.fuse_wgrad_accumulation) MOEJIT_TRY(trial.call("backward+add", observer));
   return trial.call("update_backward_scales", observer);
 }
 
@@ -45,7 +45,7 @@ Result<void> run_step(Trial& trial) {
   MOEJIT_TRY(trial.call("update_forward_scales"));
   const compiler::Layer& layer = *trial.plan().layer;
   if (!has_backward(layer)) return {};
-  MOEJIT_TRY(trial.call(adds_gradients(layer) ? "backward+add" : "backward"));
+  MOEJIT_TRY(trial.call(layer.fuse_wgrad_accumulation ? "backward+add" : "backward"));
   return trial.call("update_backward_scales");
 }
 

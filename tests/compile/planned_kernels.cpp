@@ -134,7 +134,7 @@ void add_gradients(std::map<std::string, PlannedKernel>& all) {
   constexpr Case kCases[] = {
       {GradientOutput::kBf16, 4096, 4096, 7168},   {GradientOutput::kF32, 4096, 4096, 7168},
       {GradientOutput::kF32Add, 4096, 4096, 7168}, {GradientOutput::kF32Add, 1024, 5760, 2880},
-      {GradientOutput::kF32Add, 256, 2048, 768},
+      {GradientOutput::kF32Add, 256, 2048, 768},   {GradientOutput::kBf16Add, 4096, 4096, 7168},
   };
   const auto add = [&](const compiler::ContractionGroupedGemmSpec& spec) {
     const auto source = compiler::emit_kernel({.operation = "wgrad", .spec = spec}, {});

@@ -180,6 +180,8 @@ class LayerMaker {
       add("passes", R"(["forward"])");
     if (random_.in_percent(40))
       add("recompute", random_.in_percent(70) ? "\"moe_expert\"" : "\"none\"");
+    if (random_.in_percent(40))
+      add("fuse_wgrad_accumulation", random_.in_percent(70) ? "true" : "false");
     if (random_.in_percent(40)) add("wgrad_dtype", random_.in_percent(70) ? "\"bf16\"" : "\"f32\"");
   }
 

@@ -259,7 +259,7 @@ class OperationMaker {
     constexpr const char* kScales[] = {"tile", "row", "tensor", "row_column", "none"};
     const int64_t scales = random_.between(0, 4);
     add("scales", fmt::format("\"{}\"", kScales[scales]));
-    add_choice("output", {"f32", "f32_add", "bf16"});
+    add_choice("output", {"f32", "f32_add", "bf16", "bf16_add"});
     if (scales == 2 && random_.in_percent(30)) return add("a_dtype", "\"bf16\"");
     if (scales == 2 || scales == 3) add_choice("accumulation", {"fp32", "fast"});
     if (scales == 2 || scales == 3) add_choice("a_dtype", {"f8_e4m3", "f8_e5m2"});

@@ -170,11 +170,30 @@ class Module(unittest.TestCase):
         assert_same_bits(self, [y.detach(), *given], [want[0], *(each.main_grad for each in module.parameters())])
         self.assertTrue(all(each.grad_added_to_main_grad and each.grad is not None for each in module.parameters()))
 
-    def test_a_main_gradient_in_bf16_is_an_error(self):
+    def test_main_gradients_in_bf16_are_added_to_with_one_rounding(self):
+        for recipe in RECIPES:
+            inputs, module = Inputs(), self.make(recipe, fuse_wgrad_accumulation=True)
+            for parameter in module.parameters():
+                parameter.main_grad = torch.zeros_like(parameter, dtype=torch.float32)
+            self.step(module, inputs)
+            sums = [parameter.main_grad for parameter in module.parameters()]
+            want = [each.bfloat16() for each in sums]
+            for parameter in module.parameters():
+                parameter.main_grad = torch.zeros_like(parameter)
+            for _ in range(2):
+                self.step(module, inputs)
+                assert_same_bits(self, [parameter.main_grad for parameter in module.parameters()], want)
+                want = [(old.float() + each).bfloat16() for old, each in zip(want, sums)]
+
+    def test_main_gradients_of_a_module_have_one_dtype(self):
         module = self.make(fuse_wgrad_accumulation=True)
         for parameter in module.parameters():
             parameter.main_grad = torch.zeros_like(parameter)
-        with self.assertRaisesRegex(RuntimeError, "gate_up_proj.main_grad is bfloat16, wanted float32"):
+        module.down_proj.main_grad = module.down_proj.main_grad.float()
+        with self.assertRaisesRegex(RuntimeError, "down_proj.main_grad is float32, wanted bfloat16"):
+            self.step(module, Inputs())
+        module.gate_up_proj.main_grad = module.gate_up_proj.main_grad.half()
+        with self.assertRaisesRegex(RuntimeError, "gate_up_proj.main_grad is float16, wanted float32"):
             self.step(module, Inputs())
 
     def test_a_missing_main_gradient_is_an_error(self):

@@ -9,8 +9,9 @@
 // To add, the first kPanelsLoaded panels of a tile bring their old values into the staging buffer,
 // where the math warps add; the others are added by L2 on their way to D. L2 adds about 300 G
 // elements a second whatever the shape, loading costs shared memory and a round trip: which is
-// better depends on how many products a tile has. Every element of D is added to once, so results
-// are the same in every run.
+// better depends on how many products a tile has. In bf16 all panels bring their old values: L2
+// would add rounded sums, which rounds twice. Every element of D is added to once, so results are
+// the same in every run.
 //
 // `ready` completes when a round may be written and its old values are there, `staged` when it
 // holds what belongs into D.
@@ -54,6 +55,8 @@ class EpilogueStoreGradient {
   MOEJIT_DEVICE void run(const Params&, const GemmTile&, const WarpgroupPart&,
                          const float (&sums)[kW / 2]) {
     constexpr int32_t kPanels = kW / Panel::kColumns;
+    static_assert(!kAdds || sizeof(Element) == 4 || kPanels <= kPanelsLoaded,
+                  "L2 would add rounded sums");
 #pragma unroll
     for (int32_t first = 0; first < kPanels; first += kPanelsStaged) {
       ptx::wait(ready(staging_), parity_);

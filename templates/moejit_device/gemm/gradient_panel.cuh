@@ -4,6 +4,7 @@
 // A panel of a weight gradient in shared memory: 64 rows of 128 bytes, swizzled as tensor copies
 // do, 16 rows for each warp of a warpgroup. Sums come in the order of ptx::WgmmaSum.
 
+#include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/convert.cuh"
 #include "moejit_device/ptx/mma.cuh"
 #include "moejit_device/ptx/warpgroup.cuh"
@@ -24,14 +25,43 @@ struct GradientPanel;
 template <>
 struct GradientPanel<Bf16> : GradientPanelShape<Bf16> {
   MOEJIT_DEVICE static void write(ptx::SharedPtr<Bytes16> panel, const float* sums) {
+    put<false>(panel, sums);
+  }
+
+  // The panel holds old values. Each sum is rounded once.
+  MOEJIT_DEVICE static void add(ptx::SharedPtr<Bytes16> panel, const float* sums) {
+    put<true>(panel, sums);
+  }
+
+ private:
+  static constexpr int32_t kQuads = kColumns / 16;  // of matrices of 8x8, one beside the other
+
+  // Returns where this lane's row of a quad lies.
+  MOEJIT_DEVICE static ptx::SharedPtr<Bytes16> place(ptx::SharedPtr<Bytes16> panel, int32_t quad) {
     const int32_t lane = ptx::lane_index();
-    const auto row = panel + (ptx::warp_index() % 4 * 16 + lane % 16) * 8;
+    return panel + (ptx::warp_index() % 4 * 16 + lane % 16) * 8 +
+           ((2 * quad + lane / 16) ^ (lane % 8));
+  }
+
+  template <bool kAdds>
+  MOEJIT_DEVICE static void put(ptx::SharedPtr<Bytes16> panel, const float* sums) {
+    ptx::MatrixFragments f[kQuads] = {};
+    if constexpr (kAdds) {
 #pragma unroll
-    for (int32_t j = 0; j < kColumns / 8; j += 2) {
-      const float* x = sums + 4 * j;
-      const ptx::MatrixFragments f = {{ptx::bf16_pair(x[0], x[1]), ptx::bf16_pair(x[2], x[3]),
-                                       ptx::bf16_pair(x[4], x[5]), ptx::bf16_pair(x[6], x[7])}};
-      ptx::store_matrices(row + ((j + lane / 16) ^ (lane % 8)), f);
+      for (int32_t i = 0; i < kQuads; ++i) f[i] = ptx::load_matrices(place(panel, i));
+      ptx::sync_warp();  // a lane gets what others' rows hold
+    }
+#pragma unroll
+    for (int32_t i = 0; i < kQuads; ++i) {
+#pragma unroll
+      for (int32_t k = 0; k < 4; ++k) {
+        const float* x = sums + 8 * i + 2 * k;
+        uint32_t& word = f[i].word[k];
+        word = kAdds ? ptx::bf16_pair(ptx::add(ptx::float_from_bf16_low(word), x[0]),
+                                      ptx::add(ptx::float_from_bf16_high(word), x[1]))
+                     : ptx::bf16_pair(x[0], x[1]);
+      }
+      ptx::store_matrices(place(panel, i), f[i]);
     }
   }
 };

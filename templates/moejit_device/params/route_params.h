@@ -6,7 +6,8 @@
 namespace moejit::device {
 
 // T tokens, K top-k, E local experts; shapes in brackets, row-major.
-// Of Route, and of SplitRows, which reads tokens_per_expert [E] instead of ids and has K = 1.
+// Route takes this record, and so does SplitRows, which reads tokens_per_expert [E] instead of ids
+// and has K = 1.
 struct RouteParams {
   const void* topk_ids;   // [T, K] int32 or int64: local expert id, -1: not routed here
   int32_t* counts;        // [E] rows of each expert, without pad rows

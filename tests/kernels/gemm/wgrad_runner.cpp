@@ -28,10 +28,6 @@ reference::ScaleOrder order_of(const compiler::ContractionGroupedGemmSpec& spec)
                                              : reference::ScaleOrder::kProductOfScales;
 }
 
-bool adds(const compiler::ContractionGroupedGemmSpec& spec) {
-  return spec.output == GradientOutput::kF32Add;
-}
-
 int64_t elements(const compiler::ContractionGroupedGemmSpec& spec) {
   return int64_t{spec.local_experts} * spec.sections * result_rows(spec) * spec.n;
 }
@@ -65,6 +61,15 @@ double number(T value) {
     return double{value};
   } else {
     return double{reference::float_from_bf16(value)};
+  }
+}
+
+template <typename T>
+T element(float value) {
+  if constexpr (std::is_same_v<T, float>) {
+    return value;
+  } else {
+    return reference::bf16_from_float(value);
   }
 }
 
@@ -180,7 +185,7 @@ std::vector<double> WgradTest::multiply(const Spec& spec, const Route& route, co
 std::vector<double> WgradTest::launch(const Spec& spec, const Route& route, int64_t columns,
                                       const Operand& a, const Operand& b,
                                       const std::vector<float>& old, int64_t ctas) {
-  return spec.output == GradientOutput::kBf16
+  return dtype_of(spec.output) == compiler::DType::kBF16
              ? launch_as<uint16_t>(spec, route, columns, a, b, old, ctas)
              : launch_as<float>(spec, route, columns, a, b, old, ctas);
 }
@@ -200,9 +205,11 @@ std::vector<double> WgradTest::launch_as(const Spec& spec, const Route& route, i
   const DeviceBuffer counts = input("counts", route.counts);
   const DeviceBuffer offs = input("offs", route.offs);
   const DeviceBuffer d = output<T>("d", place.size());
-  for (int64_t i = 0; adds(spec) && i < place.rows(); ++i) {
-    const auto row = old.begin() + i * spec.n;
-    d.upload(place.first(i), std::vector<float>(row, row + spec.n));
+  for (int64_t i = 0; adds(spec.output) && i < place.rows(); ++i) {
+    std::vector<T> row;
+    for (int64_t k = i * spec.n; k < (i + 1) * spec.n; ++k)
+      row.push_back(element<T>(old[static_cast<size_t>(k)]));
+    d.upload(place.first(i), row);
   }
   const auto maps = compiler::contraction_grouped_gemm_tensor_maps(spec, columns, {});
   const device::ContractionGroupedGemmParams params{
@@ -233,15 +240,19 @@ void WgradTest::expect_exact(const Spec& spec, const Route& route, uint64_t seed
   const QuantizedRows a = randoms(spec, spec.rows, route, seed);
   const QuantizedRows b = randoms(spec, spec.n, route, seed + 1);
   const std::vector<float> old = old_values(spec);
-  std::vector<float> wanted = reference::weight_gradient(a, b, route, order_of(spec));
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (adds(spec)) wanted[i] += old[i];
-    if (spec.output == GradientOutput::kBf16)
-      wanted[i] = reference::float_from_bf16(reference::bf16_from_float(wanted[i]));
+  expect_stored(spec, reference::weight_gradient(a, b, route, order_of(spec)), old,
+                multiply(spec, route, a, b, old));
+}
+
+void WgradTest::expect_stored(const Spec& spec, std::vector<float> sums,
+                              const std::vector<float>& old, const std::vector<double>& got) {
+  for (size_t i = 0; i < sums.size(); ++i) {
+    if (adds(spec.output)) sums[i] += old[i];
+    if (dtype_of(spec.output) == compiler::DType::kBF16)
+      sums[i] = reference::float_from_bf16(reference::bf16_from_float(sums[i]));
   }
-  const std::vector<double> got = multiply(spec, route, a, b, old);
   EXPECT_TRUE(
-      matches(compare_f32({"d", spec.n}, std::vector<float>(got.begin(), got.end()), wanted)));
+      matches(compare_f32({"d", spec.n}, std::vector<float>(got.begin(), got.end()), sums)));
 }
 
 }  // namespace moejit::testing

@@ -57,6 +57,10 @@ class WgradTest : public GemmTest {
   // Expects the reference's bits on random numbers.
   void expect_exact(const Spec& spec, const reference::Route& route, uint64_t seed = 1);
 
+  // Expects D as these sums leave it: added to `old` where the launch adds, and rounded once.
+  static void expect_stored(const Spec& spec, std::vector<float> sums,
+                            const std::vector<float>& old, const std::vector<double>& got);
+
  private:
   // As the kernel takes it.
   struct Operand {

@@ -58,6 +58,11 @@ TEST_F(Wgrad, AddsInEachOfThePlannersWays) {
         expect_exact(spec, route);
       }
     }
+    const Spec rounded = problem(scales, GradientOutput::kBf16Add, 3, 144, 448);
+    for (const Spec& spec : with_clusters(rounded)) {
+      SCOPED_TRACE(to_string(spec));
+      expect_exact(spec, route);
+    }
   }
 }
 

@@ -145,8 +145,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{file_of(R"({"name": "a", "operation": "contraction_grouped_gemm", "groups": 1,
                           "columns_per_group": 1, "rows": 16, "n": 16, "output": "f16"})"),
               ErrorCode::kInvalidValue,
-              "gemms.json:2: $.gemms[0].output: got \"f16\", wanted one of \"bf16\", \"f32\", "
-              "\"f32_add\""},
+              "gemms.json:2: $.gemms[0].output: got \"f16\", wanted one of \"bf16\", \"bf16_add\", "
+              "\"f32\", \"f32_add\""},
         Wrong{file_of("{" + std::string(kValid) + ", \"n\": 16}, {" + std::string(kValid) +
                       ", \"n\": 16}"),
               ErrorCode::kInvalidValue,

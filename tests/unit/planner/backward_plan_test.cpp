@@ -216,12 +216,24 @@ TEST(BackwardPlan, HasAKernelForEachWayToLeaveAWeightGradient) {
   EXPECT_EQ(find_kernel(plan, "gemm_fc1_dgrad")->gradient_mode, "");
 }
 
+TEST(BackwardPlan, AddsToWeightGradientsOfBf16IfItMay) {
+  Layer layer = training_layer();
+  layer.wgrad_dtype = WgradDtype::kBf16;
+  const Plan plan = plan_of(layer);
+  for (const std::string name : {"gemm_fc1_wgrad_add", "gemm_fc2_wgrad_add"}) {
+    const auto& spec = std::get<ContractionGroupedGemmSpec>(find_kernel(plan, name)->spec);
+    EXPECT_EQ(spec.output, GradientOutput::kBf16Add);
+    EXPECT_GE(spec.panels_loaded, spec.wide_columns / 64) << "L2 would add rounded sums";
+  }
+}
+
 TEST(BackwardPlan, OverwritesWeightGradientsOfBf16) {
   for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
     Layer layer = training_layer();
     layer.recipe = recipe;
     layer.biases = true;
     layer.wgrad_dtype = WgradDtype::kBf16;
+    layer.fuse_wgrad_accumulation = false;
     const Plan plan = plan_of(layer);
     EXPECT_EQ(find_tensor(plan, "dw1")->dtype, DType::kBF16);
     EXPECT_EQ(find_tensor(plan, "dw2")->dtype, DType::kBF16);

@@ -84,11 +84,11 @@ TEST(CallsPlan, SaysWhyACallIsAbsent) {
       "the layer small has no calls before and after a dispatch; add \"dispatch_calls\": true "
       "to its description, or run all of a pass at once");
   layer.passes = {Pass::kForward, Pass::kBackward};
-  layer.wgrad_dtype = WgradDtype::kBf16;
+  layer.fuse_wgrad_accumulation = false;
   EXPECT_EQ(error_of(plan_of(layer), "backward"), "");
   EXPECT_EQ(error_of(plan_of(layer), "backward+add"),
-            "the layer small writes dw1 and dw2 in bf16 and adds nothing to them; overwrite them, "
-            "or leave \"wgrad_dtype\" out of its description");
+            "the layer small overwrites the gradients of weights and adds nothing to them; "
+            "overwrite them, or add \"fuse_wgrad_accumulation\": true to its description");
   EXPECT_EQ(error_of(plan_of(layer), "backward_weights"),
             "the backward pass of the layer small has no halves; add \"backward_halves\": true to "
             "its description, or run all of it at once");

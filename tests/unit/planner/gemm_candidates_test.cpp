@@ -69,8 +69,8 @@ TEST(GemmCandidates, BeginWithTheUsualSpecAndAreLegalAndFew) {
 TEST(GemmCandidates, OfWgradBeginWithTheUsualSpecAndAreLegalAndFew) {
   for (const GradientScales scales :
        {GradientScales::kTile, GradientScales::kRow, GradientScales::kNone})
-    for (const GradientOutput output :
-         {GradientOutput::kBf16, GradientOutput::kF32, GradientOutput::kF32Add})
+    for (const GradientOutput output : {GradientOutput::kBf16, GradientOutput::kBf16Add,
+                                        GradientOutput::kF32, GradientOutput::kF32Add})
       for (const int64_t columns : {1, 500, 1000, 4096}) {
         const ContractionGroupedGemmSpec problem{
             .scales = scales, .output = output, .local_experts = 8, .rows = 4096, .n = 7168};

@@ -86,6 +86,7 @@ const std::vector<Field>& fields() {
       {"weight_checks", [](Layer& layer) { layer.weight_checks = true; }},
       {"recompute", [](Layer& layer) { layer.recompute = Recompute::kMoeExpert; }},
       {"wgrad_dtype", [](Layer& layer) { layer.wgrad_dtype = WgradDtype::kBf16; }},
+      {"fuse_wgrad_accumulation", [](Layer& layer) { layer.fuse_wgrad_accumulation = false; }},
       {"fuse_activation", [](Layer& layer) { layer.fuse_activation = false; }},
       {"fuse_transpose", [](Layer& layer) { layer.fuse_transpose = false; }},
       {"fuse_activation_transpose", [](Layer& layer) { layer.fuse_activation_transpose = false; }},

@@ -87,7 +87,7 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Se
                     state: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor | None]:
     has_halves = call.delayed is not None and _has_halves(gradients, is_sharded)
     has_checks = not is_sharded and call.checks_weights(True, is_first_microbatch, skip_update)
-    layer = call.layer(*given, gradients, call.wgrad_dtype(parameters[0]), has_halves, has_checks)
+    layer = call.layer(*given, gradients, call.wgrad_dtype(parameters), has_halves, has_checks)
     _check_biases(layer, cast)
     dtypes = tuple(torch.float32 if weight is None else gradient_dtype(weight) for weight in cast)
     b1, b2 = biases_of(given[0], cast)

@@ -56,8 +56,8 @@ class Experts(torch.nn.Module):
         bias: Whether there are `gate_up_proj_bias` [E, 2I] and `down_proj_bias` [E, H].
         gate_up_layout: "concat" or "interleaved".
         recompute: "none" or "moe_expert".
-        fuse_wgrad_accumulation: Whether backward adds the weights' gradients to their attribute `main_grad`, float32 of
-            their shape, as Megatron and Transformer Engine do.
+        fuse_wgrad_accumulation: Whether backward adds the weights' gradients to their attribute `main_grad`, float32 or
+            bfloat16 of their shape, as Megatron and Transformer Engine do.
         delay_wgrad_compute: Whether backward leaves the gradients of weights and biases to backward_dw(), as Megatron
             and Transformer Engine do for pipeline schedules.
         cache_weights: Whether quantized weights are kept between calls, which look whether they are still right. None:

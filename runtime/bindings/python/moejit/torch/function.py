@@ -10,7 +10,7 @@ import torch
 from moejit.torch import ops, scales
 from moejit.torch.first_order import first_order
 from moejit.torch.layers import BLOCKS, FORWARD_STATE, GRADIENT_STATE, WEIGHT_GRADIENTS, inputs_of, reads_of
-from moejit.torch.main_grads import take_main_grads
+from moejit.torch.main_grads import add_to_main_grads, take_main_grads
 
 STATE = FORWARD_STATE + GRADIENT_STATE
 _WEIGHTS = ("w1", "w2", "b1", "b2")
@@ -84,11 +84,14 @@ class ExpertsFunction(torch.autograd.Function):
         state, main, order = _parts(options, others)
         if options.owners is not None:
             main, dummies, overwrites = take_main_grads(options.owners, dy)
-            main, options = dict(zip(WEIGHT_GRADIENTS, main)), options._replace(dummies=dummies, overwrites=overwrites)
+            options = options._replace(dummies=dummies, overwrites=overwrites)
         if not options.keeps_weights:
             given.update(ops.run(options.layer, "update_weights", {**given, **state}))
-        call = "backward" if options.dummies is None or options.overwrites else "backward+add"
-        made = ops.run(options.layer, call, {**given, **state, **main, "dy": rows_of(dy)}, order)
+        given.update(state, dy=rows_of(dy))
+        if options.dummies is None:
+            made = ops.run(options.layer, "backward", given, order)
+        else:
+            made = add_to_main_grads(options.layer, "backward", given, main, options.overwrites, order)
         if options.updates:
             scales.update(state, options.layer)
         wanted = ctx.needs_input_grad[1:]
@@ -99,13 +102,13 @@ class ExpertsFunction(torch.autograd.Function):
         return None, *results, None, None, *[None] * len(others)
 
 
-def _parts(options: Options, others: Sequence[torch.Tensor]) -> tuple[dict, dict, torch.Tensor | None]:
-    """Returns the state and the main gradients by name, and the group's `order`."""
+def _parts(options: Options, others: Sequence[torch.Tensor]) -> tuple[dict, list, torch.Tensor | None]:
+    """Returns the state by name, the main gradients, and the group's `order`."""
     rest = list(others)
     state = dict(zip(STATE, [rest.pop(0) for _ in STATE])) if options.has_state else {}
-    main = {}
+    main = []
     if options.dummies is not None and options.owners is None:
-        main = dict(zip(WEIGHT_GRADIENTS, [rest.pop(0) for _ in WEIGHT_GRADIENTS]))
+        main = [rest.pop(0) for _ in WEIGHT_GRADIENTS]
     return state, main, rest[0] if options.is_of_group else None
 
 

@@ -12,7 +12,7 @@ from moejit.torch import ops, scales
 from moejit.torch.first_order import first_order
 from moejit.torch.function import STATE, Options, as_dummy, as_gradient, forward, gradients, kept_names, rows_of
 from moejit.torch.layers import WEIGHT_GRADIENTS, reads_of
-from moejit.torch.main_grads import take_main_grads
+from moejit.torch.main_grads import add_to_main_grads, take_main_grads
 from moejit.torch.plans import row_of
 
 
@@ -60,8 +60,7 @@ class _WeightsHalf:
             return [as_gradient(made.get(name), is_wanted, dtype)
                     for name, is_wanted, dtype in zip(WEIGHT_GRADIENTS, are_wanted, self.gradient_dtypes)]
         main, dummies, overwrites = take_main_grads(self.parameters, self.given["dy"])
-        ops.run(self.layer, "backward_weights" if overwrites else "backward_weights+add",
-                {**self.given, **dict(zip(WEIGHT_GRADIENTS, main))})
+        add_to_main_grads(self.layer, "backward_weights", self.given, main, overwrites)
         return list(map(as_dummy, self.weights, dummies))
 
 

@@ -1,15 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Main gradients: float32 tensors of parameters that backward adds to, as in Megatron and Transformer Engine."""
+"""Main gradients: tensors of parameters that backward adds to, as in Megatron and Transformer Engine."""
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Mapping, Sequence
 
 import torch
+
+from moejit.torch import ops
+from moejit.torch.layers import WEIGHT_GRADIENTS
+
+
+_OF_BIASES = ("db1", "db2")
 
 
 def moves_main_grads(parameters: Sequence[torch.Tensor | None]) -> bool:
     """Returns whether main gradients are to be asked for when they are written, as Megatron-FSDP does."""
     return any(hasattr(parameter, "get_main_grad") for parameter in parameters if parameter is not None)
+
+
+def main_grad_dtype(parameters: Sequence[torch.Tensor | None]) -> torch.dtype:
+    """Returns the dtype of main gradients: bfloat16 if the first one has it, else float32.
+
+    Main gradients that are made when they are written are float32.
+    """
+    for parameter in parameters:
+        main_grad = getattr(parameter, "main_grad", None)
+        if main_grad is not None:
+            return torch.bfloat16 if main_grad.dtype == torch.bfloat16 else torch.float32
+    return torch.float32
+
+
+def add_to_main_grads(layer: str, call: str, given: Mapping[str, torch.Tensor], main: Sequence[torch.Tensor],
+                      overwrites: bool, order: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+    """Makes a backward call that adds to main gradients, or overwrites them, and returns what it made.
+
+    Gradients of biases are made in float32: a main gradient in bfloat16 gets them in one more kernel.
+
+    Args:
+        layer, given, order: As for ops.run(); `given` without main gradients.
+        call: The name of the call that overwrites.
+        main: The first result of take_main_grads().
+        overwrites: The last one.
+    """
+    targets = dict(zip(WEIGHT_GRADIENTS, main))
+    sums = {name: torch.zeros_like(tensor, dtype=torch.float32) for name, tensor in targets.items()
+            if name in _OF_BIASES and tensor.dtype == torch.bfloat16}
+    made = ops.run(layer, call if overwrites else f"{call}+add", {**given, **targets, **sums}, order)
+    for name, tensor in sums.items():
+        targets[name].copy_(tensor) if overwrites else targets[name].add_(tensor)
+    return made
 
 
 def take_main_grads(parameters: Sequence[torch.Tensor | None],
@@ -25,9 +64,10 @@ def take_main_grads(parameters: Sequence[torch.Tensor | None],
         whether the call overwrites the main gradients instead of adding to them.
 
     Raises:
-        RuntimeError: A parameter has no main_grad or one that is not float32, or some are to be overwritten and others
-            added to.
+        RuntimeError: A parameter has no main_grad or one that is neither float32 nor bfloat16, they differ in this, or
+            some are to be overwritten and others added to.
     """
+    wanted = main_grad_dtype(parameters)
     main, dummies, overwrites = [], [], set()
     for name, parameter in zip(("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"), parameters):
         if parameter is None or not parameter.requires_grad:
@@ -38,10 +78,11 @@ def take_main_grads(parameters: Sequence[torch.Tensor | None],
         main_grad = getattr(parameter, "main_grad", None) if asked is None else asked()
         if main_grad is None:
             raise RuntimeError(f"moejit: missing_tensor: {name} has no main_grad\nhint: fuse_wgrad_accumulation adds the "
-                               "gradients to it: a float32 tensor of the parameter's shape")
-        if main_grad.dtype != torch.float32:
-            raise RuntimeError(f"moejit: tensor_mismatch: {name}.main_grad is {str(main_grad.dtype)[6:]}, wanted float32"
-                               "\nhint: make it in float32, or leave fuse_wgrad_accumulation out")
+                               "gradients to it: a float32 or bfloat16 tensor of the parameter's shape")
+        if main_grad.dtype != wanted:
+            raise RuntimeError(f"moejit: tensor_mismatch: {name}.main_grad is {str(main_grad.dtype)[6:]}, wanted "
+                               f"{str(wanted)[6:]}\nhint: make all of a module in float32, or all in bfloat16, or leave "
+                               "fuse_wgrad_accumulation out")
         main.append(main_grad)
         overwrites.add(bool(getattr(parameter, "overwrite_main_grad", False)))
         if not hasattr(parameter, "grad_added_to_main_grad"):

@@ -12,7 +12,7 @@ from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.moe.moe_utils import get_default_pg_collection
 
 from moejit.torch.call import call_experts
-from moejit.torch.checks import check_cache_weights, name_of, raise_better, user_name
+from moejit.torch.checks import check_cache_weights, raise_better, user_name
 from moejit.torch.halves import DelayedGradients
 from moejit.torch.layers import GRADIENTS, max_tokens_of
 from moejit.torch.megatron_checkpoints import KINDS, LINEARS, sharded_state_dict, stack_experts
@@ -124,7 +124,7 @@ class GroupedMLP(MegatronModule):
         return y, None
 
     def _check_main_grads(self) -> None:
-        """Raises an error in Megatron's words if gradients cannot be added to a parameter's main_grad."""
+        """Raises an error in Megatron's words if a parameter has no main_grad."""
         if not self.config.gradient_accumulation_fusion:
             return
         for name, parameter in self._parameters_of_calls().items():
@@ -135,10 +135,6 @@ class GroupedMLP(MegatronModule):
                 raise RuntimeError(f"moejit: missing_tensor: {user_name(self)}.{name} has no main_grad\nhint: "
                                    "Megatron's DistributedDataParallel makes it; without it set "
                                    "gradient_accumulation_fusion=False")
-            if main_grad.dtype != torch.float32:
-                raise RuntimeError(f"moejit: tensor_mismatch: {user_name(self)}.{name}.main_grad is "
-                                   f"{name_of(main_grad.dtype)}, wanted float32\nhint: set grad_reduce_in_fp32=True "
-                                   "(--accumulate-allreduce-grads-in-fp32), or gradient_accumulation_fusion=False")
 
     def _call_of(self, rows: int) -> ExpertsCall:
         """Returns the common part of calls with so many rows."""

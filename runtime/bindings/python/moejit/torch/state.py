@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +15,8 @@ from moejit.torch.devices import target_of, tell_of_simulator
 from moejit.torch.gathered import dense
 from moejit.torch.groups import ProcessGroupLayers, group_call_text
 from moejit.torch.halves import DelayedGradients
-from moejit.torch.layers import call_text
+from moejit.torch.layers import call_text, json_with
+from moejit.torch.main_grads import main_grad_dtype
 from moejit.torch.weights import Blocks, QuantizedWeights
 
 
@@ -66,21 +68,24 @@ class ExpertsCall:
     def text_of(self, device: torch.device, gradients: tuple[str, ...], wgrad: str = "f32", ids: str = "i64",
                 probs: str = "f32", has_halves: bool = False, has_checks: bool = False) -> str:
         """Returns the text of a layer for tensors on a device; the other arguments are as for call_text()."""
+        description = self.description
+        if gradients:
+            description = json_with(description, fuse_wgrad_accumulation=self.fuse_wgrad_accumulation)
         if self.group is None:
-            return call_text(self.description, target_of(device), gradients, wgrad, ids, probs, has_halves,
+            return call_text(description, target_of(device), gradients, wgrad, ids, probs, has_halves,
                              self.keeps_state, has_checks)
-        return group_call_text(self.group.number, self.description, str(device), self.timeout_ms, gradients, wgrad, ids,
+        return group_call_text(self.group.number, description, str(device), self.timeout_ms, gradients, wgrad, ids,
                                probs, has_checks)
 
     def usual_layer(self, device: torch.device, gradients: tuple[str, ...]) -> str:
         """Returns the text of a layer for calls that take no tokens."""
         return self.text_of(device, gradients, has_checks=self.checks_weights(bool(gradients), None, None))
 
-    def wgrad_dtype(self, weight: torch.Tensor) -> str:
+    def wgrad_dtype(self, parameters: Sequence[torch.Tensor | None]) -> str:
         """Returns the dtype in which the layer makes the gradients of weights."""
-        if self.fuse_wgrad_accumulation:
-            return "f32"
-        return "f32" if gradient_dtype(weight) == torch.float32 else "bf16"
+        fused = self.fuse_wgrad_accumulation
+        dtype = main_grad_dtype(parameters) if fused else gradient_dtype(parameters[0])
+        return "f32" if dtype == torch.float32 else "bf16"
 
     def checks_weights(self, has_gradients: bool, is_first_microbatch: bool | None,
                        skip_update: torch.Tensor | None) -> bool:
