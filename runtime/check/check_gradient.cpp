@@ -126,8 +126,8 @@ class GradientSample {
 
   // Appends the product, added to D's earlier values if the kernel adds.
   void add_wanted(const std::vector<float>& product) {
-    for (const float value : product)
-      wanted_.push_back(adds(gemm_.output) ? value + GemmTrial::kOldValue : value);
+    const float old = GemmTrial::old_value(dtype_of(gemm_.output));
+    for (const float value : product) wanted_.push_back(adds(gemm_.output) ? value + old : value);
   }
 
   template <typename T>

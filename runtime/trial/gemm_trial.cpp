@@ -36,7 +36,7 @@ Result<std::vector<KernelSource>> GemmTrial::sources(const GemmCase& gemm,
 }
 
 Result<void> GemmTrial::reset_result() {
-  constexpr std::byte kOldByte{0x44};     // each byte of kOldValue
+  constexpr std::byte kOldByte{0x44};     // each byte of old_value()
   constexpr std::byte kPoisonByte{0xff};  // makes a NaN, in bf16 and in fp32
   const bool is_added_to = reads(kernel(), "d");
   return trial_->device().fill(trial_->tensors().address_of("d"),

@@ -31,8 +31,10 @@ class GemmTrial {
   Trial& trial() { return *trial_; }
   const compiler::KernelPlan& kernel() const { return trial_->plan().kernels.front(); }
 
-  // Every element of a new result, if launches add to it. Otherwise a new result holds NaN.
-  static constexpr float kOldValue = 0x1.888888p+9f;
+  // Returns every element of a new result, if launches add to it. Otherwise a new result holds NaN.
+  static constexpr float old_value(compiler::DType dtype) {
+    return dtype == compiler::DType::kBF16 ? 0x1.88p+9f : 0x1.888888p+9f;
+  }
   // Makes the result new again, on the default stream.
   Result<void> reset_result();
 

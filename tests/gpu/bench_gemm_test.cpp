@@ -109,8 +109,8 @@ TEST_F(BenchGemm, ListsEveryKernelThatItNeeds) {
 
 TEST_F(BenchGemm, GradientsAreThoseOfTheReference) {
   using compiler::GradientOutput;
-  for (const GradientOutput output :
-       {GradientOutput::kBf16, GradientOutput::kF32, GradientOutput::kF32Add}) {
+  for (const GradientOutput output : {GradientOutput::kBf16, GradientOutput::kBf16Add,
+                                      GradientOutput::kF32, GradientOutput::kF32Add}) {
     SCOPED_TRACE(to_string(output));
     expect_correct(*launched(small_gradient(output)));
   }
