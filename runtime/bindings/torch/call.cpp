@@ -5,6 +5,7 @@
 #include "runtime/bindings/torch/failure.h"
 #include "runtime/bindings/torch/group_plans.h"
 
+#include <algorithm>
 #include <string>
 
 namespace moejit::torch {
@@ -91,7 +92,7 @@ void Call::add_tensor(const CallArgument& argument, const Tensor& tensor) {
   if (is_absent(argument, tensor)) return;  // the library tells whether it is missing
   if (!argument.may_be_copied || !tensor.needs_copy())
     return add_to_record(argument.name.c_str(), &tensor.dl());
-  copies_.reserve(row_.reads.size());  // so that none moves
+  copies_.reserve(std::max(row_.reads.size(), row_.named_reads.size()));  // so that none moves
   add_to_record(argument.name.c_str(), &copies_.emplace_back(tensor.copy()).dl());
 }
 

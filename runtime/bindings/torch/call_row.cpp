@@ -83,6 +83,23 @@ void add_block(std::vector<CallArgument>& arguments, CallArgument::Kind kind, co
                          .is_written = (access & MOEJIT_ACCESS_WRITE) != 0});
 }
 
+// Returns the tensors that a call only reads, with no block of quantized weights among them.
+std::vector<CallArgument> name_quantized(const std::vector<CallArgument>& reads) {
+  std::vector<CallArgument> named;
+  for (const CallArgument& argument : reads) {
+    if (argument.kind != CallArgument::Kind::kQuantized) {
+      named.push_back(argument);
+      continue;
+    }
+    for (const auto& slice : argument.slices)  // a copy of scales is cheap, one of codes is not
+      named.push_back({.name = slice.first->name,
+                       .planned = slice.first,
+                       .is_read = true,
+                       .may_be_copied = slice.first->dtype.bits == 32});
+  }
+  return named.size() == reads.size() ? std::vector<CallArgument>() : named;
+}
+
 CallRow row_of(const moejit_call_info& call, const moejit_plan_info& plan, const PlanRows& rows) {
   CallRow row{.name = call.name,
               .has_workspace = call.workspace != MOEJIT_ACCESS_NONE && plan.workspace_bytes > 0,
@@ -103,6 +120,7 @@ CallRow row_of(const moejit_call_info& call, const moejit_plan_info& plan, const
                               argument.planned->shape.size() < kWeightDims);
     (argument.is_written ? row.writes : row.reads).push_back(std::move(argument));
   }
+  row.named_reads = name_quantized(row.reads);
   return row;
 }
 

@@ -46,6 +46,9 @@ struct CallRow {
   // "saved" and "deferred" last.
   std::vector<CallArgument> reads;
   std::vector<CallArgument> writes;
+  // Has what `reads` has, with the tensors of quantized weights in place of their blocks, for
+  // weights that the caller keeps as codes and scales. Empty if the call reads no such block.
+  std::vector<CallArgument> named_reads;
   bool has_workspace = false;
   bool is_of_all_ranks = false;
 };

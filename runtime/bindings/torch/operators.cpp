@@ -25,6 +25,14 @@ void check_count(const char* list, const char* call, const std::vector<Tensor>& 
        "moejit.torch.run() takes them by name");
 }
 
+// Returns the arguments that the given tensors are: CallRow::named_reads if there are as many, else
+// CallRow::reads. Throws if there are as many as neither has.
+const Arguments& find_reads(const CallRow& row, const std::vector<Tensor>& given) {
+  if (!row.named_reads.empty() && given.size() == row.named_reads.size()) return row.named_reads;
+  check_count("tensors", row.name.c_str(), given, row.reads);
+  return row.reads;
+}
+
 // Reads the facts of tensors and the sizes of the call. Throws if one that has elements is on
 // another device than the first one.
 void describe(const Arguments& arguments, std::vector<Tensor>& tensors, const Tensor& first) {
@@ -58,11 +66,11 @@ void call(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_count*/) 
   const Tensor& first = first_of(tensors, nullptr);
   const ReadyPlan& ready = ready_plan(text.get(), first.device());
   const CallRow& row = ready.find_call(name.get().data());
-  check_count("tensors", row.name.c_str(), tensors, row.reads);
-  describe(row.reads, tensors, first);
+  const Arguments& reads = find_reads(row, tensors);
+  describe(reads, tensors, first);
   Call call(ready, row, first.device());
-  read_sizes(call, row.reads, tensors);
-  add(call, row.reads, tensors);
+  read_sizes(call, reads, tensors);
+  add(call, reads, tensors);
   std::vector<Tensor> made;
   made.reserve(row.writes.size());
   for (const CallArgument& argument : row.writes)
@@ -80,14 +88,14 @@ void call_in_place(Value* stack, uint64_t /*argument_count*/, uint64_t /*result_
   const Tensor& first = first_of(tensors, &written);
   const ReadyPlan& ready = ready_plan(text.get(), first.device());
   const CallRow& row = ready.find_call(name.get().data());
-  check_count("tensors", row.name.c_str(), tensors, row.reads);
+  const Arguments& reads = find_reads(row, tensors);
   check_count("written", row.name.c_str(), written, row.writes, row.is_of_all_ranks ? 1 : 0);
-  describe(row.reads, tensors, first);
+  describe(reads, tensors, first);
   describe(row.writes, written, first);
   Call call(ready, row, first.device());
-  read_sizes(call, row.reads, tensors);
+  read_sizes(call, reads, tensors);
   read_sizes(call, row.writes, written);
-  add(call, row.reads, tensors);
+  add(call, reads, tensors);
   add(call, row.writes, written);
   call.run(row.name.c_str());
 }

@@ -9,6 +9,7 @@ from moejit.torch.ahead import build
 from moejit.torch.convert import convert, explain
 from moejit.torch.dispatch import fp8_dispatched_experts
 from moejit.torch.experts import Experts
+from moejit.torch.fp8_weights import FP8Weights, fp8_weights
 from moejit.torch.functional import experts, grouped_experts
 from moejit.torch.grouped_gemm import grouped_gemm
 from moejit.torch.hf import register_hf
@@ -19,6 +20,7 @@ from moejit.torch.permute import Routing, permute_pad, route, unpermute
 from moejit.torch.plans import layer_text, operation_text
 from moejit.torch.update import update_scales, update_weights
 
-__all__ = ["Experts", "HostedExperts", "Routing", "activation", "build", "convert", "experts", "explain",
-           "fp8_dispatched_experts", "grouped_experts", "grouped_gemm", "layer_text", "operation", "operation_text",
-           "permute_pad", "register_hf", "route", "run", "unpermute", "update_scales", "update_weights"]
+__all__ = ["Experts", "FP8Weights", "HostedExperts", "Routing", "activation", "build", "convert", "experts", "explain",
+           "fp8_dispatched_experts", "fp8_weights", "grouped_experts", "grouped_gemm", "layer_text", "operation",
+           "operation_text", "permute_pad", "register_hf", "route", "run", "unpermute", "update_scales",
+           "update_weights"]

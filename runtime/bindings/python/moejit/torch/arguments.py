@@ -8,6 +8,7 @@ import torch
 
 from moejit.torch.checks import name_of
 from moejit.torch.devices import no_elements
+from moejit.torch.fp8_weights import FP8Weights
 from moejit.torch.gathered import GatheredWeight
 
 # Names in descriptions of a routing's dtypes.
@@ -39,9 +40,9 @@ def routing_of(ids: torch.Tensor, probs: torch.Tensor, ids_name: str = "topk_ids
     return ids if ids.is_contiguous() else ids.contiguous(), probs if probs.is_contiguous() else probs.contiguous()
 
 
-def cast_to_bf16(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
+def cast_to_bf16(*tensors: torch.Tensor | FP8Weights | None) -> list[torch.Tensor | FP8Weights | None]:
     """Casts to bf16, as autocast does."""
-    return [tensor if tensor is None or isinstance(tensor, GatheredWeight) else tensor.to(torch.bfloat16)
+    return [tensor if tensor is None or isinstance(tensor, (FP8Weights, GatheredWeight)) else tensor.to(torch.bfloat16)
             for tensor in tensors]
 
 

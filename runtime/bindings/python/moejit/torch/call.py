@@ -9,6 +9,8 @@ import torch
 from moejit.torch import ops
 from moejit.torch.arguments import as_rows, biases_of, cast_to_bf16, gradient_dtype, is_exporting, routing_of
 from moejit.torch.devices import no_elements
+from moejit.torch.fp8_call import call_with_codes
+from moejit.torch.fp8_weights import FP8Weights
 from moejit.torch.function import STATE, ExpertsFunction, Options, forward
 from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
 from moejit.torch.halves import call_with_delayed_gradients
@@ -19,7 +21,8 @@ from moejit.torch.state import ExpertsCall
 
 
 def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
-                 gate_up_proj: torch.Tensor, down_proj: torch.Tensor, gate_up_proj_bias: torch.Tensor | None = None,
+                 gate_up_proj: torch.Tensor | FP8Weights, down_proj: torch.Tensor | None,
+                 gate_up_proj_bias: torch.Tensor | None = None,
                  down_proj_bias: torch.Tensor | None = None, *, is_first_microbatch: bool | None = None,
                  skip_update: torch.Tensor | None = None, is_sharded: bool = False,
                  state: tuple[torch.Tensor, ...] = ()) -> torch.Tensor:
@@ -56,8 +59,12 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
     given = (x, topk_ids, topk_probs)
     if call.group is not None:
         _check_group(parameters, is_sharded)
-    gradients = _gradients(call, x, topk_probs, *cast) if torch.is_grad_enabled() else ()
-    if not gradients and not is_sharded and not isinstance(gate_up_proj, GatheredWeight):
+    has_codes = isinstance(gate_up_proj, FP8Weights)
+    trained = (None, None, *cast[2:]) if has_codes else cast
+    gradients = _gradients(call, x, topk_probs, *trained) if torch.is_grad_enabled() else ()
+    if has_codes:
+        y, status = call_with_codes(call, given, gate_up_proj, cast[2:], gradients)
+    elif not gradients and not is_sharded and not isinstance(gate_up_proj, GatheredWeight):
         y, status = _without_gradients(call, given, parameters, cast, is_first_microbatch, skip_update, state)
     else:
         y, status = _with_gradients(call, given, parameters, cast, gradients, is_first_microbatch, skip_update,

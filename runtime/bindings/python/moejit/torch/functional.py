@@ -8,6 +8,7 @@ import torch
 
 from moejit.torch.call import call_experts
 from moejit.torch.checks import check_dtypes, raise_better
+from moejit.torch.fp8_weights import FP8Weights
 from moejit.torch.layers import as_json, json_with
 from moejit.torch.state import ExpertsCall
 
@@ -15,7 +16,7 @@ _PARAMETERS = ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias
 
 
 def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
-            gate_up_proj: torch.Tensor, down_proj: torch.Tensor, *, layer: dict[str, Any] | str,
+            gate_up_proj: torch.Tensor | FP8Weights, down_proj: torch.Tensor | None = None, *, layer: dict[str, Any] | str,
             gate_up_proj_bias: torch.Tensor | None = None, down_proj_bias: torch.Tensor | None = None) -> torch.Tensor:
     """Computes experts of chosen tokens, with gradients if autograd wants them.
 
@@ -23,7 +24,7 @@ def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weight
         hidden_states: [T, H] bf16, T at most `max_tokens` of the layer; more leading dimensions are allowed.
         top_k_index: [T, K] int32 or int64: the experts of each token; -1: none.
         top_k_weights: [T, K] float32 or bf16: the factors of the experts' results.
-        gate_up_proj: [E, 2I, H] bf16.
+        gate_up_proj: [E, 2I, H] bf16; or the fp8_weights() of both, without `down_proj`.
         down_proj: [E, H, I] bf16.
         layer: A layer description as a dict or as JSON. The call itself chooses `passes`, `wgrad_dtype`,
             `backward_halves` and the dtypes of the routing.
@@ -42,8 +43,9 @@ def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weight
                 down_proj_bias)
 
 
-def grouped_experts(rows: torch.Tensor, tokens_per_expert: torch.Tensor, gate_up_proj: torch.Tensor,
-                    down_proj: torch.Tensor, *, layer: dict[str, Any] | str, probs: torch.Tensor | None = None,
+def grouped_experts(rows: torch.Tensor, tokens_per_expert: torch.Tensor, gate_up_proj: torch.Tensor | FP8Weights,
+                    down_proj: torch.Tensor | None = None, *, layer: dict[str, Any] | str,
+                    probs: torch.Tensor | None = None,
                     gate_up_proj_bias: torch.Tensor | None = None,
                     down_proj_bias: torch.Tensor | None = None) -> torch.Tensor:
     """Computes experts of rows that lie in their order already, as dispatchers of training frameworks leave them.
@@ -53,7 +55,7 @@ def grouped_experts(rows: torch.Tensor, tokens_per_expert: torch.Tensor, gate_up
             0, and so on. Rows behind the last expert's may hold anything.
         tokens_per_expert: [E] int32 or int64, on the device of the rows: the call neither reads nor awaits it on the
             host.
-        gate_up_proj: [E, 2I, H] bf16.
+        gate_up_proj: [E, 2I, H] bf16; or the fp8_weights() of both, without `down_proj`.
         down_proj: [E, H, I] bf16.
         layer: A layer description without `top_k`; `experts` is E. The call itself chooses `input`, and what experts()
             chooses.
@@ -77,7 +79,11 @@ def grouped_experts(rows: torch.Tensor, tokens_per_expert: torch.Tensor, gate_up
 
 
 def _run(call: ExpertsCall, rows: torch.Tensor, indices: torch.Tensor, probs: torch.Tensor,
-         *parameters: torch.Tensor | None) -> torch.Tensor:
+         *parameters: torch.Tensor | FP8Weights | None) -> torch.Tensor:
+    if isinstance(parameters[0], FP8Weights) != (parameters[1] is None):
+        raise RuntimeError(f"moejit: missing_tensor: down_proj: got {'none' if parameters[1] is None else 'a tensor'}, wanted "
+                           f"{'one' if parameters[1] is None else 'none'} beside this gate_up_proj\n"
+                           "hint: fp8_weights() are the weights of both, and bf16 weights are two tensors")
     if torch.compiler.is_compiling():
         check_dtypes("", rows, dict(zip(_PARAMETERS, parameters)))
         return call_experts(call, rows, indices, probs, *parameters)

@@ -14,6 +14,7 @@ from moejit.torch.plan_facts import Argument, BlockSize, Plan
 from moejit.torch.plans import constant_row, plan_of, row_of
 
 Tensors = Mapping[str, torch.Tensor]
+_BLOCKS = ("quantized", "quantized_colwise")
 
 
 def _load() -> ctypes.CDLL:
@@ -50,7 +51,8 @@ def run(plan: str, name: str, given: Tensors, order: torch.Tensor | None = None)
         name: The call: "forward", "backward+add", "run", ...
         given: Tensors that the call reads, by name; others are ignored. What the call writes is written in place if it
             is among them; "quantized" and "quantized_colwise" are the blocks of quantized weights, "saved" is what
-            forward leaves for backward.
+            forward leaves for backward. In place of all blocks that the call only reads it may have their tensors, "w1_q",
+            "w1_scale_inv", ..., which then are read where they are.
         order: Of a group, a tensor that all its calls seem to write, so that no compiled graph reorders them.
 
     Raises:
@@ -60,12 +62,13 @@ def run(plan: str, name: str, given: Tensors, order: torch.Tensor | None = None)
     row = constant_row(plan, name) if is_compiled else row_of(plan, name)
     if not row.writes:  # such as update_weights of recipes that quantize none
         return {}
+    reads = row.named_reads if row.code in given and not (_BLOCKS[0] in given or _BLOCKS[1] in given) else row.reads
     try:
         tensors = [given[argument.name] if argument.name in given or not argument.is_optional else
-                   _none(given, row.reads[0].name) for argument in row.reads]
+                   _none(given, reads[0].name) for argument in reads]
     except KeyError as error:
         raise RuntimeError(f"moejit: missing_tensor: tensor {error.args[0]}: the call {name} reads it, and got none\n"
-                           f"hint: it reads {', '.join(argument.name for argument in row.reads)}") from None
+                           f"hint: it reads {', '.join(argument.name for argument in reads)}") from None
     is_ordered = order is not None and is_compiled and row.is_of_all_ranks
     if not is_ordered and not any(argument.name in given for argument in row.writes):
         return dict(zip(row.made, call(tensors, name, plan)))
@@ -143,9 +146,10 @@ def _check_devices(arguments: Sequence[Argument], tensors: Sequence[torch.Tensor
 @torch.library.register_fake("moejit::call")
 def _fake(tensors, call, plan):
     planned, row = plan_of(plan), row_of(plan, call)
-    _check_devices(row.reads, tensors)
-    sizes = planned.sizes(zip(row.reads, tensors))
-    _check(planned, row.reads, tensors, sizes)
+    reads = row.reads_of(len(tensors))
+    _check_devices(reads, tensors)
+    sizes = planned.sizes(zip(reads, tensors))
+    _check(planned, reads, tensors, sizes)
     return [tensors[0].new_empty(shape_of(argument, sizes), dtype=argument.dtype)
             for argument in row.writes if not argument.is_optional]
 
@@ -153,7 +157,7 @@ def _fake(tensors, call, plan):
 @torch.library.register_fake("moejit::call_")
 def _fake_in_place(tensors, written, call, plan):
     planned, row = plan_of(plan), row_of(plan, call)
-    arguments = (*row.reads, *row.writes)
+    arguments = (*row.reads_of(len(tensors)), *row.writes)
     _check_devices(arguments, (*tensors, *written))
     sizes = planned.sizes(zip(arguments, (*tensors, *written)))
     _check(planned, arguments, (*tensors, *written), sizes)

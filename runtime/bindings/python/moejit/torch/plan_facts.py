@@ -57,12 +57,21 @@ class Row(NamedTuple):
         made: Names of what the operator `call` returns.
         tokens: A tensor and a dimension of it that is T; None: the call has no T.
         is_of_all_ranks: Whether all ranks of a group make the call.
+        named_reads: `reads` with the tensors of quantized weights in place of their blocks, which the operators take as
+            well; empty if the call reads no block of them.
+        code: Of these, the name of the first such tensor.
     """
     reads: tuple[Argument, ...]
     writes: tuple[Argument, ...]
     made: tuple[str, ...]
     tokens: tuple[str, int] | None
     is_of_all_ranks: bool
+    named_reads: tuple[Argument, ...]
+    code: str | None
+
+    def reads_of(self, count: int) -> tuple[Argument, ...]:
+        """Returns what so many tensors are that a call only reads."""
+        return self.named_reads if self.named_reads and count == len(self.named_reads) else self.reads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,8 +195,23 @@ class Plan:
         writes = tuple(argument for name, argument in arguments.items() if name in written)
         with_tokens = ((argument.name, argument.shape.index("T")) for argument in reads
                        if "T" in argument.shape and not argument.is_optional)
+        named, code = self._named(reads, call)
         return Row(reads, writes, tuple(argument.name for argument in writes if not argument.is_optional),
-                   next(with_tokens, None), call.is_of_all_ranks)
+                   next(with_tokens, None), call.is_of_all_ranks, named, code)
+
+    def _named(self, reads: tuple[Argument, ...], call: CallInfo) -> tuple[tuple[Argument, ...], str | None]:
+        """Returns Row.named_reads and Row.code."""
+        blocks = {"quantized": self.quantized, "quantized_colwise": self.quantized_colwise}
+        named, code = [], None
+        for argument in reads:
+            if argument.name not in blocks:
+                named.append(argument)
+                continue
+            for tensor in blocks[argument.name].tensors:
+                if tensor.name in call.tensors:
+                    code = code or tensor.name
+                    named.append(Argument(tensor.name, DTYPES[tensor.dtype], tensor.shape, None, True, False, False))
+        return (tuple(named), code) if code else ((), None)
 
     def _argument(self, tensor: TensorInfo, call: CallInfo) -> Argument:
         is_read = tensor.name in call.reads
