@@ -11,7 +11,8 @@ import torch
 from torch.nn import functional as F
 
 from support import BOUNDS, DEVICE, E, H, I, K, RECIPES, Inputs, Recorder, assert_same_bits, relative_error
-from moejit.torch import serving
+from fp8_weights_test import given
+from moejit.torch import fp8_weights, serving
 from moejit.torch.flashinfer import cutlass_fused_moe
 from moejit.torch.layers import max_tokens_of
 from moejit.torch.sglang import fused_experts
@@ -99,6 +100,15 @@ class FlashInfer(Case):
         numbers["swiglu_beta"][0] = 9
         self.assert_refused("swiglu_beta", lambda: self.call(inputs, **numbers))
 
+    def test_fp8_weights_have_the_bits_of_the_function(self):
+        inputs, (w1, s1, w2, s2) = Inputs(), given()
+        inputs.w2 = w2
+        swapped = [tensor.unflatten(1, (2, -1)).flip(1).flatten(1, 2) for tensor in (w1, s1)]
+        got = self.call(inputs, w1=swapped[0], use_deepseek_fp8_block_scale=True, quant_scales=[swapped[1], s2])
+        want = serving.run(inputs.x, inputs.ids, inputs.probs, fp8_weights(w1, s1, w2, s2), activation="swiglu")
+        self.assertLessEqual(relative_error(got, want), 2 ** -7)  # the formula rounds elsewhere than the preset
+        self.assert_refused("quant_scales", lambda: self.call(inputs, w1=w1, use_deepseek_fp8_block_scale=True))
+
     def test_experts_of_other_ranks_add_nothing(self):
         inputs = Inputs()
         whole, parts = self.call(inputs), 0
@@ -139,10 +149,9 @@ class FlashInfer(Case):
         inputs, biased = Inputs(), Inputs(biases=True)
         some = torch.ones(E, device=DEVICE)
         for argument, value in (("output_dtype", torch.float16), ("quant_scales", [some]), ("input_sf", some),
-                                ("cluster_size", 2), ("enable_alltoall", True), ("use_deepseek_fp8_block_scale", True),
-                                ("use_w4_group_scaling", True), ("use_mxfp8_act_scaling", True),
-                                ("min_latency_mode", True), ("use_packed_weights", True),
-                                ("use_wfp4afp8_humming", True), ("profile_ids", [1, 2]), ("workspace_buffer", some),
+                                ("cluster_size", 2), ("enable_alltoall", True), ("use_w4_group_scaling", True),
+                                ("use_mxfp8_act_scaling", True), ("min_latency_mode", True), ("use_packed_weights", True), ("use_wfp4afp8_humming", True),
+                                ("profile_ids", [1, 2]), ("workspace_buffer", some),
                                 ("activation_type", ActivationType.SwigluStep), ("activation_type", 11)):
             self.assert_refused(argument, lambda: self.call(inputs, **{argument: value}))
         self.assert_refused("tp_rank or ep_rank", lambda: self.call(inputs, ep_rank=1))
@@ -210,7 +219,7 @@ class SGLang(Case):
 
     def test_what_it_cannot_do_is_refused(self):
         inputs, some = Inputs(), torch.ones(E, device=DEVICE)
-        for argument, value in (("use_fp8_w8a8", True), ("use_int8_w8a8", True), ("use_int8_w8a16", True),
+        for argument, value in (("use_int8_w8a8", True), ("use_int8_w8a16", True),
                                 ("use_int4_w4a16", True), ("per_channel_quant", True), ("block_shape", [128, 128]),
                                 ("w1_scale", some), ("w2_scale", some), ("w1_zp", some), ("w2_zp", some),
                                 ("a1_scale", some), ("a2_scale", some)):
@@ -218,6 +227,26 @@ class SGLang(Case):
         for field, value in (("apply_router_weight_on_input", True), ("no_combine", True), ("custom_act_fn", F.silu),
                              ("swiglu_limit", 7.0), ("activation", "relu2"), ("gemm1_alpha", 1.0)):
             self.assert_refused("moe_runner_config.*", lambda: self.call(inputs, config=self.config(**{field: value})))
+
+    def test_fp8_weights_have_the_bits_of_the_function(self):
+        for kind, fields in (("block", {"block_shape": [128, 128]}), ("channel", {"per_channel_quant": True})):
+            inputs, (w1, s1, w2, s2) = Inputs(), given(kind)
+            inputs.w1, inputs.w2 = w1, w2
+            shape = (lambda scale: scale[..., None]) if kind == "channel" else lambda scale: scale
+            got = self.call(inputs, use_fp8_w8a8=True, w1_scale=shape(s1), w2_scale=shape(s2), **fields)
+            want = serving.run(inputs.x, inputs.ids, inputs.probs, fp8_weights(w1, s1, w2, s2), activation="swiglu")
+            assert_same_bits(self, [got], [want])
+        for argument, more in (("block_shape", {"block_shape": [64, 128]}), ("block_shape", {"block_shape": [128, 128]}),
+                               ("w2_scale", {"w2_scale": None}), ("a1_scale", {"a1_scale": s1})):
+            self.assert_refused(argument, lambda: self.call(inputs, **{
+                "use_fp8_w8a8": True, "w1_scale": s1, "w2_scale": s2, **more}))
+        inputs, (w1, s1, w2, s2) = Inputs(), given()
+        inputs.w1, inputs.w2 = w1, w2
+        for argument, more in (("block_shape", {}), ("per_channel_quant", {"per_channel_quant": True,
+                                                                           "block_shape": [128, 128]})):
+            self.assert_refused(argument, lambda: self.call(inputs, use_fp8_w8a8=True, w1_scale=s1, w2_scale=s2, **more))
+        with self.assertRaisesRegex(RuntimeError, 'scale for each 128x128 block: recipe: got "bf16"'):
+            self.call(inputs, use_fp8_w8a8=True, w1_scale=s1, w2_scale=s2, block_shape=[128, 128], recipe="bf16")
 
     def test_other_dtypes_are_refused_with_the_tensor_s_name(self):
         inputs = Inputs()

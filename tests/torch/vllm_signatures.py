@@ -44,6 +44,10 @@ class FusedMoEExpertsModular(abc.ABC):
         self.activation_config = types.SimpleNamespace(clamp_limit=quant_config.gemm1_clamp_limit,
                                                        alpha=quant_config.gemm1_alpha, beta=quant_config.gemm1_beta)
 
+    expects_unquantized_inputs = property(lambda self: False)
+    block_shape = property(lambda self: self.quant_config.block_shape)
+    a1_scale = property(lambda self: self.quant_config.a1_scale)
+    a2_scale = property(lambda self: self.quant_config.a2_scale)
     w1_scale = property(lambda self: self.quant_config.w1_scale)
     w2_scale = property(lambda self: self.quant_config.w2_scale)
     w1_bias = property(lambda self: self.quant_config.w1_bias)
@@ -86,6 +90,20 @@ class FusedMoEExpertsModular(abc.ABC):
               a1q_scale, a2_scale, workspace13, workspace2, expert_tokens_meta, apply_router_weight_on_input): ...
 
 
+class FP8Registry:
+    """What vLLM's open change for backends from outside adds: the last registration."""
+    registered = None
+
+    @staticmethod
+    def register_fp8_moe_backend(name, expert_class_paths, *, auto_select=False):
+        FP8Registry.registered = name, expert_class_paths, auto_select
+
+
+# Keys of quantization schemes, each equal to itself alone.
+QUANT_KEYS = {name: name for name in ("kFp8Static128BlockSym", "kFp8Dynamic128Sym", "kFp8StaticChannelSym",
+                                      "kFp8DynamicTokenSym", "kFp8StaticTensorSym", "kFp8DynamicTensorSym")}
+
+
 def install():
     """Puts the modules where `import` finds them."""
     folder = "vllm.model_executor.layers.fused_moe"
@@ -95,6 +113,8 @@ def install():
                                      "FusedMoEActivationFormat": FusedMoEActivationFormat,
                                      "TopKWeightAndReduce": TopKWeightAndReduce},
         folder + ".topk_weight_and_reduce": {"TopKWeightAndReduceNoOP": TopKWeightAndReduceNoOP},
+        folder + ".oracle": {"register_fp8_moe_backend": FP8Registry.register_fp8_moe_backend},
+        "vllm.model_executor.layers.quantization.utils.quant_utils": QUANT_KEYS,
         "vllm.platforms": {"current_platform": platform}}
     for name, members in contents.items():
         parts = name.split(".")

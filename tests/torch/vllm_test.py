@@ -10,13 +10,15 @@ import torch
 from torch.nn import functional as F
 
 import vllm_signatures
+from fp8_weights_test import given
 from serving_test import Case, clamped, reference, silu_and_mul
 from support import BOUNDS, DEVICE, E, H, I, K, TOKENS, Inputs, assert_same_bits, relative_error
-from vllm_signatures import FusedMoEExpertsModular, MoEActivation
+from vllm_signatures import FP8Registry, FusedMoEExpertsModular, MoEActivation
 
 vllm_signatures.install()
 
-from moejit.torch.vllm import MoejitExperts  # noqa: E402
+from moejit.torch import fp8_weights, serving  # noqa: E402
+from moejit.torch.vllm import MoejitExperts, register_backend  # noqa: E402
 
 
 class Bf16Experts(MoejitExperts):
@@ -25,7 +27,7 @@ class Bf16Experts(MoejitExperts):
 
 def make(kind=MoejitExperts, **fields):
     """Experts with a quantization config that says nothing but these fields."""
-    names = ("w1_scale", "w2_scale", "w1_bias", "w2_bias", "gemm1_clamp_limit", "gemm1_alpha", "gemm1_beta")
+    names = ("w1_scale", "w2_scale", "a1_scale", "a2_scale", "block_shape", "w1_bias", "w2_bias", "gemm1_clamp_limit", "gemm1_alpha", "gemm1_beta")
     return kind(types.SimpleNamespace(), types.SimpleNamespace(**{**dict.fromkeys(names), **fields}))
 
 
@@ -58,7 +60,12 @@ class Vllm(Case):
         self.assertEqual(MoejitExperts.activation_format().name, "Standard")
         self.assertTrue(MoejitExperts._supports_current_device())
         self.assertTrue(MoejitExperts._supports_quant_scheme(None, None))
-        self.assertFalse(MoejitExperts._supports_quant_scheme("fp8", None))
+        for weight, token in (("Static128Block", "Dynamic128"), ("StaticChannel", "DynamicToken"),
+                              ("StaticTensor", "DynamicToken")):
+            self.assertTrue(MoejitExperts._supports_quant_scheme(f"kFp8{weight}Sym", f"kFp8{token}Sym"))
+        for weight, token in (("Static128Block", "DynamicToken"), ("StaticTensor", "StaticTensor"), ("Static128Block", None)):
+            self.assertFalse(MoejitExperts._supports_quant_scheme(f"kFp8{weight}Sym", token and f"kFp8{token}Sym"))
+        self.assertTrue(make().expects_unquantized_inputs)
         self.assertTrue(MoejitExperts._supports_activation(MoEActivation.SILU))
         self.assertFalse(MoejitExperts._supports_activation(MoEActivation.SITU))
         self.assertIsInstance(make().finalize_weight_and_reduce_impl(), vllm_signatures.TopKWeightAndReduceNoOP)
@@ -117,11 +124,33 @@ class Vllm(Case):
         experts.process_weights_after_loading(types.SimpleNamespace(w13_weight=inputs.w1))
         self.assert_near(self.call(experts, inputs), reference(inputs, silu_and_mul))
 
+    def test_fp8_weights_have_the_bits_of_the_function(self):
+        for kind, fields in (("block", {"block_shape": [128, 128]}), ("channel", {})):
+            inputs, (w1, s1, w2, s2) = Inputs(), given(kind)
+            if kind == "channel":
+                s1, s2 = s1[..., None], s2[..., None]
+            experts = make(w1_scale=s1, w2_scale=s2, **fields)
+            experts.process_weights_after_loading(types.SimpleNamespace(w13_weight=w1, w2_weight=w2))
+            inputs.w2 = w2
+            want = serving.run(inputs.x, inputs.ids, inputs.probs, fp8_weights(w1, s1, w2, s2), activation="swiglu")
+            assert_same_bits(self, [self.call(experts, inputs, w1=w1)], [want])
+            w1.view(torch.uint8)[0, 0, 0] = 0x7f
+            with self.assertRaisesRegex(RuntimeError, "tensor w1_q: expert 0 has the code of NaN"):
+                experts.process_weights_after_loading(types.SimpleNamespace(w13_weight=w1, w2_weight=w2))
+        self.assert_refused("block_shape", lambda: self.call(
+            make(w1_scale=s1, w2_scale=s2, block_shape=[64, 128]), inputs, w1=w1))
+
+    def test_it_registers_as_a_backend(self):
+        register_backend()
+        self.assertEqual(FP8Registry.registered, ("moejit", "moejit.torch.vllm.MoejitExperts", False))
+
     def test_what_it_cannot_do_is_refused(self):
         inputs, scale = Inputs(), torch.ones(1, device=DEVICE)
         self.assert_refused("a1q_scale", lambda: self.call(make(), inputs, a1q_scale=scale))
         self.assert_refused("a2_scale", lambda: self.call(make(), inputs, a2_scale=scale))
-        self.assert_refused("w1_scale", lambda: self.call(make(w1_scale=scale), inputs))
+        for name in ("a1_scale", "a2_scale"):
+            self.assert_refused(f"{name} of the quant_config", lambda: self.call(make(**{name: scale}), inputs))
+        self.assert_refused("w2_scale", lambda: self.call(make(w1_scale=scale), inputs))
         self.assert_refused("activation", lambda: self.call(make(), inputs, MoEActivation.SITU))
         self.assert_refused("activation", lambda: self.call(make(), inputs, MoEActivation.SWIGLUOAI_UNINTERLEAVE))
 

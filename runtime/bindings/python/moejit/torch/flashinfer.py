@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experts with the signature of FlashInfer's `cutlass_fused_moe`, for programs that call it with bf16 weights."""
+"""Experts with the signature of FlashInfer's `cutlass_fused_moe`, for programs that call it with bf16 or FP8 weights."""
 from __future__ import annotations
 
 import enum
@@ -32,8 +32,8 @@ def cutlass_fused_moe(
         use_wfp4afp8_humming: bool = False, tune_max_num_tokens: int = 8192, enable_pdl: bool | None = None,
         activation_type: enum.IntEnum | int = 3, swizzled_input_sf: bool = True, use_fused_finalize: bool = True,
         profile_ids: list[int] | None = None, workspace_buffer: torch.Tensor | None = None, *,
-        recipe: str = "fp8_flow") -> list[torch.Tensor]:
-    """Computes the experts of a layer, forward only. The recipe quantizes, not the caller.
+        recipe: str | None = None) -> list[torch.Tensor]:
+    """Computes the experts of a layer, forward only. The recipe quantizes tokens, and weights unless they are FP8.
 
     Some arguments choose among FlashInfer's kernels and change no result; they have no effect: `tune_max_num_tokens`,
     `enable_pdl`, `swizzled_input_sf` and `use_fused_finalize`.
@@ -42,10 +42,12 @@ def cutlass_fused_moe(
         input: [T, H] bf16.
         token_selected_experts: [T, K] int32 or int64: experts of all ranks; those of other ranks add nothing.
         token_final_scales: [T, K] float32.
-        fc1_expert_weights: [E, 2I, H] bf16: up, then gate; [E, I, H] if `activation_type` has no gate.
-        fc2_expert_weights: [E, H, I] bf16.
+        fc1_expert_weights: [E, 2I, H] bf16: up, then gate; [E, I, H] if `activation_type` has no gate. Or float8_e4m3fn
+            with `use_deepseek_fp8_block_scale`, read where it is.
+        fc2_expert_weights: [E, H, I], as fc1_expert_weights.
         output_dtype: torch.bfloat16.
-        quant_scales: None or empty.
+        quant_scales: None or empty. With `use_deepseek_fp8_block_scale` the scales of both weights, as of
+            moejit.torch.fp8_weights(): [E, 2 ceil(I/128), ceil(H/128)] and [E, ceil(H/128), ceil(I/128)] float32.
         fc1_expert_biases: [E, 2I] or [E, I] bf16.
         fc2_expert_biases: [E, H] bf16.
         swiglu_alpha, swiglu_beta, swiglu_limit: [E] float32 with the same number for each expert. The first call with
@@ -54,7 +56,7 @@ def cutlass_fused_moe(
         ep_size, ep_rank: The weights belong to the experts from E * ep_rank on.
         output: [T, H] bf16; gets a copy of the result.
         activation_type: FlashInfer's ActivationType, or its number.
-        recipe: Recipe of the layer: "fp8_flow" or "bf16".
+        recipe: Recipe of the layer: "fp8_flow", "bf16", ...; None: as of serving.run().
 
     Returns:
         A list whose first element is the result: [T, H] bf16.
@@ -67,13 +69,15 @@ def cutlass_fused_moe(
         "cluster_size": (cluster_size, 1), "cluster_rank": (cluster_rank, 0),
         "enable_alltoall": (enable_alltoall, False), "min_latency_mode": (min_latency_mode, False),
         "profile_ids": (profile_ids, None)})
+    scales = list(quant_scales or [])
+    if use_deepseek_fp8_block_scale and len(scales) != 2:
+        serving.refuse(_NAME, "quant_scales", scales, "a list of 2, the scales of both weights")
     serving.refuse_unless(_NAME, {
-        "quant_scales": (list(quant_scales or []), []),
-        "use_deepseek_fp8_block_scale": (use_deepseek_fp8_block_scale, False),
+        "quant_scales": (scales if not use_deepseek_fp8_block_scale else [], []),
         "use_w4_group_scaling": (use_w4_group_scaling, False),
         "use_mxfp8_act_scaling": (use_mxfp8_act_scaling, False), "use_packed_weights": (use_packed_weights, False),
         "use_wfp4afp8_humming": (use_wfp4afp8_humming, False)},
-        "give bf16 weights: the layer's recipe quantizes them")
+        "give bf16 weights, or FP8 weights with use_deepseek_fp8_block_scale")
     serving.refuse_unless(_NAME, {"workspace_buffer": (workspace_buffer, None)},
                           "the workspace comes from PyTorch's allocator")
     if not 0 <= tp_rank < tp_size or not 0 <= ep_rank < ep_size:
@@ -88,8 +92,11 @@ def cutlass_fused_moe(
     ids = token_selected_experts
     if ep_size > 1:
         ids = serving.local_ids(ids, experts * ep_rank, experts)
-    y = serving.run(input, ids, token_final_scales, fc1_expert_weights, fc2_expert_weights, fc1_expert_biases,
-                    fc2_expert_biases, activation={"expression": activation}, recipe=recipe)
+    w1, w2 = fc1_expert_weights, fc2_expert_weights
+    if use_deepseek_fp8_block_scale:
+        w1, w2 = serving.codes(_NAME, w1, w2, *scales, [128, 128]), None
+    y = serving.run(input, ids, token_final_scales, w1, w2, fc1_expert_biases, fc2_expert_biases,
+                    activation={"expression": activation}, recipe=recipe)
     return [y if output is None else _written(output, y)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experts with the signature of SGLang's `fused_experts`, for layers with bf16 weights."""
+"""Experts with the signature of SGLang's `fused_experts`, for layers with bf16 or FP8 weights."""
 from __future__ import annotations
 
 from typing import Any
@@ -20,19 +20,23 @@ def fused_experts(
         per_channel_quant: bool = False, w1_scale: torch.Tensor | None = None, w2_scale: torch.Tensor | None = None,
         w1_zp: torch.Tensor | None = None, w2_zp: torch.Tensor | None = None, a1_scale: torch.Tensor | None = None,
         a2_scale: torch.Tensor | None = None, block_shape: list[int] | None = None, *,
-        recipe: str = "fp8_flow") -> torch.Tensor:
-    """Computes the experts of a layer, forward only. The recipe quantizes, not the caller.
+        recipe: str | None = None) -> torch.Tensor:
+    """Computes the experts of a layer, forward only. The recipe quantizes tokens, and weights unless they are FP8.
 
     Args:
         hidden_states: [T, H] bf16; gets a copy of the result if the config says `inplace`.
-        w1: [E, 2I, H] bf16: gate, then up; the two alternate if the config has a `gemm1_alpha`. [E, I, H] without a
+        w1: [E, 2I, H] bf16, or float8_e4m3fn with `use_fp8_w8a8`: gate, then up; the two alternate if the config has a `gemm1_alpha`. [E, I, H] without a
             gate.
-        w2: [E, H, I] bf16.
+        w2: [E, H, I], as w1.
         topk_output: (weights [T, K] float32, ids [T, K] int32 or int64, ...); an id of -1 adds nothing.
         moe_runner_config: An object with the fields of SGLang's MoeRunnerConfig.
         b1: [E, 2I] or [E, I] bf16.
         b2: [E, H] bf16.
-        recipe: Recipe of the layer: "fp8_flow" or "bf16".
+        use_fp8_w8a8: Whether weights are FP8, and are read where they are.
+        per_channel_quant: Whether FP8 weights have a scale for each channel: [E, 2I, 1] and [E, H, 1].
+        w1_scale, w2_scale: Scales of FP8 weights, as of moejit.torch.fp8_weights().
+        block_shape: [128, 128] if FP8 weights have a scale for each block; else None.
+        recipe: Recipe of the layer: "fp8_flow", "bf16", ...; None: as of serving.run().
 
     Returns:
         [T, H] bf16; hidden_states itself with `inplace`.
@@ -41,12 +45,17 @@ def fused_experts(
         RuntimeError: The library cannot do what an argument or a field of the config asks for; the sentence says which.
     """
     serving.refuse_unless(_NAME, {
-        "use_fp8_w8a8": (use_fp8_w8a8, False), "use_int8_w8a8": (use_int8_w8a8, False),
-        "use_int8_w8a16": (use_int8_w8a16, False), "use_int4_w4a16": (use_int4_w4a16, False),
-        "per_channel_quant": (per_channel_quant, False), "block_shape": (block_shape, None),
-        "w1_scale": (w1_scale, None), "w2_scale": (w2_scale, None), "w1_zp": (w1_zp, None), "w2_zp": (w2_zp, None),
-        "a1_scale": (a1_scale, None), "a2_scale": (a2_scale, None)},
-        "give bf16 weights: the layer's recipe quantizes them")
+        "use_int8_w8a8": (use_int8_w8a8, False), "use_int8_w8a16": (use_int8_w8a16, False),
+        "use_int4_w4a16": (use_int4_w4a16, False), "w1_zp": (w1_zp, None), "w2_zp": (w2_zp, None)},
+        "give bf16 or FP8 weights")
+    serving.refuse_unless(_NAME, {"a1_scale": (a1_scale, None), "a2_scale": (a2_scale, None)},
+                          "the layer's recipe finds the scales of tokens itself")
+    if use_fp8_w8a8:
+        w1, w2 = serving.codes(_NAME, w1, w2, w1_scale, w2_scale, block_shape, per_channel_quant), None
+    else:
+        serving.refuse_unless(_NAME, {
+            "per_channel_quant": (per_channel_quant, False), "block_shape": (block_shape, None),
+            "w1_scale": (w1_scale, None), "w2_scale": (w2_scale, None)}, "FP8 weights come with use_fp8_w8a8")
     config = moe_runner_config
     serving.refuse_unless(_NAME, {
         f"moe_runner_config.{field}": (getattr(config, field, value), value)
