@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models whose experts are quantized already, as transformers loads them: refused before the first call.
+"""Models whose experts are quantized already, as transformers loads them: FP8 runs, others are refused before a call.
 
 The FP8 checkpoint is made here in the form of the published ones (DeepSeek-V3, Qwen3-...-FP8, MiniMax-M2): codes and
-`weight_scale_inv` of 128x128. transformers keeps them quantized on GPUs only; its check for one is taken out here.
+`weight_scale_inv` of 128x128. transformers keeps them quantized on GPUs only; its check for one is taken out here. Only
+experts are quantized, since the other layers of transformers need kernels for GPUs.
 """
 import json
 import pathlib
@@ -14,11 +15,14 @@ import unittest.mock
 import safetensors.torch
 import torch
 import transformers
+from torch.nn import functional as F
+from transformers.integrations.finegrained_fp8 import FP8Experts
 from transformers.integrations.mxfp4 import Mxfp4GptOssExperts
 from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
 
-from support import BOUNDS, DEVICE, ROOT, relative_error, told
-from moejit.torch import build, convert, explain, register_hf, update_weights
+from support import BOUNDS, DEVICE, ROOT, assert_same_bits, relative_error, told
+from moejit.torch import ahead, build, convert, explain, layer_text, register_hf, update_weights
+from moejit.torch.devices import target_of
 
 sys.path.insert(0, str(ROOT / "tests" / "fixtures" / "hugging_face"))
 import make_checkpoints
@@ -54,26 +58,36 @@ def write_checkpoint(folder):
     file, = pathlib.Path(folder).glob("*.safetensors")
     state = {}
     for name, tensor in safetensors.torch.load_file(file).items():
-        if name.endswith("_proj.weight"):
+        if ".experts." in name:
             state[name], state[name + "_scale_inv"] = quantize(tensor)
         else:
             state[name] = tensor
     safetensors.torch.save_file(state, file, metadata={"format": "pt"})
     path = pathlib.Path(folder, "config.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": {
-        "quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [BLOCK, BLOCK], "fmt": "e4m3"}}))
+        "quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [BLOCK, BLOCK], "fmt": "e4m3",
+        "modules_to_not_convert": [".*self_attn", "lm_head"]}}))
 
 
 def experts(model):
     return model.model.layers[0].mlp.experts
 
 
-def run(model):
+def arguments():
     torch.manual_seed(1)
     inputs = make_checkpoints.make_inputs(TOKENS, EXPERTS, HIDDEN)
+    return inputs["x"].to(DEVICE), inputs["topk_ids"].long().to(DEVICE), inputs["topk_probs"].to(DEVICE)
+
+
+def run(model):
     with torch.no_grad():
-        return experts(model)(inputs["x"].to(DEVICE), inputs["topk_ids"].long().to(DEVICE),
-                              inputs["topk_probs"].to(DEVICE))
+        return experts(model)(*arguments())
+
+
+def linear(module, rows, codes, scales, activation_scale=None):
+    """FP8Experts.linear() in float32: its own needs kernels for GPUs."""
+    wide = scales.float().repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+    return F.linear(rows.float(), codes.detach().float() * wide).to(rows.dtype)
 
 
 class Fp8(unittest.TestCase):
@@ -83,9 +97,10 @@ class Fp8(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
         write_checkpoint(cls.folder.name)
-        patch = unittest.mock.patch.object(FineGrainedFP8HfQuantizer, "validate_environment", lambda *_, **__: None)
-        patch.start()
-        cls.addClassCleanup(patch.stop)
+        for patch in (unittest.mock.patch.object(FineGrainedFP8HfQuantizer, "validate_environment", lambda *_, **__: None),
+                      unittest.mock.patch.object(FP8Experts, "linear", linear)):
+            patch.start()
+            cls.addClassCleanup(patch.stop)
 
     def load(self, **options):
         return transformers.AutoModelForCausalLM.from_pretrained(self.folder.name, dtype=torch.bfloat16,
@@ -98,27 +113,117 @@ class Fp8(unittest.TestCase):
             "hint: load it with from_pretrained(..., dtype=torch.bfloat16, quantization_config=transformers."
             "FineGrainedFP8Config(dequantize=True)), which multiplies the scales in; model.bfloat16() would drop them")
 
-    def test_before_the_first_call(self):
+    def test_results_are_near_those_of_the_module_s_own_forward(self):
         model = self.load()
-        before = model.config._experts_implementation
-        self.assert_refused(lambda: model.set_experts_implementation("moejit_fp8"))
+        self.assertIn(f"{NAME}: FP8Experts, not on moejit: runs as", explain(model))
+        model.set_experts_implementation("eager")
+        want, before = run(model), dict(experts(model).named_parameters())
+        model.set_experts_implementation("moejit_fp8")
+        got = run(model)
+        self.assertLessEqual(relative_error(got, want), BOUNDS["fp8_flow"])
+        assert_same_bits(self, [got], [run(self.load(experts_implementation="moejit_fp8"))])
+        assert_same_bits(self, [got], [run(convert(self.load()))])
+        self.assertIn(", recipe fp8_flow, on its FP8 weights", explain(model))
+        after = dict(experts(model).named_parameters())
+        self.assertEqual({name: id(tensor) for name, tensor in after.items()},
+                         {name: id(tensor) for name, tensor in before.items()})
+
+    def test_codes_are_read_where_they_are(self):
+        model = self.load()
+        model.set_experts_implementation("moejit_fp8")
+        run(model)
+        update_weights(model)  # has nothing to do
+        state = experts(model)._moejit_state
+        self.assertEqual(state.weights.kept, {})
+        want = run(model)
+        for codes in (experts(model).gate_up_proj, experts(model).down_proj):
+            codes.data.view(torch.uint8).bitwise_xor_(0x80)  # as an exchange of experts writes
+        got = run(model)  # the signs of gate and up turn, too
+        self.assertGreater(relative_error(got, want), 0.5)
+        self.assertEqual(state.status_word(), 0)
+
+    def test_the_kernels_of_all_calls_can_be_built_ahead(self):
+        model = self.load()
+        model.set_experts_implementation("moejit_fp8")
+        built = list(ahead._layers_of_calls(model, TOKENS))
+        self.assertFalse([layer for layer in built if layer.get("weight_checks") or "dw1" in layer.get("gradients", ())])
+        texts = {layer_text(layer, target_of(DEVICE)) for layer in built}
+        x, ids, probs = arguments()
+        run(model)
+        experts(model)(x.requires_grad_(), ids, probs)
+        called = {text for call in experts(model)._moejit_state.calls.values() for text in call.layers.values()}
+        self.assertEqual(len(called), 2)
+        # What gradients of weights are summed in changes no kernel of a layer that makes none.
+        self.assertLessEqual(*({text.replace('"wgrad_dtype":"bf16"', '"wgrad_dtype":"f32"').split(" ", 4)[4]
+                                for text in each} for each in (called, texts)))
+
+    def test_in_one_graph(self):
+        model = self.load()
+        model.set_experts_implementation("moejit_fp8")
+        torch._dynamo.reset()
+        compiled = torch.compile(experts(model), fullgraph=True, backend="aot_eager")
+        with torch.no_grad():
+            assert_same_bits(self, [compiled(*arguments())], [run(model)])
+
+    def test_decoding_gives_the_tokens_of_the_module_s_own_forward(self):
+        model, prompt = self.load(), torch.arange(8, device=DEVICE)[None]
+        tokens = []
+        for implementation in ("eager", "moejit_fp8"):
+            model.set_experts_implementation(implementation)
+            tokens.append(model.generate(prompt, max_new_tokens=12, do_sample=False).tolist())
+        self.assertEqual(*tokens)
+        self.assertGreater(len(set(tokens[0][0][8:])), 1)
+
+    def test_attention_trains_beside_frozen_experts(self):
+        model, found = self.load(), []
+        model.set_experts_implementation("eager")
+        model.requires_grad_(False)
+        last = model.model.layers[1]
+        trained, tokens = last.self_attn.o_proj.weight.requires_grad_(), torch.arange(TOKENS, device=DEVICE)[None] % 16
+        for recipe in (None, "fp8_flow"):  # of the last layer alone, so that tokens go to the same experts
+            convert(model, recipe, filter_fn=lambda _, name: "layers.1." in name)
+            trained.grad = None
+            logits = model(tokens).logits
+            (logits.float() * torch.linspace(-1, 1, 16, device=DEVICE)).sum().backward()
+            found.append(trained.grad)
+        # Forward and backward of the experts round, and the norm behind them sees both.
+        self.assertLessEqual(relative_error(found[1], found[0]), 2 * BOUNDS["fp8_flow"])
+        last.mlp.experts.down_proj.requires_grad_()
+        self.assertIn("unsupported: a gradient of FP8 weights: ", told(lambda: model(tokens).logits.float().sum().backward()))
+
+    def test_what_no_call_computes_is_refused(self):
+        model = self.load()
+        before, module = model.config._experts_implementation, experts(model)
+        for attribute, value, words in (
+                ("activation_scheme", "static", "activation_scheme: got static, wanted dynamic"),
+                ("block_size", (64, 128), r"block_size: got \(64, 128\), wanted \[128, 128\]"),
+                ("block_size", None, r"block_size: got None, wanted \[128, 128\]"),
+                ("gate_up_proj_scale_inv", torch.nn.Parameter(torch.ones(EXPERTS, 2, 2, device=DEVICE)),
+                 "w1_scale_inv: its shape is"),
+                ("down_proj", torch.nn.Parameter(module.down_proj.data[:, :, :96].contiguous(), False),
+                 "the width of an expert: got 96, wanted a multiple of 128")):
+            kept = getattr(module, attribute)
+            setattr(module, attribute, value)
+            for function in (lambda: model.set_experts_implementation("moejit_fp8"), lambda: convert(model)):
+                self.assertRegex(told(function), f"^moejit: .*{NAME}.*{words}")
+            setattr(module, attribute, kept)
         self.assertEqual(model.config._experts_implementation, before)
-        self.assert_refused(lambda: convert(model))
-        self.assertIn(f"{NAME}: FP8Experts, not on moejit: its gate_up_proj is float8_e4m3fn", explain(model))
-        self.assertIn("has no experts that run on moejit", told(lambda: update_weights(model)))
-        self.assertIn("has no experts that run on moejit", told(lambda: build(model, 16)))
+        register_hf("moejit_bf16_of_fp8", "bf16")
+        self.assertRegex(told(lambda: model.set_experts_implementation("moejit_bf16_of_fp8")),
+                         f'module {NAME}: .*: recipe: got "bf16", wanted "fp8_flow" or "fp8_blockwise"')
+        module.down_proj.data.view(torch.uint8)[5, 7, 9] = 0x7f
+        self.assertRegex(told(lambda: model.set_experts_implementation("moejit_fp8")),
+                         f"module {NAME}: .*tensor w2_q: expert 5 has the code of NaN")
 
     def test_weights_without_their_scales(self):
         model = self.load().bfloat16()
         self.assert_refused(lambda: model.set_experts_implementation("moejit_fp8"),
                             what="gate_up_proj has scales, gate_up_proj_scale_inv")
         self.assert_refused(lambda: convert(model), what="gate_up_proj has scales, gate_up_proj_scale_inv")
-
-    def test_an_implementation_that_is_chosen_before_loading(self):
-        model = self.load(experts_implementation="moejit_fp8")
+        model = self.load(experts_implementation="moejit_fp8").bfloat16()
         for function in (lambda: run(model), lambda: update_weights(model), lambda: build(model, 16)):
-            self.assert_refused(function, "FP8Experts")
-        self.assertIn("not on moejit: its gate_up_proj is float8_e4m3fn", explain(model))
+            self.assert_refused(function, "FP8Experts", what="gate_up_proj has scales, gate_up_proj_scale_inv")
+        self.assertIn("not on moejit: its gate_up_proj has scales", explain(model))
 
     def test_the_way_of_the_hint(self):
         model = self.load(quantization_config=transformers.FineGrainedFP8Config(dequantize=True))

@@ -16,6 +16,7 @@ from moejit.tool import tool_path
 from moejit.torch import hf
 from moejit.torch.arguments import PROB_DTYPES
 from moejit.torch.experts import Experts
+from moejit.torch.hf_fp8 import has_codes
 from moejit.torch.hf_layers import first_weights, make_call, top_k_of
 from moejit.torch.layers import call_fields, max_tokens_of
 
@@ -77,10 +78,11 @@ def _layers_of_calls(model: torch.nn.Module, tokens: int) -> Iterator[dict[str, 
     """Yields the different layers that calls of so many tokens and fewer may ask for."""
     seen = set()
     for name, module in hf.experts_of(model).items():
+        is_frozen = has_codes(module)
         for description, has_halves in _descriptions(name, module, tokens):
-            if (description, has_halves) not in seen:
-                seen.add((description, has_halves))
-                yield from _calls(description, has_halves)
+            if (description, has_halves, is_frozen) not in seen:
+                seen.add((description, has_halves, is_frozen))
+                yield from _calls(description, has_halves, is_frozen)
 
 
 def _descriptions(name: str, module: torch.nn.Module, tokens: int) -> Iterator[tuple[str, bool]]:
@@ -91,7 +93,8 @@ def _descriptions(name: str, module: torch.nn.Module, tokens: int) -> Iterator[t
                                "kernels are made in the first call, and kept in the cache folder")
         yield module.description, module._call.delayed is not None
         return
-    hf.refuse_quantized(module)
+    if not has_codes(module):
+        hf.refuse_quantized(module)
     fields, max_tokens, _ = hf.options_of(module)
     top_k = top_k_of(module)
     if top_k is None:
@@ -109,9 +112,15 @@ def _descriptions(name: str, module: torch.nn.Module, tokens: int) -> Iterator[t
         size = bound + 1
 
 
-def _calls(description: str, has_halves: bool) -> Iterator[dict[str, Any]]:
-    """Yields the layers that calls make from a description. moejit layer --for torch has the same list."""
+def _calls(description: str, has_halves: bool, is_frozen: bool) -> Iterator[dict[str, Any]]:
+    """Yields the layers that calls make from a description. moejit layer --for torch has the same list.
+
+    FP8 weights of the caller are frozen: they have no gradients, and nothing looks whether they have changed.
+    """
     of_weights = _OF_WEIGHTS + (_OF_BIASES if json.loads(description).get("biases") else ())
+    if is_frozen:
+        of_weights = _OF_WEIGHTS[:1]
     for probs, weights, inputs in itertools.product(PROB_DTYPES.values(), of_weights, _OF_INPUTS):
-        for wgrad, has_checks in itertools.product(("f32", "bf16") if weights else ("f32",), (False, True)):
+        checks = (False,) if is_frozen else (False, True)
+        for wgrad, has_checks in itertools.product(("f32", "bf16") if weights else ("f32",), checks):
             yield call_fields(description, inputs + weights, wgrad, "i64", probs, has_halves and bool(weights), has_checks)

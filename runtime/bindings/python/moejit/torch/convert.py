@@ -14,6 +14,7 @@ from moejit.torch import hf, texts
 from moejit.torch.checks import check_options
 from moejit.torch.devices import target_of
 from moejit.torch.experts import Experts
+from moejit.torch.hf_fp8 import has_codes
 from moejit.torch.hf_layers import describe_before_calls
 from moejit.torch.hf_models import (check_module, forget_name, looks_like_experts, quantization_of,
                                     takes_implementations, without_experts)
@@ -86,7 +87,8 @@ def explain(model: torch.nn.Module, plans: bool = False) -> str:
     lines, layers, has_experts = [], {}, False
     for name, module in model.named_modules():
         options = None if isinstance(module, Experts) else hf.options_of(module)
-        quantized = quantization_of(module) if takes_implementations(module) or looks_like_experts(module) else None
+        is_known = takes_implementations(module) or looks_like_experts(module)
+        quantized = quantization_of(module) if is_known and not has_codes(module) else None
         if isinstance(module, Experts):
             layers.setdefault((module.description, target_of(module.down_proj.device)), module.explain)
             lines.append(_line(name, module, module.description))
@@ -94,7 +96,7 @@ def explain(model: torch.nn.Module, plans: bool = False) -> str:
             lines.append(f"{name or '(model)'}: {type(module).__name__}, not on moejit: its {quantized}")
         elif options is not None:
             description = describe_before_calls(module, options[0], options[1] or _TOKENS_OF_PLANS)
-            lines.append(_line(name, module, description))
+            lines.append(_line(name, module, description) + (", on its FP8 weights" if has_codes(module) else ""))
             layers.update(_plans_of_calls(module))
         elif takes_implementations(module):
             implementation = module.config._experts_implementation or "eager"

@@ -12,6 +12,7 @@ from moejit.torch.call import call_experts
 from moejit.torch.checks import check_dtypes, check_options, raise_better, user_name
 from moejit.torch.experts import Experts
 from moejit.torch.gathered import is_sharded
+from moejit.torch.hf_fp8 import has_codes, weights_of
 from moejit.torch.hf_layers import first_weights, foreign_of, make_call, top_k_of
 from moejit.torch.hf_models import check_when_set, quantization_of, quantized_error, takes_implementations
 from moejit.torch.layers import FEWEST_MAX_TOKENS, max_tokens_of
@@ -24,7 +25,7 @@ def register_hf(name: str = "moejit", recipe: str = "fp8_flow", max_tokens: int 
     """Registers an implementation of experts with transformers.
 
     A model gets it by `model.set_experts_implementation(name)`. The model does not change, neither its parameters nor
-    its state dict. That function raises an error if the model has no experts that can run; nothing else runs instead.
+    its state dict. Experts of FP8 checkpoints stay FP8: their codes and scales are read where they are. That function raises an error if the model has no experts that can run; nothing else runs instead.
     For this, the first registration wraps `PreTrainedModel.set_experts_implementation` of transformers.
 
     Args:
@@ -66,8 +67,7 @@ def fields_of(recipe: str, recompute: str, splits_alignment: int | None) -> dict
 
 
 def register(name: str, fields: str, max_tokens: int | None, cache_weights: bool | None) -> None:
-    """Registers an implementation under a name. For experts with FP8 weights it registers one that says why it cannot
-    run.
+    """Registers an implementation under a name, for experts with bf16 weights and for transformers' FP8Experts.
 
     `fields` are a description's fields, as JSON.
     """
@@ -77,7 +77,7 @@ def register(name: str, fields: str, max_tokens: int | None, cache_weights: bool
         from transformers.integrations.finegrained_fp8 import ALL_FP8_EXPERTS_FUNCTIONS
     except ImportError:
         return
-    ALL_FP8_EXPERTS_FUNCTIONS.register(name, refuse_quantized)
+    ALL_FP8_EXPERTS_FUNCTIONS.register(name, functools.partial(_fp8_experts, fields, max_tokens, cache_weights))
 
 
 def is_ours(name: str | None) -> bool:
@@ -109,6 +109,8 @@ def experts_of(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
 def keep_weights(module: torch.nn.Module) -> None:
     """Quantizes the weights of a module that options_of() knows, and keeps them in its state."""
     fields, max_tokens, cache_weights = options_of(module)
+    if has_codes(module):
+        return
     refuse_quantized(module)
     if cache_weights is False:
         return
@@ -120,8 +122,8 @@ def keep_weights(module: torch.nn.Module) -> None:
     state.keep_weights(call, w1, module.down_proj)
 
 
-def refuse_quantized(module: torch.nn.Module, *_: object, **__: object) -> None:
-    """Raises an error if a module's weights are quantized; also an implementation, for modules whose weights are."""
+def refuse_quantized(module: torch.nn.Module) -> None:
+    """Raises an error if a module's weights are quantized in a form that moejit does not take."""
     if quantization_of(module) is not None:
         raise quantized_error(user_name(module), module, module.config)
 
@@ -150,6 +152,18 @@ def _run(fields: str, max_tokens: int | None, cache_weights: bool | None, module
     call = _call_of(module, fields, bound, top_k_index.shape[-1], w1, cache_weights)
     return call_experts(call, hidden_states, top_k_index, top_k_weights, w1, module.down_proj, b1, b2,
                         is_sharded=is_sharded(module))
+
+
+def _fp8_experts(fields: str, max_tokens: int | None, cache_weights: bool | None, module: torch.nn.Module,
+                 hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
+    """Runs in place of the forward of transformers' FP8Experts. Nothing is kept, whatever `cache_weights` is."""
+    if not has_codes(module):
+        refuse_quantized(module)
+    check_dtypes(user_name(module), hidden_states, {})
+    weights = weights_of(module)
+    bound = max_tokens_of(hidden_states.numel() // hidden_states.shape[-1], max_tokens)
+    call = _call_of(module, fields, bound, top_k_index.shape[-1], weights.w1_q, cache_weights)
+    return call_experts(call, hidden_states, top_k_index, top_k_weights, weights, None)
 
 
 def _parameters(module: torch.nn.Module) -> dict[str, torch.Tensor]:

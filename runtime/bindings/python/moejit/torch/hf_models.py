@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 from moejit.torch.checks import MODULE_NAME, name_of
 from moejit.torch.devices import target_of
+from moejit.torch.hf_fp8 import has_codes, weights_of
 from moejit.torch.hf_layers import describe_before_calls
 from moejit.torch.layers import FEWEST_MAX_TOKENS, call_text
 
@@ -64,19 +66,25 @@ def quantized_error(name: str, module: torch.nn.Module, config: Any) -> RuntimeE
 
 def check_module(name: str, module: torch.nn.Module, fields: str, max_tokens: int | None, config: Any) -> None:
     """Raises an error if a module of experts cannot run on its device; else remembers its name for later errors."""
-    if quantization_of(module) is not None:
+    has_fp8 = has_codes(module)
+    if not has_fp8 and quantization_of(module) is not None:
         raise quantized_error(name, module, config)
     parameter = module.down_proj
-    if parameter.dtype not in (torch.bfloat16, torch.float32):
+    if not has_fp8 and parameter.dtype not in (torch.bfloat16, torch.float32):
         raise RuntimeError(f"moejit: unsupported: {name}.down_proj is {name_of(parameter.dtype)}; moejit computes in "
                            "bfloat16\nhint: load the model with dtype=torch.bfloat16, or call model.to(torch.bfloat16) "
                            "first; float32 runs under autocast")
     module.__dict__[MODULE_NAME] = name
+    weights = weights_of(module) if has_fp8 else None
     if parameter.dim() != 3:
         return  # its elements are elsewhere until the call, as with DeepSpeed's ZeRO-3
     try:
         description = describe_before_calls(module, fields, max_tokens or FEWEST_MAX_TOKENS)
-        for gradients in ((), ("dx", "dprobs", "dw1", "dw2")):
+        if weights is not None:
+            weights.check_recipe(json.loads(fields)["recipe"])
+            if parameter.device.type != "meta":
+                weights.check_values()
+        for gradients in ((), ("dx", "dprobs") if has_fp8 else ("dx", "dprobs", "dw1", "dw2")):
             call_text(description, target_of(parameter.device), gradients, "bf16")
     except RuntimeError as error:
         raise RuntimeError(f"moejit: module {name}: {str(error).removeprefix('moejit: ')}") from error

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Experts of transformers' models that were loaded from FP8 checkpoints: FP8Experts, whose codes are used where they are."""
+from __future__ import annotations
+
+from typing import NoReturn
+
+import torch
+
+from moejit.torch.checks import user_name
+from moejit.torch.fp8_weights import FP8Weights, fp8_weights
+
+_BLOCK = 128
+_HINT = "load the model with dequantize=True in its quantization_config, and moejit quantizes bf16 weights"
+
+
+def has_codes(module: torch.nn.Module) -> bool:
+    """Returns whether a module of experts has FP8 codes with scales, as transformers' FP8Experts."""
+    down = module._parameters.get("down_proj")
+    return (down is not None and down.dtype == torch.float8_e4m3fn
+            and isinstance(getattr(module, "down_proj_scale_inv", None), torch.Tensor))
+
+
+def weights_of(module: torch.nn.Module) -> FP8Weights:
+    """Returns the weights of a module that has_codes(); they share its memory.
+
+    Raises:
+        RuntimeError: No call would compute what the module computes; the sentence says why.
+    """
+    owner = user_name(module)
+    scheme, block = getattr(module, "activation_scheme", "dynamic"), getattr(module, "block_size", None)
+    if scheme != "dynamic":
+        _refuse(owner, "activation_scheme", scheme, "dynamic: scales of tokens follow from the tokens")
+    if block is None or tuple(block) != (_BLOCK, _BLOCK):
+        _refuse(owner, "block_size", block, f"[{_BLOCK}, {_BLOCK}]")
+    has_gate = getattr(module, "has_gate", True)
+    inner = module.down_proj.shape[-1]
+    if has_gate and inner % _BLOCK != 0:  # the module counts blocks from the first row of gate on, moejit anew from up's
+        _refuse(owner, "the width of an expert", inner, f"a multiple of {_BLOCK}, so that no block lies across gate and up")
+    name = "gate_up_proj" if has_gate else "up_proj"
+    try:
+        return fp8_weights(getattr(module, name), getattr(module, name + "_scale_inv"), module.down_proj,
+                           module.down_proj_scale_inv)
+    except RuntimeError as error:
+        raise RuntimeError(f"moejit: FP8 experts of {owner}: {str(error).removeprefix('moejit: ')}") from error
+
+
+def _refuse(owner: str, what: str, got: object, wanted: str) -> NoReturn:
+    raise RuntimeError(f"moejit: unsupported: FP8 experts of {owner}: {what}: got {got}, wanted {wanted}\nhint: {_HINT}")
