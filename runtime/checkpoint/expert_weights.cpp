@@ -22,8 +22,11 @@ constexpr int64_t kScaleBlock = 128;
 
 int64_t blocks_of(int64_t elements) { return (elements + kScaleBlock - 1) / kScaleBlock; }
 
+// Returns whether scales [E, rows] belong to channels, else they belong to blocks.
+bool has_channels(const HostTensor& scales) { return scales.shape.size() == 2; }
+
 // Dequantizes consecutive matrices [rows, columns] of codes, each with scales [blocks of rows,
-// blocks of columns].
+// blocks of columns], or [rows].
 HostTensor dequantized(const HostTensor& codes, const HostTensor& scales,
                        std::vector<int64_t> shape, int64_t rows, int64_t columns) {
   const auto from = elements<uint8_t>(codes);
@@ -34,9 +37,9 @@ HostTensor dequantized(const HostTensor& codes, const HostTensor& scales,
     const int64_t row = static_cast<int64_t>(i) / columns,
                   column = static_cast<int64_t>(i) % columns;
     const int64_t block_row = row / rows * down + row % rows / kScaleBlock;
-    values[i] = reference::bf16_from_float(
-        reference::decode_e4m3(from[i]) *
-        factors[static_cast<size_t>(block_row * across + column / kScaleBlock)]);
+    const int64_t place = has_channels(scales) ? row : block_row * across + column / kScaleBlock;
+    values[i] = reference::bf16_from_float(reference::decode_e4m3(from[i]) *
+                                           factors[static_cast<size_t>(place)]);
   }
   return make_tensor(compiler::DType::kBF16, std::move(shape), values);
 }
@@ -92,6 +95,17 @@ void reorder(HostTensor& tensor, GateUpLayout wanted, int64_t half, int64_t colu
                            : reference::gate_first<uint16_t>(values, half, columns));
 }
 
+// Returns whether the layer reads such codes as they are. dgrad multiplies with columns of the
+// weights: of 128x128 blocks they are the same codes, else they are quantized from bf16. Blocks of
+// a checkpoint share no scales.
+bool takes_codes(const compiler::Layer& layer, const TensorMap& tensors) {
+  const compiler::ScaleOf scale = layer.recipe.weights.scale;
+  if (has_channels(tensors.at("w1_scale_inv")))
+    return scale == compiler::ScaleOf::kRow && !compiler::has_backward(layer);
+  return scale == compiler::ScaleOf::k128x128 &&
+         (layer.scale_sharing_k == 1 || !compiler::has_backward(layer));
+}
+
 Result<LoadedExperts> load(const compiler::Layer& layer, const CheckpointOptions& options,
                            const ExpertGroup& group, ShardSet& shards) {
   if (has_split_experts(group))
@@ -112,10 +126,7 @@ Result<TensorMap> load_expert_weights(const compiler::Layer& layer,
   MOEJIT_TRY_ASSIGN(ShardSet shards, ShardSet::open(options.shards));
   MOEJIT_TRY_ASSIGN(const ExpertGroup group, choose_expert_group(shards, options));
   MOEJIT_TRY_ASSIGN(LoadedExperts loaded, load(layer, options, group, shards));
-  // dgrad multiplies with columns of the weights. They are quantized from bf16 w1 and w2, so the
-  // layer needs these.
-  if (loaded.tensors.contains("w1_q") &&
-      (!compiler::has_scales(layer.recipe.weights) || compiler::has_backward(layer)))
+  if (loaded.tensors.contains("w1_q") && !takes_codes(layer, loaded.tensors))
     dequantize_weights(layer, loaded.tensors);
   if (loaded.layout == layer.gate_up_layout) return std::move(loaded.tensors);
   // Biases have one column. Quantized weights are not reordered: gate comes first in both layouts.

@@ -29,6 +29,12 @@ constexpr std::array kSplitNamings = {ProjectionNames{"gate_proj", "up_proj", "d
                                       ProjectionNames{"fc1", "fc3", "fc2"}};
 
 std::string weight_of(std::string_view projection) { return fmt::format("{}.weight", projection); }
+std::string scale_of(std::string_view projection) {
+  return fmt::format("{}.weight_scale", projection);
+}
+std::string token_scale_of(std::string_view projection) {
+  return fmt::format("{}.input_scale", projection);
+}
 std::string bias_of(std::string_view projection) { return fmt::format("{}.bias", projection); }
 
 int64_t scale_blocks(int64_t elements) { return (elements + 127) / 128; }
@@ -70,7 +76,9 @@ class SplitLoader {
       hint = fmt::format("experts {} of {} are there, wanted {} to {}", ranges_text(group_.experts),
                          escape_for_message(group_.prefix, 200), first_expert_, last);
     else if (part.ends_with("_scale_inv"))
-      hint = "FP8 weights are read with a scale for each 128x128 block; save others in bfloat16";
+      hint =
+          "FP8 weights are read with a scale for each 128x128 block (weight_scale_inv) or for each "
+          "channel (weight_scale); save others in bfloat16";
     const std::string shard = shards_.missing_shard();
     if (!shard.empty()) hint += (hint.empty() ? "" : "; ") + shard;
     return fail(Stage::kFile, ErrorCode::kMissingTensor,
@@ -126,7 +134,7 @@ class SplitLoader {
     const std::optional<DType> dtype = found.entry->dtype;
     if (dtype == DType::kBF16 || dtype == DType::kF8E4M3) {
       dtype_ = *dtype;
-      return {};
+      return holds_codes() ? find_scales() : Result<void>();
     }
     return fail(
         Stage::kFile, ErrorCode::kTensorMismatch,
@@ -134,6 +142,16 @@ class SplitLoader {
                     quote_for_message(full_name(first_expert_, part), 200),
                     found.entry->dtype_name),
         "save the model in bfloat16: model.to(torch.bfloat16).save_pretrained(...)");
+  }
+
+  // Finds what has a scale. Scales of tokens that the checkpoint fixes are no part of any recipe.
+  Result<void> find_scales() {
+    if (group_.parts.contains(token_scale_of(naming_.up)))
+      return mismatch(
+          fmt::format("have fixed scales of tokens ({}), wanted none", token_scale_of(naming_.up)),
+          "recipes find the scales of tokens themselves; save the model in bfloat16");
+    has_channels_ = group_.parts.contains(scale_of(naming_.up));
+    return {};
   }
 
   bool holds_codes() const { return dtype_ == DType::kF8E4M3; }
@@ -155,6 +173,11 @@ class SplitLoader {
       b2_ = add("b2", DType::kBF16, {e, h});
     }
     if (!holds_codes()) return;
+    if (has_channels_) {
+      w1_scales_ = add("w1_scale_inv", DType::kF32, {e, sections * i});
+      w2_scales_ = add("w2_scale_inv", DType::kF32, {e, h});
+      return;
+    }
     w1_scales_ = add("w1_scale_inv", DType::kF32, {e, sections * scale_blocks(i), scale_blocks(h)});
     w2_scales_ = add("w2_scale_inv", DType::kF32, {e, scale_blocks(h), scale_blocks(i)});
   }
@@ -165,6 +188,11 @@ class SplitLoader {
     if (layer_.biases)
       std::ranges::move(parts_in(expert, "bias", *b1_, {i}, *b2_, {h}), std::back_inserter(parts));
     if (!holds_codes()) return parts;
+    if (has_channels_) {
+      std::ranges::move(parts_in(expert, "weight_scale", *w1_scales_, {i, 1}, *w2_scales_, {h, 1}),
+                        std::back_inserter(parts));
+      return parts;
+    }
     const int64_t hb = scale_blocks(h), ib = scale_blocks(i);
     std::ranges::move(
         parts_in(expert, "weight_scale_inv", *w1_scales_, {ib, hb}, *w2_scales_, {hb, ib}),
@@ -204,8 +232,9 @@ class SplitLoader {
                   fmt::format("{}: tensor {} is {} {}, wanted {}", found.file->path(),
                               quote_for_message(name, 200), entry.dtype_name,
                               shape_text(entry.shape), type_text(dtype, part.shape)),
-                  is_scale ? "FP8 weights are read with a scale for each 128x128 block, in F32, "
-                             "BF16 or F8_E8M0; save others in bfloat16"
+                  is_scale ? "FP8 weights are read with a scale for each 128x128 block "
+                             "(weight_scale_inv) or for each channel (weight_scale), in F32, BF16 "
+                             "or F8_E8M0; save others in bfloat16"
                   : fits   ? "hidden and intermediate of the layer description give the shape"
                            : "all experts of a layer must have one dtype");
     const auto place =
@@ -246,8 +275,7 @@ class SplitLoader {
     const auto columns = entry.shape.empty() ? 1 : entry.shape.back();
     const auto block = bad - scales.begin();
     return fail(Stage::kFile, ErrorCode::kInvalidFile,
-                fmt::format("{}: tensor {} has the scale {} for the block [{}, {}], wanted a "
-                            "finite number",
+                fmt::format("{}: tensor {} has the scale {} at [{}, {}], wanted a finite number",
                             found.file->path(), quote_for_message(entry.name, 200), *bad,
                             block / columns, block % columns),
                 "is the file damaged, or did a conversion divide by 0?");
@@ -259,6 +287,7 @@ class SplitLoader {
   ShardSet& shards_;
   ProjectionNames naming_ = kSplitNamings.front();
   DType dtype_ = DType::kBF16;
+  bool has_channels_ = false;  // whether each row of codes has a scale, else each 128x128 block
   TensorMap tensors_;
   HostTensor* w1_ = nullptr;
   HostTensor* w2_ = nullptr;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/trial/layer_inputs.h"
 
+#include "runtime/reference/quantize.h"
 #include "runtime/trial/input_file.h"
 #include "runtime/trial/random_layer_inputs.h"
 
@@ -118,6 +119,48 @@ Result<void> check_shared_scales(const compiler::Layer& layer, std::string_view 
   return {};
 }
 
+// Returns column-wise codes [E, columns, rows], whose halves of gate and up are padded with zeros
+// as the plan wants them.
+HostTensor pad_halves(const std::vector<uint8_t>& codes, const TensorPlan& wanted, int64_t halves) {
+  HostTensor padded = zeros(wanted);
+  const int64_t parts = halves * padded.shape[0] * padded.shape[1];
+  const int64_t room = padded.shape[2] / halves;
+  const int64_t count = static_cast<int64_t>(codes.size()) / parts;
+  const auto bytes = std::as_bytes(std::span(codes));
+  for (int64_t part = 0; part < parts; ++part)
+    std::copy_n(bytes.begin() + part * count, count, padded.bytes.begin() + part * room);
+  return padded;
+}
+
+// Adds the column-wise weights of dgrad to weights that came quantized. A 128x128 block has one
+// scale along either dimension, so they are the same codes and scales, transposed.
+Result<void> add_columns(const Plan& plan, TensorMap& inputs) {
+  const compiler::Layer& layer = *plan.layer;
+  if (layer.recipe.weights_colwise.scale != compiler::ScaleOf::k128x128)
+    return fail(
+        Stage::kFile, ErrorCode::kUnsupported,
+        "the weights are quantized already, wanted bf16 for a backward pass of this recipe",
+        "its dgrad multiplies with columns of the weights, which are quantized from w1 and w2");
+  for (const std::string name : {"w1", "w2"}) {
+    const TensorPlan* const wanted = compiler::find_tensor(plan, name + "_colwise_q");
+    if (wanted == nullptr) continue;
+    const HostTensor& codes = inputs.at(name + "_q");
+    const int64_t sections = name == "w1" ? compiler::w1_sections(layer) : 1;
+    const reference::ColwiseWeights columns = reference::transpose(
+        {.experts = codes.shape[0],
+         .rows = codes.shape[1],
+         .cols = codes.shape[2],
+         .sections = sections,
+         .q = runtime::copy_elements<uint8_t>(codes),
+         .scale_inv = runtime::copy_elements<float>(inputs.at(name + "_scale_inv"))});
+    HostTensor scales = zeros(*compiler::find_tensor(plan, name + "_colwise_scale_inv"));
+    std::ranges::copy(std::as_bytes(std::span(columns.scale_inv)), scales.bytes.begin());
+    inputs.emplace(name + "_colwise_scale_inv", std::move(scales));
+    inputs.emplace(name + "_colwise_q", pad_halves(columns.q, *wanted, sections));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<TensorMap> load_layer_inputs(const Plan& plan, const InputOptions& options) {
@@ -143,13 +186,11 @@ Result<TensorMap> load_layer_inputs(const Plan& plan, const InputOptions& option
     inputs.merge(weights);
   }
   for (const std::string& call : options.calls) inputs.merge(first_gradients(plan, call));
-  if (has_quantized_weights(inputs) && takes_gradient(plan, options))
-    return fail(Stage::kFile, ErrorCode::kUnsupported,
-                "the weights are quantized already, wanted bf16 for a backward pass",
-                "dgrad multiplies with columns of the weights, which are quantized from w1 and w2");
-  if (has_quantized_weights(inputs))
+  if (has_quantized_weights(inputs)) {
     for (const std::string_view name : {"w1_scale_inv", "w2_scale_inv"})
       MOEJIT_TRY(check_shared_scales(*plan.layer, name, inputs.find(name)->second));
+    if (takes_gradient(plan, options)) MOEJIT_TRY(add_columns(plan, inputs));
+  }
   return inputs;
 }
 

@@ -62,7 +62,7 @@ class CheckpointErrors(Refusal):
         for bad, dtype, content in (("nan", "F32", nan), ("inf", "F32", infinity), ("nan", "BF16", nan[2:4] + nan[6:8]),
                                     ("nan", "F8_E8M0", b"\x7f\xff")):
             self.refuse_shards([{**self.experts(dtype="F8_E4M3"), name: (dtype, [1, 2], content)}], FILE, "shard0",
-                               f'"{name}" has the scale {bad} for the block [0, 1], wanted a finite number', "damaged")
+                               f'"{name}" has the scale {bad} at [0, 1], wanted a finite number', "damaged")
         self.refuse_shards([{**self.experts(dtype="F8_E4M3"), name: tensor("F8_E8M0", [I, H // 32])}], FILE,
                            f"F8_E8M0 [{I}, {H // 32}], wanted F32 [1, 2]", "128x128 block")
 

@@ -152,22 +152,47 @@ class SimulatedRuns(tool.ToolTest):
                 wanted = b"".join(scales[4 * block:4 * block + 4] * 128 for block in range(blocks))
                 self.assertEqual(out[f"{operand}_colwise_scale_inv.{expert}"][2], wanted, operand)
 
-    def test_a_backward_pass_needs_dy_and_bf16_weights(self):
+    def test_a_backward_pass_reads_the_codes_of_a_checkpoint(self):
+        stream = random.Random(6)
+
+        def codes(*shape):
+            return "F8_E4M3", list(shape), bytes(stream.randrange(0x70) | stream.choice((0, 0x80))
+                                                 for _ in range(math.prod(shape)))
+
+        def scales(*shape):  # no powers of two
+            return "F32", list(shape), struct.pack(f"<{math.prod(shape)}f", *(
+                stream.uniform(1e-3, 2e-3) for _ in range(math.prod(shape))))
+
+        tensors = {"w1_q": codes(E, 2 * I, H), "w1_scale_inv": scales(E, 2, 2), "w2_q": codes(E, H, I),
+                   "w2_scale_inv": scales(E, 2, 1), "dy": ("BF16", [5, H], numbers(4, 5 * H))}
+        report, out = self.run_file({**token_tensors(5), **tensors}, "--pass", "backward", "--check")
+        self.assertTrue(report["check"]["passed"])
+        checked = {entry["tensor"]: entry for entry in report["check"]["tensors"]}
+        for name in ("h1", "h2", "dact", "dx_permuted", "dx", "dprobs"):
+            self.assertEqual(checked[name]["verdict"], "exact", name)
+        self.assertNotIn("w1_q", checked)
+        of_w1 = tensors["w1_q"][2]
+        self.assertEqual(out["w1_colwise_q"][2][:2 * I], of_w1[:2 * I * H:H])  # the first column of expert 0
+
+    def test_a_backward_pass_needs_dy(self):
         path = self.write("in.safetensors", safetensors({**token_tensors(1), **weight_tensors()}))
         done = self.run_tool("run", TINY, "--target", "sim", "--input", path, "--pass", "backward")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn('"dy"', done.stderr)
-        quantized = {"w1_q": ("F8_E4M3", [E, 2 * I, H], bytes(E * 2 * I * H)),
-                     "w1_scale_inv": ("F32", [E, 2, 2], bytes(16 * E)),
-                     "w2_q": ("F8_E4M3", [E, H, I], bytes(E * H * I)),
-                     "w2_scale_inv": ("F32", [E, 2, 1], bytes(8 * E))}
-        tensors = {**token_tensors(1), **quantized, "dy": ("BF16", [1, H], bytes(2 * H))}
-        path = self.write("in.safetensors", safetensors(tensors))
-        done = self.run_tool("run", TINY, "--target", "sim", "--input", path, "--pass", "backward")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("the weights are quantized already", done.stderr)
         done = self.run_tool("run", TINY, "--pass", "sideways")
         self.assertEqual(done.returncode, 2)
+
+    def test_a_backward_pass_without_scales_of_columns_needs_bf16_weights(self):
+        quantized = {"w1_q": ("F8_E4M3", [E, 2 * I, H], bytes(E * 2 * I * H)),
+                     "w1_scale_inv": ("F32", [E, 2 * I], bytes(8 * I * E)),
+                     "w2_q": ("F8_E4M3", [E, H, I], bytes(E * H * I)),
+                     "w2_scale_inv": ("F32", [E, H], bytes(4 * H * E))}
+        tensors = {**token_tensors(1), **quantized, "dy": ("BF16", [1, H], bytes(2 * H))}
+        path = self.write("in.safetensors", safetensors(tensors))
+        layer = self.write("rowwise.json", json.dumps({**json.loads(TINY.read_text()), "recipe": "fp8_rowwise"}))
+        done = self.run_tool("run", layer, "--target", "sim", "--input", path, "--pass", "backward")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("the weights are quantized already, wanted bf16 for a backward pass of this recipe", done.stderr)
 
     def test_no_tokens_are_a_valid_input(self):
         report, out = self.run_file({**token_tensors(0), **weight_tensors()})
@@ -354,6 +379,28 @@ class Checkpoints(tool.ToolTest):
             self.succeed("run", TINY, "--target", "sim", "--input", tokens, "--check", "--output", "out",
                          "--weights", *given, "--layer", "3")
             self.assertEqual(read_safetensors(self.folder / "out")["y"], read_safetensors(self.folder / "y")["y"])
+
+    def test_fp8_experts_are_used_as_they_are_by_backward_passes(self):
+        stream, shard = random.Random(7), {}
+        layer = {"name": "pads", "experts": 4, "top_k": 2, "hidden": 128, "intermediate": 144, "splits_alignment": 64,
+                 "max_tokens": 16, "passes": ["forward", "backward"], "recipe": "fp8_flow",
+                 "activation": {"expression": "log(abs(gate)) * up"}}
+        for n in range(4):  # blocks of 128 have a rest, so columns of gate and up are padded
+            for name, shape, blocks in (("gate_proj", [144, 128], [2, 1]), ("up_proj", [144, 128], [2, 1]),
+                                        ("down_proj", [128, 144], [1, 2])):
+                prefix = f"model.layers.0.mlp.experts.{n}.{name}.weight"
+                shard[prefix] = "F8_E4M3", shape, bytes(stream.randrange(0x60) | stream.choice((0, 0x80))
+                                                        for _ in range(math.prod(shape)))
+                shard[prefix + "_scale_inv"] = "F32", blocks, struct.pack("<2f", stream.uniform(1e-3, 2e-3),
+                                                                          stream.uniform(1e-3, 2e-3))
+        weights = self.write("fp8.safetensors", safetensors(shard))
+        report = self.succeed_json("run", self.write("pads.json", json.dumps(layer)), "--target", "sim", "--pass",
+                                   "backward", "--tokens", "9", "--check", "--weights", weights, "--layer", "0")
+        self.assertTrue(report["check"]["passed"])
+        self.assertNotIn("quantize_w1", [kernel["operation"] for kernel in report["kernels"]])
+        checked = {entry["tensor"]: entry["verdict"] for entry in report["check"]["tensors"]}
+        for name in ("w1_colwise_q", "dact", "dx_permuted", "dx"):
+            self.assertEqual(checked[name], "exact", name)
 
     def test_fp8_experts_are_used_as_they_are(self):
         stream = random.Random(5)

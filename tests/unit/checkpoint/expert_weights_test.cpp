@@ -316,56 +316,5 @@ TEST_F(FusedExperts, AreReadFromMxfp4) {
   expect_refused(load(file), ErrorCode::kTensorMismatch, "is U8 [1, 64, 4], wanted U8 [1, 64, 2]");
 }
 
-// A layer whose experts are quantized as DeepSeek publishes them; scales of up begin a new block.
-TEST(QuantizedExperts, BecomeBf16WhereTheLayerWantsThat) {
-  const testing::TestDir folder;
-  TensorMap file;
-  const auto add = [&](const char* name, std::vector<int64_t> shape, uint8_t code, DType dtype) {
-    const std::string full = fmt::format("layers.0.ffn.experts.0.{}.weight", name);
-    const std::vector<uint8_t> codes(static_cast<size_t>(element_count(shape)), code);
-    file[full] = make_tensor(DType::kF8E4M3, shape, codes);
-    const int64_t blocks = (shape[0] + 127) / 128 * ((shape[1] + 127) / 128);
-    std::vector<float> scales;
-    for (int64_t b = 0; b < blocks; ++b) scales.push_back(static_cast<float>(b + 1) * 0.5F);
-    std::vector<uint16_t> narrow;
-    for (const float scale : scales) narrow.push_back(reference::bf16_from_float(scale));
-    shape = {(shape[0] + 127) / 128, (shape[1] + 127) / 128};
-    file[full + "_scale_inv"] = dtype == DType::kF32 ? make_tensor(dtype, shape, scales)
-                                                     : make_tensor(dtype, shape, narrow);
-  };
-  add("w1", {144, 256}, 0x38, DType::kF32);   // 1.0
-  add("w3", {144, 256}, 0x40, DType::kF32);   // 2.0
-  add("w2", {256, 144}, 0xB8, DType::kBF16);  // -1.0; scales as Qwen3 has them
-  const std::string path = folder / "model.safetensors";
-  ASSERT_TRUE(testing::succeeded(write_safetensors(path, file)));
-  compiler::Layer layer{.experts = 1,
-                        .local_experts = 1,
-                        .top_k = 1,
-                        .hidden = 256,
-                        .intermediate = 144,
-                        .recipe = compiler::Recipe::kFp8Flow};
-  const CheckpointOptions options{.shards = {path}, .layer_number = 0};
-  const auto kept = load_expert_weights(layer, options);
-  ASSERT_TRUE(testing::succeeded(kept));
-  EXPECT_TRUE(kept->contains("w1_q"));
-  EXPECT_EQ(copy_elements<float>(kept->at("w2_scale_inv")),
-            (std::vector<float>{0.5F, 1.0F, 1.5F, 2.0F}));
-  layer.passes.push_back(compiler::Pass::kBackward);
-  const auto loaded = load_expert_weights(layer, options);
-  ASSERT_TRUE(testing::succeeded(loaded));
-  EXPECT_FALSE(loaded->contains("w1_q"));
-  const auto at = [&](const char* name, int64_t row, int64_t column, int64_t columns) {
-    return reference::float_from_bf16(
-        elements<uint16_t>(loaded->at(name))[static_cast<size_t>(row * columns + column)]);
-  };
-  EXPECT_EQ(at("w1", 0, 0, 256), 0.5F);
-  EXPECT_EQ(at("w1", 0, 128, 256), 1.0F);
-  EXPECT_EQ(at("w1", 128, 0, 256), 1.5F);
-  EXPECT_EQ(at("w1", 144, 128, 256), 2.0F);  // the first row of up
-  EXPECT_EQ(at("w1", 287, 255, 256), 4.0F);
-  EXPECT_EQ(at("w2", 127, 128, 144), -1.0F);
-  EXPECT_EQ(at("w2", 128, 0, 144), -1.5F);
-}
-
 }  // namespace
 }  // namespace moejit::checkpoint
