@@ -14,6 +14,7 @@ from moejit.torch.functional import experts, grouped_experts
 from moejit.torch.grouped_gemm import grouped_gemm
 from moejit.torch.hf import register_hf
 from moejit.torch.hosted import HostedExperts
+from moejit.torch.mxfp4_weights import mxfp4_weights
 from moejit.torch.operations import operation
 from moejit.torch.ops import run
 from moejit.torch.permute import Routing, permute_pad, route, unpermute
@@ -21,6 +22,6 @@ from moejit.torch.plans import layer_text, operation_text
 from moejit.torch.update import update_scales, update_weights
 
 __all__ = ["Experts", "FP8Weights", "HostedExperts", "Routing", "activation", "build", "convert", "experts", "explain",
-           "fp8_dispatched_experts", "fp8_weights", "grouped_experts", "grouped_gemm", "layer_text", "operation",
-           "operation_text", "permute_pad", "register_hf", "route", "run", "unpermute", "update_scales",
+           "fp8_dispatched_experts", "fp8_weights", "grouped_experts", "grouped_gemm", "layer_text", "mxfp4_weights",
+           "operation", "operation_text", "permute_pad", "register_hf", "route", "run", "unpermute", "update_scales",
            "update_weights"]
