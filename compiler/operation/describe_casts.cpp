@@ -45,14 +45,31 @@ void describe_quantize_weights(OperationDraft& draft) {
     draft.refuse("gate_up_layout", "with 1 section", "\"concat\"",
                  "rows alternate where there are two sections, gate and up");
   // Tiles are the same in all recipes that have them.
-  const Recipe recipe =
-      draft.choice("recipe", std::array{Recipe::kFp8Flow, Recipe::kMxfp8, Recipe::kNvfp4});
+  const Recipe recipe = draft.choice(
+      "recipe", std::array{Recipe::kFp8Flow, Recipe::kMxfp8, Recipe::kNvfp4, Recipe::kFp8Rowwise});
   const bool is_colwise = draft.boolean("colwise");  // whether the operand of dgrad is written too
   const Format format = codes_of(recipe.weights);
   const CallBounds bounds{.groups = int32_of(e)};
 
   draft.read("input", DType::kBF16, {e, rows, columns});
   if (has_two_levels(format)) draft.read("expert_scales", DType::kF32, {e});
+  if (has_row_scale(format)) {
+    const std::string beside = fmt::format("with the recipe {}", recipe.name);
+    if (tiles_per_scale > 1)
+      draft.refuse("scale_sharing_k", beside, "1", "a row of the recipe has one scale");
+    if (is_colwise)
+      draft.refuse("colwise", beside, "false",
+                   "scale_weight_columns and quantize_weight_columns make the operand of dgrad");
+    draft.write(scaled_rows("output", {e, rows}, columns, format));
+    draft.read_optional("skip", DType::kU32, 1);
+    return draft.make(QuantizeMatrixRows{.matrices = {.local_experts = int32_of(e),
+                                                      .columns = int32_of(columns),
+                                                      .sections = sections,
+                                                      .section_rows = int32_of(rows) / sections,
+                                                      .is_interleaved = is_interleaved},
+                                         .format = format},
+                      bounds);
+  }
   if (recipe.weights.is_recovered) {
     // The contraction goes by rows in fprop and by columns in dgrad.
     draft.write(scaled_rows("output", {e, rows}, columns, format));
@@ -147,6 +164,17 @@ void describe_quantize_columns(OperationDraft& draft) {
       QuantizeColumns{
           .local_experts = int32_of(rows.e), .columns = int32_of(rows.columns), .format = format},
       rows.bounds());
+}
+
+void describe_quantize_weight_columns(OperationDraft& draft) {
+  const ExpertMatrices matrices = expert_matrices(draft);
+  draft.read("input", DType::kBF16, matrices.shape());
+  draft.read_scales("input", {matrices.e, matrices.columns});
+  draft.write({.role = "output",
+               .shape = {matrices.e, matrices.columns, matrices.rows},
+               .scales_shape = {}});
+  draft.read_optional("skip", DType::kU32, 1);
+  draft.make(CastColumns{.groups = matrices.groups()}, matrices.bounds());
 }
 
 void describe_transpose(OperationDraft& draft) {

@@ -39,7 +39,7 @@ void check(OperationDraft& draft, const GroupedGemmSpec& problem) {
 
 void describe_grouped_gemm(OperationDraft& draft) {
   const Dim e = draft.dim("E", "local_experts", kExpertsRange);
-  const Dim p = draft.dim("P", "max_permuted_rows", kRowsRange);
+  Dim p = draft.dim("P", "max_permuted_rows", kRowsRange);
   const int32_t sections = draft.int32("sections", {.lowest = 1, .highest = 16}, 1);
   const Dim n = draft.dim("n", "n", rows_of_sections(sections));
   const Dim k = draft.dim("k", "k", kColumnsRange);
@@ -55,6 +55,8 @@ void describe_grouped_gemm(OperationDraft& draft) {
   problem.bias = draft.choice(
       "bias", std::array{GemmBias::kNone, GemmBias::kColumns, GemmBias::kColumnsTimesProb});
   const DType a = a_dtype(draft);
+  problem.zeros_rest = draft.boolean("zeros_rest");
+  if (problem.zeros_rest) p.symbol = "T";  // the kernel asks the call where the rows end
   check(draft, problem);
   const bool is_bf16 = problem.scales == GemmScales::kNone || a == DType::kBF16;
   problem.operands = is_bf16 ? DType::kBF16 : DType::kF8E4M3;
@@ -100,11 +102,17 @@ void describe_contraction_grouped_gemm(OperationDraft& draft) {
                                         GradientOutput::kBf16, GradientOutput::kBf16Add});
   problem.accumulation = accumulation(draft);
   const DType a = a_dtype(draft);
+  const int32_t alignment = draft.int32("splits_alignment", kSplitsAlignmentRange, 128);
   problem.is_a_e5m2 = a == DType::kF8E5M2;
   problem.has_bf16_operands = a == DType::kBF16;
+  const bool is_bf16 = operands_of(problem) == DType::kBF16;
+  problem.ends_groups = ends_groups(problem, alignment);
+  if (!is_bf16 && alignment % 128 != 0)
+    draft.refuse("splits_alignment", fmt::format("with the scales {}", to_string(problem.scales)),
+                 "a multiple of 128", "groups of bf16 columns may start anywhere");
 
   const Dim blocks{"C/128", c.value / 128};
-  if (operands_of(problem) == DType::kBF16) {
+  if (is_bf16) {
     draft.read("a", DType::kBF16, {c, rows});
     draft.read("b", DType::kBF16, {c, n});
   } else {

@@ -17,6 +17,16 @@ void describe_scale_columns(OperationDraft& draft) {
       rows.bounds());
 }
 
+void describe_scale_weight_columns(OperationDraft& draft) {
+  const ExpertMatrices matrices = expert_matrices(draft);
+  draft.read("input", DType::kBF16, matrices.shape());
+  draft.write("output_scale_inv", DType::kF32, {matrices.e, matrices.columns});
+  draft.read_optional("skip", DType::kU32, 1);
+  draft.make(
+      ScaleColumns{.groups = matrices.groups(), .format = Recipe::kFp8Rowwise.weights_colwise},
+      matrices.bounds());
+}
+
 void describe_amax_rows(OperationDraft& draft) {
   const ExpertRows rows = expert_rows(draft);
   draft.read("input", DType::kBF16, {rows.p, rows.columns});
@@ -28,14 +38,12 @@ void describe_amax_rows(OperationDraft& draft) {
 }
 
 void describe_amax_weights(OperationDraft& draft) {
-  const Dim e = draft.dim("E", "local_experts", kExpertsRange);
-  const Dim rows = draft.dim("rows", "rows", rows_of_sections(1));
-  const Dim columns = draft.dim("columns", "columns", kColumnsRange);
-  const MatrixAmax amax{.rows = int32_of(rows), .columns = int32_of(columns)};
-  draft.read("input", DType::kBF16, {e, rows, columns});
-  draft.write("output", DType::kF32, {e, {"ceil(rows*columns/16384)", pieces_of(amax)}});
+  const ExpertMatrices matrices = expert_matrices(draft);
+  const MatrixAmax amax{.rows = int32_of(matrices.rows), .columns = int32_of(matrices.columns)};
+  draft.read("input", DType::kBF16, matrices.shape());
+  draft.write("output", DType::kF32, {matrices.e, {"ceil(rows*columns/16384)", pieces_of(amax)}});
   draft.read_optional("skip", DType::kU32, 1);
-  draft.make(amax, {.groups = int32_of(e)});
+  draft.make(amax, matrices.bounds());
 }
 
 void describe_scale_experts(OperationDraft& draft) {

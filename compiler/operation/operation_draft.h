@@ -105,6 +105,7 @@ class OperationDraft {
 void describe_quantize(OperationDraft& draft);
 void describe_quantize_weights(OperationDraft& draft);
 void describe_quantize_columns(OperationDraft& draft);
+void describe_quantize_weight_columns(OperationDraft& draft);
 void describe_transpose(OperationDraft& draft);
 void describe_multi_cast_transpose(OperationDraft& draft);
 void describe_route(OperationDraft& draft);
@@ -115,6 +116,7 @@ void describe_activation_backward(OperationDraft& draft, bool quantizes);
 void describe_grouped_gemm(OperationDraft& draft);
 void describe_contraction_grouped_gemm(OperationDraft& draft);
 void describe_scale_columns(OperationDraft& draft);
+void describe_scale_weight_columns(OperationDraft& draft);
 void describe_scale_experts(OperationDraft& draft);
 void describe_amax_rows(OperationDraft& draft);
 void describe_amax_weights(OperationDraft& draft);

@@ -105,6 +105,19 @@ ExpertRows expert_rows(OperationDraft& draft) {
   return rows;
 }
 
+ColumnGroups ExpertMatrices::groups() const {
+  return {
+      .local_experts = int32_of(e), .columns = int32_of(columns), .section_rows = int32_of(rows)};
+}
+
+ExpertMatrices expert_matrices(OperationDraft& draft) {
+  ExpertMatrices matrices;
+  matrices.e = draft.dim("E", "local_experts", kExpertsRange);
+  matrices.rows = draft.dim("rows", "rows", rows_of_sections(1));
+  matrices.columns = draft.dim("columns", "columns", kColumnsRange);
+  return matrices;
+}
+
 void read_groups(OperationDraft& draft, const Dim& experts) {
   draft.read("counts", DType::kI32, {experts});
   draft.read("offs", DType::kI32, {starts_of(experts)});

@@ -69,6 +69,16 @@ struct ExpertRows {
 };
 ExpertRows expert_rows(OperationDraft& draft);
 
+// The fields of operations on a matrix of each expert.
+struct ExpertMatrices {
+  Dim e, rows, columns;
+
+  std::vector<Dim> shape() const { return {e, rows, columns}; }
+  ColumnGroups groups() const;
+  CallBounds bounds() const { return {.groups = int32_of(e)}; }
+};
+ExpertMatrices expert_matrices(OperationDraft& draft);
+
 // Adds reads of the groups' sizes and starts, and of the starts of groups of columns.
 void read_groups(OperationDraft& draft, const Dim& experts);
 void read_column_groups(OperationDraft& draft, const Dim& experts);

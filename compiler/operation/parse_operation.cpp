@@ -35,6 +35,8 @@ constexpr DescribedOperation kOperations[] = {
     {"transpose", describe_transpose},
     {"scale_columns", describe_scale_columns},
     {"quantize_columns", describe_quantize_columns},
+    {"scale_weight_columns", describe_scale_weight_columns},
+    {"quantize_weight_columns", describe_quantize_weight_columns},
     {"swizzle_scales", describe_swizzle_scales},
     {"multi_cast_transpose", describe_multi_cast_transpose},
     {"grouped_gemm", describe_grouped_gemm},

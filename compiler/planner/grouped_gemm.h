@@ -105,9 +105,14 @@ Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t row
                                      const PlanOptions& options = {});
 
 // Plans one contraction-grouped GEMM of C = `columns` columns, a multiple of 128, in the same way.
-// It reads scales, output, accumulation, is_a_e5m2, has_bf16_operands, local_experts, rows and n.
+// It reads scales, output, accumulation, is_a_e5m2, has_bf16_operands, ends_groups, local_experts,
+// rows and n.
 Result<KernelPlan> plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem,
                                                  int64_t columns, const PlanOptions& options = {});
+
+// Returns whether groups of an operand's columns that start at multiples of `splits_alignment` may
+// end within a step of the contraction.
+bool ends_groups(const ContractionGroupedGemmSpec& problem, int32_t splits_alignment);
 
 // Checks that operands, scales, accumulation and epilogue of a problem go together. Error
 // kUnsupported: the message says which do not go together, the hint which do.

@@ -161,15 +161,28 @@ class RandomCall {
     return values;
   }
 
+  // Returns where the rows lie that share the scales of their columns: experts' matrices, or
+  // groups.
+  reference::TransposeGroups column_groups(const TensorPlan& tensor) const {
+    const std::vector<int64_t> shape = shape_of(tensor);
+    if (shape.size() < 3)
+      return {.counts = groups_.route.counts, .offs = groups_.route.offs, .output_offs = {}};
+    reference::TransposeGroups matrices;
+    for (int64_t e = 0; e < shape[0]; ++e) {
+      matrices.counts.push_back(static_cast<int32_t>(shape[1]));
+      matrices.offs.push_back(static_cast<int32_t>(e * shape[1]));
+    }
+    return matrices;
+  }
+
   // Adds bf16 numbers. If they are cast with known scales, also adds the scales of each column of
   // an expert's rows.
   void add_bf16(const TensorPlan& tensor, const TensorPlan* scales) {
     const std::vector<uint16_t> values = bf16_numbers(tensor);
     put(tensor, values);
     if (scales == nullptr) return;
-    const reference::TransposeGroups groups{
-        .counts = groups_.route.counts, .offs = groups_.route.offs, .output_offs = {}};
-    put(*scales, reference::group_column_scales(values, tensor.shape.back().value, groups));
+    put(*scales,
+        reference::group_column_scales(values, tensor.shape.back().value, column_groups(tensor)));
   }
 
   // Clears columns that belong to no token, in values of shape [C, width].

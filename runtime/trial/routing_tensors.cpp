@@ -72,7 +72,8 @@ void route_tokens(const Plan& plan, const RandomInputs& random, RandomGroups& gr
 // Fills the groups with rows; each row has one expert.
 void fill_groups(const Plan& plan, const RandomInputs& random, RandomGroups& groups) {
   const int64_t count = find_tensor(plan, "counts")->shape.front().value;
-  const bool has_rows = call_size(plan)->symbol == "P";
+  const std::string& symbol = call_size(plan)->symbol;
+  const bool has_rows = symbol == "P" || symbol == "T";
   // If no tensor gives P, the plan's bound is used.
   const int64_t most = plan.bounds.max_permuted_rows;
   const int64_t columns = groups.dims.columns;

@@ -27,6 +27,7 @@ class OperationMaker {
                                                     &OperationMaker::transpose,
                                                     &OperationMaker::scale_columns,
                                                     &OperationMaker::quantize_columns,
+                                                    &OperationMaker::weight_columns,
                                                     &OperationMaker::swizzle_scales,
                                                     &OperationMaker::multi_cast_transpose,
                                                     &OperationMaker::grouped_gemm,
@@ -99,12 +100,30 @@ class OperationMaker {
   }
 
   void quantize_weights_in_groups() {
+    if (random_.in_percent(30)) return quantize_weights_in_rows();
     const bool is_mx = random_.in_percent(50);
     add("recipe", is_mx ? "\"mxfp8\"" : "\"nvfp4\"");
     add("local_experts", random_.between(1, 3));
     add("rows", (is_mx ? 32 : 16) * random_.between(1, 10));
     add("columns", width());
     add_flag("colwise");
+  }
+
+  void quantize_weights_in_rows() {
+    const int64_t sections = random_.between(1, 2);
+    add("recipe", "\"fp8_rowwise\"");
+    add("local_experts", random_.between(1, 3));
+    add("sections", sections);
+    add("rows", sections * 16 * random_.between(1, 10));
+    add("columns", width());
+    if (sections == 2) add_choice("gate_up_layout", {"concat", "interleaved"});
+  }
+
+  void weight_columns() {
+    name(random_.in_percent(50) ? "scale_weight_columns" : "quantize_weight_columns");
+    add("local_experts", random_.between(1, 3));
+    add("rows", 16 * random_.between(1, 20));
+    add("columns", width());
   }
 
   void route() {
@@ -248,6 +267,7 @@ class OperationMaker {
       if (is_bf16) add_choice("b_major", {"k", "mn"});
     }
     if (scales == 0 || scales == 3) add_choice("bias", {"none", "columns", "columns_times_prob"});
+    add_flag("zeros_rest");
   }
 
   void contraction_grouped_gemm() {
@@ -260,7 +280,10 @@ class OperationMaker {
     const int64_t scales = random_.between(0, 4);
     add("scales", fmt::format("\"{}\"", kScales[scales]));
     add_choice("output", {"f32", "f32_add", "bf16", "bf16_add"});
-    if (scales == 2 && random_.in_percent(30)) return add("a_dtype", "\"bf16\"");
+    const bool is_bf16 = scales == 4 || (scales == 2 && random_.in_percent(30));
+    if (is_bf16 && random_.in_percent(50)) add("splits_alignment", random_.between(1, 64));
+    if (is_bf16 && scales == 2) add("a_dtype", "\"bf16\"");
+    if (is_bf16) return;
     if (scales == 2 || scales == 3) add_choice("accumulation", {"fp32", "fast"});
     if (scales == 2 || scales == 3) add_choice("a_dtype", {"f8_e4m3", "f8_e5m2"});
   }

@@ -96,9 +96,7 @@ KernelPlan make_kernel(const Operation& operation, const Wgrad& wgrad,
   const int64_t mean_columns =
       std::max<int64_t>(1, std::min(mean_rows(bounds), padded) / bounds.groups);
   ContractionGroupedGemmSpec problem = wgrad.problem;
-  constexpr int32_t kStep = 64;  // bf16 columns
-  problem.ends_groups =
-      operands_of(problem) == DType::kBF16 && bounds.splits_alignment % kStep != 0;
+  problem.ends_groups = ends_groups(problem, bounds.splits_alignment);
   KernelPlan kernel = contraction_grouped_gemm_kernel(
       problem, padded, mean_columns,
       {.a = a.tensor, .b = b.tensor, .d = write_of(operation, "d").tensor}, context.options);

@@ -187,9 +187,11 @@ TEST(OperationKernels, AreThoseOfALayerWhoseRowsHaveOneScale) {
       layer, tokens("quantize_permute_pad_grad", fmt::format(R"(, "columns": 512{})", recipe)));
   for (const std::string_view name : {"activation_quantize", "activation_backward_quantize"})
     expect_kernel_of(layer, rows(name, p, fmt::format(R"(, "intermediate": 192{})", recipe)));
-  const auto pass = [](const Plan& plan, std::string_view operation) {
-    return std::get<GroupColumnsSpec>(
-        std::ranges::find(plan.kernels, operation, &KernelPlan::operation)->spec);
+  const auto spec_in = [](const Plan& plan, std::string_view operation) {
+    return std::ranges::find(plan.kernels, operation, &KernelPlan::operation)->spec;
+  };
+  const auto pass = [&](const Plan& plan, std::string_view operation) {
+    return std::get<GroupColumnsSpec>(spec_in(plan, operation));
   };
   const auto alone = [&](std::string_view name, std::string_view with) {
     return pass(plan_of(operation_of(rows(name, p, with))), name);
@@ -197,6 +199,38 @@ TEST(OperationKernels, AreThoseOfALayerWhoseRowsHaveOneScale) {
   EXPECT_EQ(alone("scale_columns", R"(, "columns": 192)"), pass(layer, "scale_columns_act"));
   EXPECT_EQ(alone("quantize_columns", R"(, "columns": 192, "recipe": "fp8_rowwise")"),
             pass(layer, "quantize_columns_act"));
+  const auto of_weights = [&](std::string_view name, std::string_view with) {
+    return spec_in(
+        plan_of(operation_of(fmt::format(
+            R"({{"operation": "{}", "local_experts": 8, "rows": 512, "columns": 192{}}})", name,
+            with))),
+        name);
+  };
+  EXPECT_EQ(of_weights("quantize_weights", recipe), spec_in(layer, "quantize_w2"));
+  EXPECT_EQ(of_weights("scale_weight_columns", ""), spec_in(layer, "scale_columns_w2"));
+  EXPECT_EQ(of_weights("quantize_weight_columns", ""), spec_in(layer, "quantize_columns_w2"));
+}
+
+TEST(OperationKernels, AreThoseOfALayerWhoseRowsStayWhereTheyAre) {
+  const auto layer = parse_layer(R"({"experts": 8, "hidden": 512, "intermediate": 192,
+      "recipe": "bf16", "input": "grouped", "splits_alignment": 1, "max_tokens": 1024,
+      "wgrad_dtype": "bf16", "passes": ["forward", "backward"]})",
+                                 "layer");
+  ASSERT_TRUE(layer) << to_string(layer.error());
+  const Plan plan = plan_layer(*layer, Target{}).value();
+  const auto expect_spec_of = [&](std::string_view of_layer, std::string_view json) {
+    const Plan alone = plan_of(operation_of(json));
+    const KernelPlan& got = alone.kernels.front();
+    const auto wanted = std::ranges::find(plan.kernels, of_layer, &KernelPlan::operation);
+    ASSERT_NE(wanted, plan.kernels.end());
+    EXPECT_EQ(to_string(got.spec), to_string(wanted->spec));
+    EXPECT_EQ(got.numbers, wanted->numbers);
+  };
+  expect_spec_of("gemm_fc2", rows("grouped_gemm", 1024, R"(, "n": 512, "k": 192, "scales": "none",
+      "zeros_rest": true)"));
+  expect_spec_of("gemm_fc2_wgrad", R"({"operation": "contraction_grouped_gemm", "local_experts": 8,
+      "max_columns": 1024, "rows": 512, "n": 192, "scales": "none", "output": "bf16",
+      "splits_alignment": 1})");
 }
 
 TEST(OperationKernels, AreThoseOfALayerInBf16) {
