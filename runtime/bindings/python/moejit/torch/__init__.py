@@ -11,7 +11,7 @@ from moejit.torch.dispatch import fp8_dispatched_experts
 from moejit.torch.experts import Experts
 from moejit.torch.fp8_weights import FP8Weights, fp8_weights
 from moejit.torch.functional import experts, grouped_experts
-from moejit.torch.grouped_gemm import grouped_gemm
+from moejit.torch.grouped_gemm import grouped_gemm, grouped_mm
 from moejit.torch.hf import register_hf
 from moejit.torch.hosted import HostedExperts
 from moejit.torch.mxfp4_weights import mxfp4_weights
@@ -22,6 +22,6 @@ from moejit.torch.plans import layer_text, operation_text
 from moejit.torch.update import update_scales, update_weights
 
 __all__ = ["Experts", "FP8Weights", "HostedExperts", "Routing", "activation", "build", "convert", "experts", "explain",
-           "fp8_dispatched_experts", "fp8_weights", "grouped_experts", "grouped_gemm", "layer_text", "mxfp4_weights",
-           "operation", "operation_text", "permute_pad", "register_hf", "route", "run", "unpermute", "update_scales",
-           "update_weights"]
+           "fp8_dispatched_experts", "fp8_weights", "grouped_experts", "grouped_gemm", "grouped_mm", "layer_text",
+           "mxfp4_weights", "operation", "operation_text", "permute_pad", "register_hf", "route", "run", "unpermute",
+           "update_scales", "update_weights"]

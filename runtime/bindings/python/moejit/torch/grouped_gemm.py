@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grouped GEMMs over permuted rows, in bf16 or FP8, with gradients."""
+"""Grouped GEMMs over rows in the order of experts, in bf16 or FP8, with gradients."""
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 
+from moejit.torch.checks import name_of
 from moejit.torch.first_order import first_order
-from moejit.torch.operations import apply, bound, constant, run
+from moejit.torch.grouped_formats import FORMATS, Groups, multiply, multiply_columns, starts_of
+from moejit.torch.operations import apply
 from moejit.torch.permute import Routing
 
 
@@ -17,107 +17,92 @@ def grouped_gemm(a: torch.Tensor, b: torch.Tensor, routing: Routing, *, format: 
     Args:
         a: Permuted rows, bf16 [P, k].
         b: Weights, bf16 [E, n, k].
-        routing: The result of route(). For gradients of b in bf16, `splits_alignment` must be a multiple of 64.
-        format: "bf16" or "fp8". In FP8, rows, weights and the gradient of the result are quantized to E4M3: rows with a
-            scale for each 128 values, weights with a scale for each 128x128 tile. Backward transposes forward's codes
-            and quantizes nothing twice.
+        routing: The result of route().
+        format: As for grouped_mm().
 
     Returns:
         bf16 [P, n].
     """
-    if format not in _FORMATS:
-        raise RuntimeError(f'moejit: unknown_value: argument format: it is {format!r}, wanted "bf16" or "fp8"')
+    _check_format(format)
     if b.dim() != 3 or a.dim() != 2:
         raise RuntimeError(f"moejit: tensor_mismatch: tensors a and b: they are {list(a.shape)} and {list(b.shape)}, "
                            "wanted [P, k] and [E, n, k]")
-    return apply(_FORMATS[format], a, b, *routing[:2], routing.colwise_offs, routing.splits_alignment)
+    groups = Groups(routing.counts, routing.offs, routing.colwise_offs, routing.splits_alignment, zeros_rest=False)
+    return apply(_Product, a, b, format, "k", *groups)
 
 
-def _gemm(a: torch.Tensor, b: torch.Tensor, counts: torch.Tensor, offs: torch.Tensor, n: int, scales: str,
-          **others: Any) -> torch.Tensor:
-    tensors = {name: others.pop(name) for name in ("a_scale_inv", "b_scale_inv") if name in others}
-    made = run({"operation": "grouped_gemm", **_groups(a, counts), "n": constant(n), "k": constant(a.shape[1]),
-                "scales": scales, **others}, {"a": a, "b": b, **tensors, "counts": counts, "offs": offs})
-    return made["d"]
+def grouped_mm(a: torch.Tensor, b_t: torch.Tensor, offs: torch.Tensor, *, format: str = "bf16") -> torch.Tensor:
+    """Returns the product of each expert's rows with its matrix, a @ b_t[e], as torch.nn.functional.grouped_mm does.
+
+    Both inputs have gradients. No row moves, groups may have any size, and the host does not wait.
+
+    Args:
+        a: Rows in the order of experts, bf16 [P, k]. Rows behind the last expert's may hold anything.
+        b_t: Matrices, bf16 [E, k, n]: the transposed view of weights [E, n, k], or without gaps itself.
+        offs: The row behind the last one of each expert, int32 [E], on the device of the rows. Ends do not fall, and
+            none is above P: nobody looks at them.
+        format: "bf16", or FP8, for which rows, matrices and the gradient of the result are quantized to E4M3.
+            "fp8_rowwise": a row, or column, of each operand has one scale over all of the contraction, as in torchao's
+            _to_fp8_rowwise_then_scaled_grouped_mm. "fp8": rows have a scale for each 128 values, matrices for each
+            128x128; backward transposes forward's codes and quantizes nothing twice.
+
+    Returns:
+        bf16 [P, n]; 0 for rows behind the last expert's, and so are their gradients.
+
+    Raises:
+        RuntimeError: A shape or dtype is wrong, or the format has another name.
+    """
+    _check_format(format)
+    if a.dim() != 2 or b_t.dim() != 3 or a.shape[1] != b_t.shape[1]:
+        raise RuntimeError(f"moejit: tensor_mismatch: tensors a and b_t: they are {list(a.shape)} and "
+                           f"{list(b_t.shape)}, wanted [P, k] and [E, k, n]\nhint: weights [E, n, k] are given as "
+                           "weights.transpose(-2, -1)")
+    for name, tensor in ("a", a), ("b_t", b_t):
+        if tensor.dtype != torch.bfloat16:
+            raise RuntimeError(f"moejit: tensor_mismatch: tensor {name}: its dtype is {name_of(tensor.dtype)}, wanted "
+                               "bfloat16\nhint: cast it, as autocast does; the format quantizes inside")
+    if offs.dtype != torch.int32 or offs.shape != b_t.shape[:1]:
+        raise RuntimeError(f"moejit: tensor_mismatch: tensor offs: it is {name_of(offs.dtype)} {list(offs.shape)}, "
+                           f"wanted int32 [{b_t.shape[0]}]: where the rows of each expert end, without a leading 0\n"
+                           "hint: torch.cumsum(tokens_per_expert, 0, dtype=torch.int32)")
+    b, b_major = b_t.transpose(1, 2), "k"
+    if not b.is_contiguous() and b_t.is_contiguous():
+        b, b_major = b_t, "mn"
+    starts = starts_of(offs)
+    groups = Groups(starts.diff(), starts, None, splits_alignment=1, zeros_rest=True)
+    return apply(_Product, a, b.contiguous(), format, b_major, *groups)
 
 
-def _groups(rows: torch.Tensor, counts: torch.Tensor) -> dict[str, int]:
-    return {"local_experts": constant(counts.shape[0]), "max_permuted_rows": bound(rows.shape[0], None)}
+def _check_format(format: str) -> None:
+    if format not in FORMATS:
+        raise RuntimeError(f"moejit: unknown_value: argument format: it is {format!r}, wanted one of "
+                           f"{', '.join(FORMATS)}")
 
 
-class _GroupedGemm(torch.autograd.Function):
+class _Product(torch.autograd.Function):
+    """The product of rows with matrices [E, n, k], or of `b_major` "mn" with [E, k, n]."""
 
     @staticmethod
-    def forward(ctx, a, b, counts, offs, _, splits_alignment):
-        if ctx.needs_input_grad[1] and splits_alignment % 64:
-            raise RuntimeError(f"moejit: unsupported: the gradient of b with splits_alignment {splits_alignment}, "
-                               "wanted a multiple of 64\nhint: give route() splits_alignment=64")
-        ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b if ctx.needs_input_grad[0] else None,
-                              counts, offs)
-        return _gemm(a, b, counts, offs, b.shape[1], "none")
+    def forward(ctx, a, b, format, b_major, *groups):
+        kind, rows = FORMATS[format], FORMATS[format].keep(a)
+        needs_da, needs_db = ctx.needs_input_grad[:2]
+        weights, kept = kind.weights(b, b_major, needs_da)
+        nothing = None, None
+        ctx.save_for_backward(*(rows if needs_db else nothing), *(kept if needs_da else nothing), *groups[:3])
+        ctx.constants = kind, b_major, groups[3:], b.shape[1:] if b_major == "k" else b.shape[:0:-1]
+        return multiply(kind, kind.rows(rows), weights, Groups(*groups), ctx.constants[3][0], b_major)
 
     @staticmethod
     @first_order
     def backward(ctx, dd):
-        a, b, counts, offs = ctx.saved_tensors
+        rows, weights, groups = ctx.saved_tensors[:2], ctx.saved_tensors[2:4], ctx.saved_tensors[4:]
+        kind, b_major, constants, (_, k) = ctx.constants
+        groups, gradient = Groups(*groups, *constants), kind.keep(dd.contiguous())
         da = db = None
-        if b is not None:
-            da = _gemm(dd, b, counts, offs, b.shape[2], "none", b_major="mn")
-        if a is not None:
-            db = run({"operation": "contraction_grouped_gemm", "local_experts": constant(counts.shape[0]),
-                      "max_columns": bound(a.shape[0], None), "rows": constant(dd.shape[1]),
-                      "n": constant(a.shape[1]), "scales": "none", "output": "bf16"},
-                     {"a": dd, "b": a, "counts": counts, "offs": offs})["d"]
-        return da, db, None, None, None, None
-
-
-class _QuantizedGroupedGemm(torch.autograd.Function):
-    """The grouped GEMM in FP8. Scales are powers of two, so transposes of codes are exact except for tiny values."""
-
-    @staticmethod
-    def forward(ctx, a, b, counts, offs, colwise_offs, _):
-        rows = _quantize(a)
-        weights = run({"operation": "quantize_weights", "local_experts": constant(b.shape[0]),
-                       "rows": constant(b.shape[1]), "columns": constant(b.shape[2]),
-                       "colwise": ctx.needs_input_grad[0]}, {"input": b})
-        colwise = weights.get("output_colwise"), weights.get("output_colwise_scale_inv")
-        ctx.save_for_backward(*(rows if ctx.needs_input_grad[1] else (None, None)), *colwise, counts, offs,
-                              colwise_offs)
-        return _gemm(rows[0], weights["output"], counts, offs, b.shape[1], "row_block", a_scale_inv=rows[1],
-                     b_scale_inv=weights["output_scale_inv"])
-
-    @staticmethod
-    @first_order
-    def backward(ctx, dd):
-        rows, row_scales, colwise, colwise_scales, counts, offs, colwise_offs = ctx.saved_tensors
-        codes, scales = _quantize(dd)
-        da = db = None
-        if colwise is not None:
-            da = _gemm(codes, colwise, counts, offs, colwise.shape[1], "row_block", a_scale_inv=scales,
-                       b_scale_inv=colwise_scales)
-        if rows is not None:
-            a = _transpose(codes, scales, counts, offs, colwise_offs)
-            b = _transpose(rows, row_scales, counts, offs, colwise_offs)
-            db = run({"operation": "contraction_grouped_gemm", "local_experts": constant(counts.shape[0]),
-                      "max_columns": bound(128 * a[0].shape[0], None), "rows": constant(a[0].shape[1]),
-                      "n": constant(b[0].shape[1]), "scales": "tile", "output": "bf16"},
-                     {"a": a[0], "b": b[0], "a_scale_inv": a[1], "b_scale_inv": b[1], "counts": counts,
-                      "offs": colwise_offs})["d"]
-        return da, db, None, None, None, None
-
-
-_FORMATS = {"bf16": _GroupedGemm, "fp8": _QuantizedGroupedGemm}
-
-
-def _quantize(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    made = run({"operation": "quantize", "max_tokens": bound(rows.shape[0], None),
-                "columns": constant(rows.shape[1])}, {"input": rows})
-    return made["output"], made["output_scale_inv"]
-
-
-def _transpose(codes: torch.Tensor, scales: torch.Tensor, counts: torch.Tensor, offs: torch.Tensor,
-               colwise_offs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    made = run({"operation": "transpose", **_groups(codes, counts), "columns": constant(codes.shape[1])},
-               {"input": codes, "input_scale_inv": scales, "counts": counts, "offs": offs,
-                "output_offs": colwise_offs})
-    return made["output"], made["output_scale_inv"]
+        if weights[0] is not None:
+            da = multiply(kind, kind.rows(gradient), kind.weights_of_dgrad(weights, b_major), groups, k,
+                          "mn" if b_major == "k" else "k")
+        if rows[0] is not None:
+            operands = kind.columns(gradient, groups), kind.columns(rows, groups)
+            db = multiply_columns(kind, *(operands if b_major == "k" else operands[::-1]), groups)
+        return da, db, *[None] * 7

@@ -147,7 +147,7 @@ class Plan:
 
     def _permuted_rows(self, tokens: int) -> int:
         fields = self.description
-        if "max_permuted_rows" not in fields:
+        if not {"top_k", "max_permuted_rows"} <= fields.keys():
             return 0  # no tensor has P
         top_k, alignment, most = fields["top_k"], fields["splits_alignment"], fields["max_permuted_rows"]
 
