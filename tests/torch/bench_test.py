@@ -13,6 +13,7 @@ from support import BOUNDS, DEVICE, ROOT
 sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "tests" / "bench")]
 import experts_cases  # noqa: E402
 import experts_tool  # noqa: E402
+import grouped_mm_bench  # noqa: E402
 import generate_step_times  # noqa: E402
 import hf_experts_bench  # noqa: E402
 import hf_experts_sections  # noqa: E402
@@ -38,6 +39,15 @@ class Bench(unittest.TestCase):
                     self.assertLessEqual(error, BOUNDS[row.get("recipe", "bf16")])
         self.assertIn("transformers grouped_mm", generate_step_times.svg([result]))
         self.assertEqual(len(hf_experts_sections.step_sections(result)), 2)
+
+    def test_grouped_gemms_have_times_and_errors(self):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
+            grouped_mm_bench.main(["--tiny", "--device", DEVICE.type, "--rounds", "1"])
+        case, = json.loads(output.getvalue())["cases"]
+        self.assertEqual([row["function"] for row in case["results"]], ["torch", "bf16", "fp8", "fp8_rowwise"])
+        for row in case["results"]:
+            self.assertLessEqual(max(row["errors"]), BOUNDS["fp8_flow" if "fp8" in row["function"] else "bf16"])
 
     def test_an_implementation_that_fails_leaves_its_sentence(self):
         result = self.result("--only", "moejit bf16, eager", "--splits-alignment", "0", "--case", "Qwen3")
