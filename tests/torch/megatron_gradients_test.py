@@ -133,6 +133,12 @@ class Gradients(megatron_cpu.OnOneRank):
     def test_missing_main_gradients_are_told(self):
         experts = experts_of(gradient_accumulation_fusion=True)
         self.assertIn("linear_fc1.weight has no main_grad", told(lambda: experts(*rows())))
+        delayed = experts_of(gradient_accumulation_fusion=True, delay_wgrad_compute=True)
+        gradients_of(delayed, rows())
+        self.assertIn("linear_fc1.weight has no main_grad", told(delayed.backward_dw))
+        for dtype, parameter in zip((torch.float32, torch.bfloat16), experts.parameters()):
+            parameter.main_grad = torch.zeros_like(parameter, dtype=dtype)
+        self.assertIn("linear_fc2.weight.main_grad is bfloat16, other", told(lambda: experts(*rows())))
 
     def test_main_gradients_in_bf16_get_one_rounding(self):
         experts = experts_of(gradient_accumulation_fusion=True)

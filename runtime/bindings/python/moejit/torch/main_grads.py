@@ -13,6 +13,19 @@ from moejit.torch.layers import WEIGHT_GRADIENTS
 _OF_BIASES = ("db1", "db2")
 
 
+class MainGradError(RuntimeError):
+    """Backward cannot add to a parameter's main gradient.
+
+    Attributes:
+        index: The parameter's place among those of take_main_grads().
+        dtype: The main gradient's dtype; None: there is none.
+    """
+
+    def __init__(self, sentence: str, index: int, dtype: torch.dtype | None) -> None:
+        super().__init__(sentence)
+        self.index, self.dtype = index, dtype
+
+
 def moves_main_grads(parameters: Sequence[torch.Tensor | None]) -> bool:
     """Returns whether main gradients are to be asked for when they are written, as Megatron-FSDP does."""
     return any(hasattr(parameter, "get_main_grad") for parameter in parameters if parameter is not None)
@@ -64,12 +77,13 @@ def take_main_grads(parameters: Sequence[torch.Tensor | None],
         whether the call overwrites the main gradients instead of adding to them.
 
     Raises:
-        RuntimeError: A parameter has no main_grad or one that is neither float32 nor bfloat16, they differ in this, or
-            some are to be overwritten and others added to.
+        MainGradError: A parameter has no main_grad, one that is neither float32 nor bfloat16, or they differ in this.
+        RuntimeError: Some are to be overwritten and others added to.
     """
     wanted = main_grad_dtype(parameters)
     main, dummies, overwrites = [], [], set()
-    for name, parameter in zip(("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"), parameters):
+    names = ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias")
+    for index, (name, parameter) in enumerate(zip(names, parameters)):
         if parameter is None or not parameter.requires_grad:
             main.append(like.new_empty(0, dtype=torch.float32))
             dummies.append("none")
@@ -77,12 +91,12 @@ def take_main_grads(parameters: Sequence[torch.Tensor | None],
         asked = getattr(parameter, "get_main_grad", None)
         main_grad = getattr(parameter, "main_grad", None) if asked is None else asked()
         if main_grad is None:
-            raise RuntimeError(f"moejit: missing_tensor: {name} has no main_grad\nhint: fuse_wgrad_accumulation adds the "
-                               "gradients to it: a float32 or bfloat16 tensor of the parameter's shape")
+            raise MainGradError(f"moejit: missing_tensor: {name} has no main_grad\nhint: fuse_wgrad_accumulation adds the "
+                                "gradients to it: a float32 or bfloat16 tensor of the parameter's shape", index, None)
         if main_grad.dtype != wanted:
-            raise RuntimeError(f"moejit: tensor_mismatch: {name}.main_grad is {str(main_grad.dtype)[6:]}, wanted "
-                               f"{str(wanted)[6:]}\nhint: make all of a module in float32, or all in bfloat16, or leave "
-                               "fuse_wgrad_accumulation out")
+            raise MainGradError(f"moejit: tensor_mismatch: {name}.main_grad is {str(main_grad.dtype)[6:]}, wanted "
+                                f"{str(wanted)[6:]}\nhint: make all of a module in float32, or all in bfloat16, or leave "
+                                "fuse_wgrad_accumulation out", index, main_grad.dtype)
         main.append(main_grad)
         overwrites.add(bool(getattr(parameter, "overwrite_main_grad", False)))
         if not hasattr(parameter, "grad_added_to_main_grad"):

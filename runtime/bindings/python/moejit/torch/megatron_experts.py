@@ -12,9 +12,10 @@ from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.moe.moe_utils import get_default_pg_collection
 
 from moejit.torch.call import call_experts
-from moejit.torch.checks import check_cache_weights, raise_better, user_name
+from moejit.torch.checks import check_cache_weights, name_of, raise_better, user_name
 from moejit.torch.halves import DelayedGradients
 from moejit.torch.layers import GRADIENTS, max_tokens_of
+from moejit.torch.main_grads import MainGradError
 from moejit.torch.megatron_checkpoints import KINDS, LINEARS, sharded_state_dict, stack_experts
 from moejit.torch.megatron_layers import check_config, description_of, fields_of, hidden_of
 from moejit.torch.state import ExpertsCall, State
@@ -117,24 +118,21 @@ class GroupedMLP(MegatronModule):
         try:
             y = call_experts(self._call_of(x.shape[0]), x, on_device_of(x, tokens_per_expert),
                              permuted_probs.reshape(-1), *self._parameters_of_calls().values())
+        except MainGradError as error:
+            raise self._without_main_grad(error) from error
         except RuntimeError as error:
-            if torch.is_grad_enabled():
-                self._check_main_grads()
             raise_better(error, user_name(self), x, self._parameters_of_calls())
         return y, None
 
-    def _check_main_grads(self) -> None:
-        """Raises an error in Megatron's words if a parameter has no main_grad."""
-        if not self.config.gradient_accumulation_fusion:
-            return
-        for name, parameter in self._parameters_of_calls().items():
-            if parameter is None or not parameter.requires_grad or hasattr(parameter, "get_main_grad"):
-                continue
-            main_grad = getattr(parameter, "main_grad", None)
-            if main_grad is None:
-                raise RuntimeError(f"moejit: missing_tensor: {user_name(self)}.{name} has no main_grad\nhint: "
-                                   "Megatron's DistributedDataParallel makes it; without it set "
-                                   "gradient_accumulation_fusion=False")
+    def _without_main_grad(self, error: MainGradError) -> RuntimeError:
+        """Returns the error in the words of Megatron."""
+        name = f"{user_name(self)}.{tuple(self._parameters_of_calls())[error.index]}"
+        if error.dtype is None:
+            return RuntimeError(f"moejit: missing_tensor: {name} has no main_grad\nhint: Megatron's "
+                                "DistributedDataParallel makes it; without it set gradient_accumulation_fusion=False")
+        return RuntimeError(f"moejit: tensor_mismatch: {name}.main_grad is {name_of(error.dtype)}, other parameters have "
+                            "another dtype\nhint: set grad_reduce_in_fp32 for all parameters alike, or "
+                            "gradient_accumulation_fusion=False")
 
     def _call_of(self, rows: int) -> ExpertsCall:
         """Returns the common part of calls with so many rows."""
@@ -164,7 +162,10 @@ class GroupedMLP(MegatronModule):
     def backward_dw(self) -> None:
         """Computes the gradients of weights and biases that the oldest backward pass has left, if there is one."""
         if self._delayed is not None and self._delayed.queue:
-            self._delayed.run_oldest()
+            try:
+                self._delayed.run_oldest()
+            except MainGradError as error:
+                raise self._without_main_grad(error) from error
 
     def register_wgrad_accumulation_and_reduce_hooks(self, hook: Callable[[], None]) -> None:
         """Makes backward_dw() call `hook` when the gradients of a pass are done, for Megatron's DDP.
