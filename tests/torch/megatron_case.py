@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """MoE layers of megatron-core: with experts of moejit in bf16, and with SequentialMLP in float32 as reference."""
 import torch
+import torch.distributed as dist
 from torch.nn import functional as F
 
-from support import E, H, I, K, MAX_TOKENS
+from support import E, H, I, K, MAX_TOKENS, relative_error
 
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
 from megatron.core.transformer.mlp import MLPSubmodules
@@ -27,7 +28,7 @@ def config_of(dtype=torch.bfloat16, **fields):
               "gated_linear_unit": True, "activation_func": F.silu, "moe_router_dtype": "fp32", **fields}
     is_delayed = fields.pop("delay_wgrad_compute", False)  # which TransformerConfig wants Transformer Engine for
     config = TransformerConfig(
-        hidden_size=H, num_attention_heads=4, ffn_hidden_size=I, moe_ffn_hidden_size=I, num_moe_experts=E,
+        hidden_size=fields.pop("hidden_size", H), num_attention_heads=4, ffn_hidden_size=I, moe_ffn_hidden_size=I, num_moe_experts=E,
         expert_tensor_parallel_size=1, use_cpu_initialization=True, bias_activation_fusion=False, params_dtype=dtype,
         bf16=dtype == torch.bfloat16, moe_router_load_balancing_type="none", moe_aux_loss_coeff=0.0, hidden_dropout=0.0,
         attention_dropout=0.0, expert_model_parallel_size=get_default_pg_collection().ep.size(), **fields)
@@ -76,11 +77,11 @@ class Values:
         def random(*shape, scale=1.0):
             return (torch.randn(*shape, generator=generator) * scale).bfloat16()
 
-        rows = I * (2 if config.gated_linear_unit else 1)
-        self.router = random(E, H, scale=H ** -0.5)
-        self.all = [random(E, rows, H, scale=H ** -0.5), random(E, H, I, scale=I ** -0.5)]
+        rows, hidden = I * (2 if config.gated_linear_unit else 1), config.hidden_size
+        self.router = random(E, hidden, scale=hidden ** -0.5)
+        self.all = [random(E, rows, hidden, scale=hidden ** -0.5), random(E, hidden, I, scale=I ** -0.5)]
         if config.add_bias_linear:
-            self.all += [random(E, rows), random(E, H)]
+            self.all += [random(E, rows), random(E, hidden)]
 
     def of_rank(self):
         group = get_default_pg_collection().ep
@@ -91,7 +92,7 @@ class Values:
 def results_of(layer, dtype, rank, gradient=lambda parameter: parameter.grad):
     """[y, dx, gradients of router and experts] of a call with tokens of this rank."""
     generator = torch.Generator().manual_seed(10 + rank)
-    x, dy = torch.randn(2, SEQUENCE, BATCH, H, generator=generator).bfloat16().to(dtype)
+    x, dy = torch.randn(2, SEQUENCE, BATCH, layer.config.hidden_size, generator=generator).bfloat16().to(dtype)
     y, bias = layer(x.requires_grad_())
     assert bias is None
     y.backward(dy)
@@ -101,6 +102,22 @@ def results_of(layer, dtype, rank, gradient=lambda parameter: parameter.grad):
 
 def ours(recipe, config, **options):
     return layer_of(convert_spec(SEQUENTIAL, recipe, max_tokens=MAX_TOKENS, **options), config)
+
+
+class Errors:
+    """Relative errors of layers beside SequentialMLP in float32, on each rank of the groups."""
+
+    def __init__(self):
+        self.want = {}
+
+    def of(self, recipe, dispatcher, has_biases=False, **options):
+        """(errors of results_of(), the results) of a layer."""
+        if has_biases not in self.want:
+            reference = layer_of(SEQUENTIAL, config_of(torch.float32, add_bias_linear=has_biases))
+            self.want[has_biases] = results_of(reference, torch.float32, dist.get_rank())
+        layer = ours(recipe, config_of(moe_token_dispatcher_type=dispatcher, add_bias_linear=has_biases), **options)
+        got = results_of(layer, torch.bfloat16, dist.get_rank())
+        return [relative_error(*pair) for pair in zip(got, self.want[has_biases], strict=True)], got
 
 
 def are_equal(one, other):

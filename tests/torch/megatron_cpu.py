@@ -5,10 +5,12 @@ import importlib.util
 import tempfile
 import unittest
 
+import deep_ep_cpu
 import torch
 from torch.overrides import TorchFunctionMode
 
 IS_THERE = importlib.util.find_spec("megatron") is not None
+deep_ep_cpu.install()  # before megatron.core looks for it
 
 
 def needed(case):

@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Experts of megatron-core's layers on moejit, which two ranks share, and checkpoints between them and one rank."""
+import contextlib
 import functools
 import pathlib
 import tempfile
 import unittest
+from unittest import mock
 
 import megatron_cpu
 import torch
 import torch.distributed as dist
 from ranks import run_on_ranks
-from support import BOUNDS, H, relative_error
+from support import BOUNDS, H, assert_same_bits
 
 if megatron_cpu.IS_THERE:
     import megatron_case as case
     from megatron.core import dist_checkpointing, parallel_state
+    from megatron.core.transformer.moe import token_dispatcher
 
-LAYERS = (("bf16", "alltoall", {"add_bias_linear": True}), ("fp8_flow", "allgather", {"add_bias_linear": True}),
-          ("fp8_flow", "alltoall", {}))
+# (recipe, dispatcher, what experts get, whether they have biases)
+LAYERS = (("bf16", "alltoall", "grouped", True), ("fp8_flow", "allgather", "grouped", True),
+          ("fp8_flow", "alltoall", "grouped", False), ("fp8_flow", "flex", "grouped", False),
+          ("bf16", "flex", "tokens", False), ("fp8_flow", "flex", "tokens", True), ("fp8_flow", "allgather", "tokens", True))
+WIDE, SCALES = 128, 4  # columns of rows whose scales DeepEP takes, and bytes of these
 PREFIX = "decoder.layers.0.mlp.experts."
 KINDS = ("sequential", "moejit")
 MARKS = "allreduce", "tensor_model_parallel"
@@ -64,6 +70,46 @@ def load_all(folder):
     return found
 
 
+@contextlib.contextmanager
+def counted_messages():
+    """Collects (rows, bytes of a row) of each exchange of rows, ids and probabilities left out."""
+    found, run = [], dist.all_to_all_single
+
+    def counting(output, sent, *args, **kwargs):
+        if sent.dim() == 2 and sent[0].nbytes in (SCALES, WIDE, WIDE + SCALES, 2 * WIDE):
+            found.append((sent.shape[0], sent[0].nbytes))
+        return run(output, sent, *args, **kwargs)
+    with mock.patch.object(dist, "all_to_all_single", counting):
+        yield found
+
+
+def fp8_dispatch():
+    """{dispatcher: (results in FP8, in bf16, exchanges in FP8, in bf16)}, of rows of WIDE columns."""
+    found = {}
+    for dispatcher in ("alltoall", "flex"):
+        results, exchanges = [], []
+        for options in ({"dispatch": "fp8"}, {"input": "tokens" if dispatcher == "flex" else "grouped"}):
+            config = case.config_of(moe_token_dispatcher_type=dispatcher, hidden_size=WIDE, add_bias_linear=True,
+                                    gradient_accumulation_fusion=True)
+            layer = case.ours("fp8_flow", config, **options)
+            for parameter in layer.experts.parameters():
+                parameter.main_grad = torch.ones_like(parameter, dtype=torch.float32)
+            with counted_messages() as counted:
+                results.append(case.results_of(layer, torch.bfloat16, dist.get_rank(), lambda parameter: parameter.main_grad))
+            exchanges.append(counted)
+        found[dispatcher] = (*results, *exchanges)
+    return found
+
+
+def refused_permutes():
+    """Lets nothing of Megatron permute rows or make maps of DeepEP's ids."""
+    found = contextlib.ExitStack()
+    for place, name in ((token_dispatcher, "permute"), (token_dispatcher, "unpermute"),
+                        (token_dispatcher._DeepepManager, "_indices_to_multihot")):
+        found.enter_context(mock.patch.object(place, name, side_effect=AssertionError(name)))
+    return found
+
+
 def all_to_one(layer):
     """[y, gradients of weights] of tokens whose experts are all on rank 0."""
     layer.zero_grad()
@@ -78,14 +124,15 @@ def all_to_one(layer):
 
 def work(folder, device):
     megatron_cpu.start(2)
-    results = {"errors": {}}
-    for recipe, dispatcher, fields in LAYERS:
-        fields = {"moe_token_dispatcher_type": dispatcher, **fields}
-        reference = case.layer_of(case.SEQUENTIAL, case.config_of(torch.float32, **fields))
-        want = case.results_of(reference, torch.float32, dist.get_rank())
-        layer = case.ours(recipe, case.config_of(**fields))
-        got = case.results_of(layer, torch.bfloat16, dist.get_rank())
-        results["errors"][recipe, dispatcher] = [relative_error(*pair) for pair in zip(got, want, strict=True)]
+    results = {"errors": {}, "gradients of weights": {}}
+    errors = case.Errors()
+    for key in LAYERS:
+        recipe, dispatcher, input, has_biases = key
+        with refused_permutes() if input == "tokens" else contextlib.nullcontext():
+            results["errors"][key], got = errors.of(recipe, dispatcher, has_biases, input=input)
+        results["gradients of weights"][key] = got[3:]
+    layer = case.ours("fp8_flow", case.config_of())
+    results["fp8"] = fp8_dispatch()
     results["marks"] = [[getattr(parameter, mark) for mark in MARKS] for parameter in layer.experts.parameters()]
     results["all to one"] = all_to_one(layer)
     save_all(folder)
@@ -99,7 +146,7 @@ class Ranks(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.results = run_on_ranks(functools.partial(work, cls.folder.name))
+        cls.results = run_on_ranks(functools.partial(work, cls.folder.name), method="fork")
 
     @classmethod
     def tearDownClass(cls):
@@ -108,9 +155,33 @@ class Ranks(unittest.TestCase):
     def test_results_are_near_float32(self):
         for results in self.results:
             self.assertEqual(len(results["errors"]), len(LAYERS))
-            for (recipe, dispatcher), errors in results["errors"].items():
-                with self.subTest((recipe, dispatcher)):
+            for (recipe, *rest), errors in results["errors"].items():
+                with self.subTest((recipe, *rest)):
                     self.assertLessEqual(max(errors), BOUNDS[recipe])
+
+    def test_gradients_of_weights_have_the_bits_of_other_dispatchers(self):
+        for results in self.results:
+            found = results["gradients of weights"]
+            for recipe, has_biases in (("fp8_flow", False), ("fp8_flow", True)):
+                want, *others = [value for (*of, _, _, biases), value in found.items() if (of, biases) == ([recipe], has_biases)]
+                self.assertTrue(others)
+                for got in others:
+                    assert_same_bits(self, got, want)
+
+    def test_fp8_rows_have_the_bits_of_a_bf16_exchange(self):
+        for results in self.results:
+            for dispatcher, (got, want, *_) in results["fp8"].items():
+                with self.subTest(dispatcher):
+                    assert_same_bits(self, got, want)
+
+    def test_fp8_rows_are_half_the_bytes(self):
+        for results in self.results:
+            for dispatcher, (_, _, narrow, wide) in results["fp8"].items():
+                with self.subTest(dispatcher):
+                    self.assertEqual([size for _, size in wide], [2 * WIDE] * 4)  # tokens, y, dy, dx
+                    tokens, y, dy, dx = (rows for rows, _ in wide)
+                    self.assertEqual(sum(rows * size for rows, size in narrow),
+                                     (tokens + dy) * (WIDE + SCALES) + (y + dx) * 2 * WIDE)
 
     def test_no_other_rank_has_an_expert(self):
         for results in self.results:

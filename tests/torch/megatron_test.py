@@ -11,8 +11,11 @@ from unittest import mock
 import megatron_cpu
 import torch
 from megatron_cpu import OnCpu
-from support import BOUNDS, E, H, ROOT, assert_same_bits, relative_error, told
+from support import BOUNDS, E, H, K, ROOT, assert_same_bits, describe, relative_error, told
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from moejit.torch import experts
 
 if megatron_cpu.IS_THERE:
     import megatron_case as case
@@ -22,6 +25,7 @@ if megatron_cpu.IS_THERE:
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec
     from megatron_case import ROWS, SIZES, experts_of, rows
     from moejit.torch.megatron import GroupedMLP, convert_spec
+    from moejit.torch.megatron_dispatch import choices_of
     from moejit.torch.megatron_layers import activation_of
 
 # (recipe, more fields of the configuration)
@@ -39,6 +43,28 @@ class Layers(megatron_cpu.OnOneRank):
             for index, pair in enumerate(zip(got, want)):
                 with self.subTest((recipe, fields, index)):
                     self.assertLessEqual(relative_error(*pair), BOUNDS[recipe])
+
+    def test_tokens_of_all_gather_have_the_bits_of_the_function(self):
+        config = case.config_of(moe_token_dispatcher_type="allgather", moe_router_dtype="fp64")
+        layer = case.ours("fp8_flow", config, input="tokens")
+        y, dx, *_ = case.results_of(layer, torch.bfloat16, 0)
+        generator = torch.Generator().manual_seed(10)
+        x, dy = torch.randn(2, case.SEQUENCE, case.BATCH, H, generator=generator).bfloat16()
+        probs, routing_map = layer.router(x.requires_grad_())
+        ids, probs = choices_of(routing_map, probs, K)
+        self.assertTrue((ids.diff(dim=1) > 0).all())
+        weights = [parameter.detach() for parameter in layer.experts.parameters()]
+        want = experts(x, ids, probs.float(), *weights, layer=describe("fp8_flow"))
+        assert_same_bits(self, [y], [want.detach()])
+        want.backward(dy)
+        self.assertLessEqual(relative_error(dx, x.grad), 2 ** -8)
+
+    def test_choices_that_tokens_do_not_have(self):
+        routing_map = torch.tensor([[0, 0, 1, 0], [0, 0, 0, 0], [1, 0, 0, 1]], dtype=torch.bool)
+        probs = (torch.arange(12.0).view(3, 4) * routing_map).requires_grad_()
+        ids, chosen = choices_of(routing_map, probs, 2)
+        self.assertEqual(ids.tolist(), [[2, 4], [4, 4], [0, 3]])
+        self.assertEqual([chosen[0, 0].item(), *chosen[2].tolist()], [2, 8, 11])
 
     def test_activations(self):
         for fields in ({"activation_func": fused_bias_geglu.quick_gelu},
@@ -111,12 +137,42 @@ class Rows(megatron_cpu.OnOneRank):
             few, _ = experts(x[:ROWS], torch.tensor([ROWS] + [0] * (E - 1)), probs[:ROWS])
         self.assertTrue(torch.equal(y[:ROWS], few))
         self.assertEqual(experts.status(), 0)
-        self.assertEqual(sorted(experts._state.calls), [256, 512])
+        self.assertEqual(sorted(experts._state.calls), [(256, 0), (512, 0)])
 
     def test_errors_name_the_parameter(self):
         experts = experts_of()
         self.assertIn("GroupedMLP.linear_fc1.weight is float32", told(lambda: copy.deepcopy(experts).float()(*rows())))
         self.assertIn("tokens_per_expert", told(lambda: experts(rows()[0], torch.tensor(SIZES[:-1]), rows()[2])))
+
+
+class HostReads(TorchDispatchMode):
+    """Refuses operators for which the host would have to know values on the device."""
+    REFUSED = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.masked_select.default,
+               torch.ops.aten.nonzero.default, torch.ops.aten.repeat_interleave.Tensor)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func in self.REFUSED:
+            raise AssertionError(f"the host reads values: {func}")
+        return func(*args, **(kwargs or {}))
+
+
+class OnDevice(megatron_cpu.OnOneRank):
+    """What CUDA graphs need, whose capture has no values."""
+
+    def test_experts_take_numbers_of_rows_unseen(self):
+        experts, (x, sizes, probs) = experts_of("fp8_flow"), rows()
+        with HostReads():
+            experts(x, sizes, probs)[0].float().square().sum().backward()
+        self.assertTrue(x.grad.any())
+
+    def test_layers_of_tokens_read_nothing(self):
+        layers = {input: case.ours("fp8_flow", case.config_of(moe_token_dispatcher_type="allgather"), input=input)
+                  for input in ("tokens", "grouped")}
+        with HostReads():
+            y, *_ = case.results_of(layers["tokens"], torch.bfloat16, 0)
+            with self.assertRaisesRegex(AssertionError, "the host reads values"):
+                case.results_of(layers["grouped"], torch.bfloat16, 0)
+        self.assertTrue(y.any())
 
 
 class Specs(megatron_cpu.OnOneRank):
@@ -140,6 +196,11 @@ class Specs(megatron_cpu.OnOneRank):
         self.assertIn("recipe", told(lambda: convert_spec(case.SEQUENTIAL, recipe="fp8")))
         self.assertIn("fp8_delayed", told(lambda: convert_spec(case.SEQUENTIAL, recipe="fp8_delayed")))
         self.assertIn("cache_weights", told(lambda: convert_spec(case.SEQUENTIAL, cache_weights=1.5)))
+        self.assertIn("input: got 'rows'", told(lambda: convert_spec(case.SEQUENTIAL, input="rows")))
+        self.assertIn("dispatch: got 'fp4'", told(lambda: convert_spec(case.SEQUENTIAL, dispatch="fp4")))
+        for options in {"recipe": "bf16"}, {"input": "tokens"}, {"cache_weights": True}:
+            self.assertIn('dispatch="fp8" goes with recipe="fp8_flow" alone',
+                          told(lambda: convert_spec(case.SEQUENTIAL, dispatch="fp8", **options)))
 
     def test_without_megatron_the_sentence_says_so(self):
         with mock.patch.dict(sys.modules, {"megatron.core.transformer.spec_utils": None}):
@@ -192,6 +253,37 @@ class Refusals(megatron_cpu.OnOneRank):
         groups.expt_tp = TwoRanks
         self.assertIn("expert_tensor_parallel_size: got 2, wanted 1",
                       told(lambda: GroupedMLP(E, case.config_of(), pg_collection=groups)))
+
+    def test_dispatchers_that_do_not_go_with_the_options(self):
+        for words, options, fields in (
+                ('moe_token_dispatcher_type with input="tokens": got alltoall, wanted flex or allgather', {"input": "tokens"},
+                 {}),
+                ('moe_flex_dispatcher_backend with input="tokens": got hybridep', {"input": "tokens"},
+                 {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}),
+                ('moe_token_dispatcher_type with dispatch="fp8": got allgather, wanted flex or alltoall',
+                 {"dispatch": "fp8"}, {"moe_token_dispatcher_type": "allgather"}),
+                ('hidden_size with dispatch="fp8" over DeepEP: got 64, wanted a multiple of 128', {"dispatch": "fp8"},
+                 {"moe_token_dispatcher_type": "flex"}),
+                ('moe_shared_expert_overlap with dispatch="fp8": got True', {"dispatch": "fp8"},
+                 {"moe_shared_expert_overlap": True}),
+                ('delay_wgrad_compute with dispatch="fp8": got True', {"dispatch": "fp8"}, {"delay_wgrad_compute": True}),
+                ('overlap_moe_expert_parallel_comm with dispatch="fp8"', {"dispatch": "fp8"},
+                 {"overlap_moe_expert_parallel_comm": True}),
+                ('overlap_dispatch_backward_with_experts_wgrad with dispatch="fp8"', {"dispatch": "fp8"},
+                 {"overlap_dispatch_backward_with_experts_wgrad": True})):
+            config = case.config_of()
+            for field, value in fields.items():
+                setattr(config, field, value)
+            with self.subTest(words):
+                sentence = told(lambda: GroupedMLP(E, config, **options)) or "nothing"
+                self.assertIn(words, sentence)
+                self.assertIn("\nhint: ", sentence)
+        self.assertIn('recipe bf16 with the dispatch "fp8"', told(lambda: GroupedMLP(E, case.config_of(), recipe="bf16", dispatch="fp8")))
+        config = case.config_of(moe_token_dispatcher_type="allgather")
+        layer = case.layer_of(case.SEQUENTIAL, config)
+        layer.token_dispatcher = mock.Mock()
+        self.assertIn("token_dispatcher: got Mock, wanted MoEAllGatherTokenDispatcher",
+                      told(lambda: setattr(layer, "experts", GroupedMLP(E, config, recipe="bf16", input="tokens"))))
 
     def test_the_sentence_reaches_who_builds_the_layer(self):
         fields = {"activation_func": torch.tanh}

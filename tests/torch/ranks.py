@@ -13,14 +13,17 @@ from support import DEVICE
 PATIENCE = datetime.timedelta(seconds=120)  # after which a rank gives up waiting for another that has failed
 
 
-def run_on_ranks(function, count=2):
-    """[what `function(device)` returned on each rank]. It has to be a module's function. Its failure is this one's."""
+def run_on_ranks(function, count=2, method="spawn"):
+    """[what `function(device)` returned on each rank]. It has to be a module's function. Its failure is this one's.
+
+    With "fork" ranks need not import again what this process has imported, which must not have run anything yet.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(_work, (function, count, folder), nprocs=count)
+        torch.multiprocessing.start_processes(_work, (function, count, folder), nprocs=count, start_method=method)
         results = [torch.load(pathlib.Path(folder) / str(rank), weights_only=False) for rank in range(count)]
     failed = [result for result in results if isinstance(result, str)]
     if failed:
-        raise AssertionError(failed[0])
+        raise AssertionError("\n".join(failed))  # a rank that others wait for has another reason than they
     return results
 
 

@@ -30,3 +30,10 @@ def no_elements(device: torch.device) -> torch.Tensor:
     """Returns a tensor without elements, which stands for an absent argument of an operator."""
     with torch.inference_mode(False):  # tensors of inference mode cannot be saved for backward
         return torch.empty(0, dtype=torch.bfloat16, device=device)
+
+
+def on_device_of(x: torch.Tensor, tokens_per_expert: torch.Tensor) -> torch.Tensor:
+    """Returns the numbers of rows on the device of x. The host does not wait: copies go through pinned memory."""
+    if x.is_cuda and not tokens_per_expert.is_cuda:
+        tokens_per_expert = tokens_per_expert.pin_memory()
+    return tokens_per_expert.to(x.device, non_blocking=True)

@@ -18,7 +18,7 @@ __all__ = ["GroupedMLP", "convert_spec"]
 
 
 def convert_spec(spec: Any, recipe: str = "fp8_flow", *, recompute: str = "none", max_tokens: int | None = None,
-                 cache_weights: bool | None = None) -> Any:
+                 cache_weights: bool | None = None, input: str = "grouped", dispatch: str = "bf16") -> Any:
     """Returns a spec whose experts run on moejit. The given one, its routers, dispatchers and shared experts stay.
 
     Args:
@@ -29,6 +29,10 @@ def convert_spec(spec: Any, recipe: str = "fp8_flow", *, recompute: str = "none"
         max_tokens: The largest number of rows of a call. None: for each call the smallest power of two, from 256 on,
             that it does not exceed; each such size is a layer of its own.
         cache_weights: As for moejit.torch.Experts.
+        input: What experts get: "grouped", rows in the order of experts, or "tokens" with the ids of their experts, as
+            DeepEP and all-gather bring them. Then nothing else permutes, pads or makes maps.
+        dispatch: What travels to the experts over all-to-all or DeepEP, tokens and gradients of results: "bf16", or
+            "fp8" codes and scales, for recipe "fp8_flow" with cache_weights None. With "fp8" leave `input` out.
 
     Raises:
         RuntimeError: There is no Mixture-of-Experts layer in the spec, or no experts can run with these arguments. What
@@ -39,7 +43,15 @@ def convert_spec(spec: Any, recipe: str = "fp8_flow", *, recompute: str = "none"
         >>> model = GPTModel(config, moejit.torch.megatron.convert_spec(spec, recipe="fp8_flow"), ...)
     """
     check_options("convert_spec()", {"recipe": recipe, "recompute": recompute}, max_tokens, cache_weights)
-    options = {"recipe": recipe, "recompute": recompute, "max_tokens": max_tokens, "cache_weights": cache_weights}
+    for name, got, wanted in (("input", input, ("grouped", "tokens")), ("dispatch", dispatch, ("bf16", "fp8"))):
+        if got not in wanted:
+            raise RuntimeError(f"moejit: invalid_value: convert_spec(): {name}: got {got!r}, wanted one of {wanted}")
+    if dispatch == "fp8" and (recipe, input, cache_weights) != ("fp8_flow", "grouped", None):
+        raise RuntimeError('moejit: unsupported: convert_spec(): dispatch="fp8" goes with recipe="fp8_flow" alone, '
+                           "without input and cache_weights\nhint: other recipes quantize rows otherwise, behind the "
+                           "dispatcher, and what the experts get follows from the dispatcher")
+    options = {"recipe": recipe, "recompute": recompute, "max_tokens": max_tokens, "cache_weights": cache_weights,
+               "input": input, "dispatch": dispatch}
     converted = _with_experts(spec, ModuleSpec(module=GroupedMLP, params=options))
     if converted is spec:
         raise RuntimeError("moejit: unsupported: convert_spec(): no Mixture-of-Experts layer in the spec\nhint: make "

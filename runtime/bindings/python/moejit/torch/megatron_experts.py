@@ -13,10 +13,13 @@ from megatron.core.transformer.moe.moe_utils import get_default_pg_collection
 
 from moejit.torch.call import call_experts
 from moejit.torch.checks import check_cache_weights, name_of, raise_better, user_name
+from moejit.torch.devices import on_device_of, target_of
+from moejit.torch.dispatch import Exchange, call_dispatched
 from moejit.torch.halves import DelayedGradients
-from moejit.torch.layers import GRADIENTS, max_tokens_of
+from moejit.torch.layers import GRADIENTS, call_text, max_tokens_of
 from moejit.torch.main_grads import MainGradError
 from moejit.torch.megatron_checkpoints import KINDS, LINEARS, sharded_state_dict, stack_experts
+from moejit.torch.megatron_dispatch import dispatcher_of, replace_dispatcher
 from moejit.torch.megatron_layers import check_config, description_of, fields_of, hidden_of
 from moejit.torch.state import ExpertsCall, State
 
@@ -65,7 +68,7 @@ class GroupedMLP(MegatronModule):
     Args:
         num_local_experts, config, submodules, pg_collection, name: As Megatron-Core gives them; `submodules` and `name`
             mean nothing.
-        recipe, recompute, max_tokens, cache_weights: As for convert_spec().
+        recipe, recompute, max_tokens, cache_weights, input, dispatch: As for convert_spec().
 
     Raises:
         RuntimeError: The configuration asks for what moejit cannot do; the sentence says what, and what to do.
@@ -73,11 +76,13 @@ class GroupedMLP(MegatronModule):
 
     def __init__(self, num_local_experts: int, config: Any, submodules: Any = None, pg_collection: Any = None,
                  name: str | None = None, *, recipe: str = "fp8_flow", recompute: str = "none",
-                 max_tokens: int | None = None, cache_weights: bool | None = None) -> None:
+                 max_tokens: int | None = None, cache_weights: bool | None = None, input: str = "grouped",
+                 dispatch: str = "bf16") -> None:
         super().__init__(config=config)
         groups = get_default_pg_collection() if pg_collection is None else pg_collection
         check_config(config, groups.expt_tp.size())
         check_cache_weights("GroupedMLP()", cache_weights)
+        self.dispatcher, self._is_fp8 = dispatcher_of(config, input, dispatch), dispatch == "fp8"
         self.num_local_experts = num_local_experts
         self.expert_rank, self.expert_ranks, self.data_rank = groups.ep.rank(), groups.ep.size(), groups.expt_dp.rank()
         self._fields = fields_of(config, num_local_experts, recipe, recompute)
@@ -101,28 +106,43 @@ class GroupedMLP(MegatronModule):
 
     def forward(self, permuted_local_hidden_states: torch.Tensor, tokens_per_expert: torch.Tensor,
                 permuted_probs: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """Computes the experts of rows that lie in their order.
+        """Computes the experts of rows that lie in their order, or of tokens with the ids of their experts.
 
         Args:
             permuted_local_hidden_states: [T, H] bf16. Rows behind the last expert's may hold anything.
-            tokens_per_expert: [E] integers, on the device of the rows or on the host.
-            permuted_probs: [T] float32, bf16 or float64.
+            tokens_per_expert: [E] integers, on the device of the rows or on the host. Of tokens [T, K] integers on
+                their device, the experts of each; -1 and numbers from E on are no experts of this rank. Or an Exchange.
+            permuted_probs: [T] float32, bf16 or float64; of tokens [T, K].
 
         Returns:
-            [T, H] bf16, 0 for rows behind the last expert's, and no bias.
+            [T, H] bf16, of tokens the sums of their experts, 0 for rows that have none; and no bias.
 
         Raises:
             RuntimeError: A tensor's dtype, shape or device is wrong, or main_grad of a parameter is.
         """
-        x = permuted_local_hidden_states
+        x, indices = permuted_local_hidden_states, tokens_per_expert
         try:
-            y = call_experts(self._call_of(x.shape[0]), x, on_device_of(x, tokens_per_expert),
-                             permuted_probs.reshape(-1), *self._parameters_of_calls().values())
+            if not isinstance(indices, torch.Tensor):
+                return self._call_dispatched(x, indices, permuted_probs), None
+            top_k = indices.shape[1] if indices.dim() == 2 else 0
+            y = call_experts(self._call_of(x.shape[0], top_k), x, on_device_of(x, indices),
+                             permuted_probs.reshape(indices.shape if top_k else -1),
+                             *self._parameters_of_calls().values())
         except MainGradError as error:
             raise self._without_main_grad(error) from error
         except RuntimeError as error:
             raise_better(error, user_name(self), x, self._parameters_of_calls())
         return y, None
+
+    def _call_dispatched(self, tokens: torch.Tensor, exchange: Exchange, probs: torch.Tensor) -> torch.Tensor:
+        """Computes the experts of tokens that an exchange sends to them in FP8."""
+        return call_dispatched(exchange, lambda rows: self._description_of_dispatched(rows, exchange.top_k), tokens,
+                               probs.float(), tuple(self._parameters_of_calls().values()), self._state.keep_status,
+                               has_main_grads=bool(self.config.gradient_accumulation_fusion))
+
+    def _description_of_dispatched(self, rows: int, top_k: int) -> str:
+        """Returns the description of a layer whose rows an exchange moves."""
+        return description_of(self._fields, self._bound_of(rows), top_k, dispatch="fp8", dispatch_calls=True)
 
     def _without_main_grad(self, error: MainGradError) -> RuntimeError:
         """Returns the error in the words of Megatron."""
@@ -134,16 +154,20 @@ class GroupedMLP(MegatronModule):
                             "another dtype\nhint: set grad_reduce_in_fp32 for all parameters alike, or "
                             "gradient_accumulation_fusion=False")
 
-    def _call_of(self, rows: int) -> ExpertsCall:
-        """Returns the common part of calls with so many rows."""
-        bound = max_tokens_of(max(rows, _FEWEST_MAX_TOKENS), self._max_tokens)
-        call = self._state.calls.get(bound)
+    def _call_of(self, rows: int, top_k: int = 0) -> ExpertsCall:
+        """Returns the common part of calls with so many rows, or tokens with so many choices; 0: rows."""
+        bound = self._bound_of(rows)
+        call = self._state.calls.get((bound, top_k))
         if call is None:
-            call = self._state.calls[bound] = ExpertsCall(
-                description=description_of(self._fields, bound), state=self._state, cache_weights=self._cache_weights,
-                fuse_wgrad_accumulation=bool(self.config.gradient_accumulation_fusion), delayed=self._delayed,
-                is_grouped=True)
+            call = self._state.calls[bound, top_k] = ExpertsCall(
+                description=description_of(self._fields, bound, top_k), state=self._state,
+                cache_weights=self._cache_weights, delayed=self._delayed, is_grouped=not top_k,
+                fuse_wgrad_accumulation=bool(self.config.gradient_accumulation_fusion))
         return call
+
+    def _bound_of(self, rows: int) -> int:
+        """Returns max_tokens of the layer for so many rows."""
+        return max_tokens_of(max(rows, _FEWEST_MAX_TOKENS), self._max_tokens)
 
     def _parameters_of_calls(self) -> dict[str, torch.Tensor | None]:
         """Returns weights and biases by name, in the order of calls."""
@@ -152,10 +176,14 @@ class GroupedMLP(MegatronModule):
 
     def _check_plan(self) -> None:
         """Raises an error if no layer can be planned."""
-        device = self.linear_fc1.weight.device
+        device, top_k = self.linear_fc1.weight.device, 0 if self.dispatcher is None else self.dispatcher.top_k
+        device = torch.device("cpu") if device.type == "meta" else device
         try:
             gradients = GRADIENTS if self.linear_fc1.bias is not None else GRADIENTS[:4]
-            self._call_of(0).usual_layer(torch.device("cpu") if device.type == "meta" else device, gradients)
+            if self._is_fp8:
+                call_text(self._description_of_dispatched(0, top_k), target_of(device), gradients, "bf16")
+            else:
+                self._call_of(0, top_k).usual_layer(device, gradients)
         except RuntimeError as error:  # Megatron makes another of its class, which takes one argument
             raise RuntimeError(f"moejit: experts of Megatron: {str(error).removeprefix('moejit: ')}") from error
 
@@ -202,11 +230,17 @@ class GroupedMLP(MegatronModule):
         return self._fields
 
 
-def on_device_of(x: torch.Tensor, tokens_per_expert: torch.Tensor) -> torch.Tensor:
-    """Returns the numbers of rows on the device of x. The host does not wait: copies go through pinned memory."""
-    if x.is_cuda and not tokens_per_expert.is_cuda:
-        tokens_per_expert = tokens_per_expert.pin_memory()
-    return tokens_per_expert.to(x.device, non_blocking=True)
+def _join(layer: torch.nn.Module, _: str, part: torch.nn.Module | None) -> None:
+    """Gives an MoE layer the dispatcher that its experts need, when the layer takes them.
+
+    A subclass of MoELayer would not do. TransformerLayer of Megatron-Core 0.16 gives a model's process groups to MoELayer
+    alone; subclasses would take the default groups.
+    """
+    if isinstance(part, GroupedMLP) and part.dispatcher is not None and hasattr(layer, "token_dispatcher"):
+        replace_dispatcher(layer, part.dispatcher)
+
+
+torch.nn.modules.module.register_module_module_registration_hook(_join)
 
 
 def _device_of(config: Any) -> torch.device | str | int:

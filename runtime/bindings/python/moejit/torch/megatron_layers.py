@@ -95,14 +95,20 @@ def hidden_of(config: Any) -> int:
 
 
 def fields_of(config: Any, num_local_experts: int, recipe: str, recompute: str) -> str:
-    """Returns the fields of descriptions of a configuration's layers, all but `max_tokens`, as JSON."""
+    """Returns the fields of descriptions of a configuration's layers as JSON, all but description_of() adds."""
     return json.dumps({
         "experts": num_local_experts, "hidden": hidden_of(config), "intermediate": config.moe_ffn_hidden_size,
         "recipe": recipe, "activation": activation_of(config), "biases": bool(config.add_bias_linear),
-        "recompute": recompute, "input": "grouped", "passes": ["forward", "backward"]})
+        "recompute": recompute, "passes": ["forward", "backward"]})
 
 
 @functools.lru_cache(maxsize=None)
-def description_of(fields: str, max_tokens: int) -> str:
-    """Returns the description of a layer, given the text of fields_of()."""
-    return json.dumps({**json.loads(fields), "max_tokens": max_tokens})
+def description_of(fields: str, max_tokens: int, top_k: int, **more: Any) -> str:
+    """Returns the description of a layer, given the text of fields_of().
+
+    Args:
+        top_k: The number of choices of a token; 0: rows come in the order of experts.
+        more: More fields.
+    """
+    of_input = {"top_k": top_k, "foreign_experts": "ignore"} if top_k else {"input": "grouped"}
+    return json.dumps({**json.loads(fields), **of_input, **more, "max_tokens": max_tokens})
