@@ -34,6 +34,19 @@ class OnCpu(TorchFunctionMode):
         return args[0] if func is torch.Tensor.cuda else func(*args, **kwargs)
 
 
+class NoStream:
+    """Stands for streams and events: on CPUs nothing is asynchronous."""
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def __getattr__(self, name):
+        return NoStream
+
+    def __bool__(self):
+        return True
+
+
 def start(expert_ranks):
     """Makes the groups of this process and of the others, which share experts in groups of so many ranks."""
     from megatron.core import parallel_state
@@ -41,11 +54,12 @@ def start(expert_ranks):
     from megatron.core.transformer.moe import moe_utils, token_dispatcher
     torch.cuda.current_device = lambda: torch.device("cpu")
     torch.cuda.synchronize = lambda *_: None
+    torch.cuda.Stream = torch.cuda.Event = torch.cuda.current_stream = torch.cuda.default_stream = NoStream
+    torch.cuda.stream = lambda _: contextlib.nullcontext()
     torch.compiler.set_stance("force_eager")  # activations are compiled functions, which take long on CPUs
     random.CudaRNGStatesTracker.fork = lambda self, name=None: contextlib.nullcontext()
     moe_utils.te_general_gemm = None  # without TE 0.16.1 does not define it, and asks for it
     dispatcher = token_dispatcher.MoEAlltoAllTokenDispatcher
-    dispatcher.cuda_dtoh_stream = object()
     dispatcher._maybe_dtoh_and_synchronize = _splits_to_numpy
     parallel_state.initialize_model_parallel(expert_model_parallel_size=expert_ranks, expert_tensor_parallel_size=1,
                                              create_gloo_process_groups=True)

@@ -179,11 +179,13 @@ class Specs(megatron_cpu.OnOneRank):
 
     def test_layers_and_blocks(self):
         given = get_gpt_layer_local_spec(num_experts=E)
-        kept = copy.deepcopy(given)
+        kept = repr(given)
         layer = convert_spec(given, recipe="bf16")
-        self.assertEqual(given, kept)
-        self.assertIs(layer.submodules.mlp.submodules.experts.module, GroupedMLP)
-        self.assertIs(layer.submodules.mlp.submodules.shared_experts, given.submodules.mlp.submodules.shared_experts)
+        self.assertEqual(repr(given), kept)
+        of_given, of_layer = (getattr(spec.submodules.mlp, "keywords", vars(spec.submodules.mlp))["submodules"]
+                              for spec in (given, layer))  # newer releases have partial functions
+        self.assertIs(of_layer.experts.module, GroupedMLP)
+        self.assertIs(of_layer.shared_experts, of_given.shared_experts)
         self.assertIs(layer.submodules.self_attention, given.submodules.self_attention)
         config = case.config_of(moe_layer_freq=2, num_layers=2)
         block = get_gpt_decoder_block_spec(config, use_transformer_engine=False)
