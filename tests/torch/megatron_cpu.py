@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import tempfile
 import unittest
+from unittest import mock
 
 import deep_ep_cpu
 import torch
@@ -50,6 +51,7 @@ class NoStream:
 def start(expert_ranks):
     """Makes the groups of this process and of the others, which share experts in groups of so many ranks."""
     from megatron.core import parallel_state
+    from megatron.core.dist_checkpointing.strategies import filesystem_async
     from megatron.core.tensor_parallel import random
     from megatron.core.transformer.moe import moe_utils, token_dispatcher
     torch.cuda.current_device = lambda: torch.device("cpu")
@@ -61,6 +63,9 @@ def start(expert_ranks):
     moe_utils.te_general_gemm = None  # without TE 0.16.1 does not define it, and asks for it
     dispatcher = token_dispatcher.MoEAlltoAllTokenDispatcher
     dispatcher._maybe_dtoh_and_synchronize = _splits_to_numpy
+    # Processes that help to write checkpoints would import all of this again.
+    filesystem_async.mp = mock.Mock(wraps=torch.multiprocessing,
+                                    get_context=lambda _: torch.multiprocessing.get_context("fork"))
     parallel_state.initialize_model_parallel(expert_model_parallel_size=expert_ranks, expert_tensor_parallel_size=1,
                                              create_gloo_process_groups=True)
 
