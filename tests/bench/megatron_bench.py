@@ -157,7 +157,8 @@ def graph_is_exact(step):
         step()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # Other threads may ask the device meanwhile, as NCCL's watchdog does about earlier collectives.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         y = step()
     made = [y, step.leaf.grad, *(parameter.grad for parameter in step.module.parameters() if parameter.grad is not None)]
     is_exact = True
