@@ -22,6 +22,8 @@ struct CallBounds {
   // Tokens of all ranks of a group, as many in every call. They decide about permuted rows; T
   // decides only about the tensors of this rank's tokens. 0: T decides about all.
   int64_t slots = 0;
+  // Whether P may be any number in a call, because the caller knows where rows go.
+  bool takes_any_rows = false;
   bool operator==(const CallBounds&) const = default;
 };
 

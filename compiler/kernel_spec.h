@@ -12,6 +12,7 @@
 #include "compiler/kernels/group_columns.h"
 #include "compiler/kernels/grouped_gemm.h"
 #include "compiler/kernels/route.h"
+#include "compiler/kernels/route_map.h"
 #include "compiler/kernels/row_chain.h"
 #include "compiler/kernels/state_scales.h"
 #include "compiler/kernels/tile_chain.h"
@@ -32,7 +33,7 @@ using KernelSpec = std::variant<
     SwizzleScalesSpec, GroupColumnsSpec, ExchangeChoicesSpec, DispatchRowsSpec, AwaitRowsSpec,
     DispatchPermuteSpec, RouteDispatchPermuteSpec, CombineRowsSpec, TakeScalesSpec,
     UpdateScalesSpec, TwoLevelCastSpec, CastTransposeSpec, PackChoicesSpec, TakeChoicesSpec,
-    CompareTokensSpec, CombineArrivedSpec, WeightCheckSpec, SplitRowsSpec>;
+    CompareTokensSpec, CombineArrivedSpec, WeightCheckSpec, SplitRowsSpec, RouteMapSpec>;
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

@@ -11,6 +11,7 @@ namespace {
 struct RoutedTokens {
   Dim t, k, e, p;
   int32_t splits_alignment = 0;
+  bool takes_any_rows = false;  // whether the caller sees to it that P suffices
 
   CallBounds bounds(int64_t experts = 0) const {
     return {.max_tokens = t.value,
@@ -18,7 +19,8 @@ struct RoutedTokens {
             .groups = int32_of(e),
             .splits_alignment = splits_alignment,
             .max_permuted_rows = p.value,
-            .experts = experts};
+            .experts = experts,
+            .takes_any_rows = takes_any_rows};
   }
 };
 
@@ -50,6 +52,13 @@ RoutedTokens routed_tokens(OperationDraft& draft) {
   return tokens;
 }
 
+// Reads the sizes of an operation that takes a row_map, with whether its calls have any P.
+RoutedTokens mapped_tokens(OperationDraft& draft) {
+  RoutedTokens tokens = routed_tokens(draft);
+  tokens.takes_any_rows = draft.boolean("any_permuted_rows");
+  return tokens;
+}
+
 DType probs_dtype(OperationDraft& draft) {
   return draft.choice("topk_probs_dtype",
                       std::array{TopkProbsDtype::kF32, TopkProbsDtype::kBf16}) ==
@@ -67,8 +76,18 @@ void describe_route(OperationDraft& draft) {
   const ForeignExperts foreign =
       draft.choice("foreign_experts", std::array{ForeignExperts::kReport, ForeignExperts::kIgnore});
   const bool has_colwise_offs = draft.boolean("colwise_offs");
+  const bool takes_map = draft.choice("input", std::array<std::string_view, 2>{
+                                                   "topk_ids", "routing_map"}) == "routing_map";
   const DType dtype = ids == TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32;
-  draft.read("topk_ids", dtype, {tokens.t, tokens.k});
+  if (takes_map && dtype != DType::kI32)
+    draft.refuse("topk_ids_dtype", "with a routing_map", "i32", "a map is made of bytes");
+  if (takes_map && foreign == ForeignExperts::kIgnore)
+    draft.refuse("foreign_experts", "with a routing_map", "report",
+                 "a map has columns for the experts of this rank alone");
+  if (takes_map)
+    draft.read("routing_map", DType::kU8, {tokens.t, tokens.e});
+  else
+    draft.read("topk_ids", dtype, {tokens.t, tokens.k});
   draft.write("counts", DType::kI32, {tokens.e});
   draft.write("offs", DType::kI32, {starts_of(tokens.e)});
   if (has_colwise_offs) draft.write("colwise_offs", DType::kI32, {starts_of(tokens.e)});
@@ -117,7 +136,7 @@ PermutedRows rows_as_they_are(OperationDraft& draft, int64_t local_experts) {
 }  // namespace
 
 void describe_permute(OperationDraft& draft, bool quantizes, bool is_gradient) {
-  const RoutedTokens tokens = routed_tokens(draft);
+  const RoutedTokens tokens = mapped_tokens(draft);
   const Dim columns = draft.dim("columns", "columns", kWidthRange);
   const PermutedRows rows = quantizes ? quantized_rows(draft, is_gradient, tokens.e.value)
                                       : rows_as_they_are(draft, tokens.e.value);
@@ -149,7 +168,7 @@ void describe_permute(OperationDraft& draft, bool quantizes, bool is_gradient) {
 }
 
 void describe_unpermute(OperationDraft& draft, bool is_gradient) {
-  const RoutedTokens tokens = routed_tokens(draft);
+  const RoutedTokens tokens = mapped_tokens(draft);
   const Dim columns = draft.dim("columns", "columns", kWidthRange);
   Unpermute unpermute{.columns = int32_of(columns), .top_k = int32_of(tokens.k)};
   draft.read("input", DType::kBF16, {tokens.p, columns});

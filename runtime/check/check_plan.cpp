@@ -39,6 +39,7 @@ std::vector<TensorCheck> check_plan(const compiler::Plan& plan,
     const KernelTensors tensors(plan, kernel, inputs, results);
     std::visit([&](const auto& spec) { check_kernel(spec, tensors, list); }, kernel.spec);
     const bool is_route = std::holds_alternative<compiler::RouteSpec>(kernel.spec) ||
+                          std::holds_alternative<compiler::RouteMapSpec>(kernel.spec) ||
                           std::holds_alternative<compiler::SplitRowsSpec>(kernel.spec);
     if (is_route && !list.all_passed()) break;
   }

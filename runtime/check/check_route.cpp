@@ -11,7 +11,8 @@ using runtime::HostTensor;
 
 // Compares the status bits that routing sets.
 void check_status(const KernelTensors& tensors, const reference::Route& route, CheckList& list) {
-  constexpr uint32_t kOfRoute = reference::kBadExpertId | reference::kRowOverflow;
+  constexpr uint32_t kOfRoute =
+      reference::kBadExpertId | reference::kRowOverflow | reference::kTooManyExperts;
   const uint32_t got = tensors.view<uint32_t>("status").front() & kOfRoute;
   list.add(check_number(tensors.name("status"), got, route.status));
 }
@@ -46,6 +47,19 @@ void check_kernel(const compiler::RouteSpec& spec, const KernelTensors& tensors,
                                  .alignment = spec.splits_alignment,
                                  .max_rows = tensors.bounds().max_permuted_rows,
                                  .ignores_foreign = spec.ignores_foreign}),
+               tokens, list);
+}
+
+void check_kernel(const compiler::RouteMapSpec& spec, const KernelTensors& tensors,
+                  CheckList& list) {
+  const HostTensor& map = tensors.at("topk_ids");
+  const int64_t tokens = map.shape.front();
+  check_groups(tensors,
+               reference::route_map(runtime::elements<uint8_t>(map), tokens,
+                                    {.experts = spec.local_experts,
+                                     .top_k = spec.top_k,
+                                     .alignment = spec.splits_alignment,
+                                     .max_rows = tensors.bounds().max_permuted_rows}),
                tokens, list);
 }
 

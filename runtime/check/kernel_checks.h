@@ -11,6 +11,8 @@ namespace moejit::check {
 void check_kernel(const compiler::RouteSpec& spec, const KernelTensors& tensors, CheckList& list);
 void check_kernel(const compiler::SplitRowsSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::RouteMapSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 void check_kernel(const compiler::TileChainSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 void check_kernel(const compiler::RowChainSpec& spec, const KernelTensors& tensors,

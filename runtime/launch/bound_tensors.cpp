@@ -103,7 +103,8 @@ Result<void> check_block(std::string_view name, const BoundMemory& given, int64_
   return {};
 }
 
-// Sets P and C. Kernels write rows wherever a route sends them, so P must suffice for any route.
+// Sets P and C. Kernels write rows wherever a route sends them, so P must suffice for any route,
+// unless the description leaves that to the caller.
 Result<void> settle_dims(const Plan& plan, const compiler::CallDims& of_tokens,
                          BoundTensors& bound) {
   const ToldDims& told = bound.told;
@@ -111,8 +112,8 @@ Result<void> settle_dims(const Plan& plan, const compiler::CallDims& of_tokens,
   if (told.columns != kUntold) bound.dims.columns = told.columns;
   if (told.rows == kUntold) return {};
   bound.dims.rows = told.rows;
-  const int64_t wanted =
-      told.tokens == kUntold ? 0 : compiler::most_permuted_rows(plan.bounds, told.tokens);
+  const bool is_free = told.tokens == kUntold || plan.bounds.takes_any_rows;
+  const int64_t wanted = is_free ? 0 : compiler::most_permuted_rows(plan.bounds, told.tokens);
   if (told.rows >= wanted) return {};
   return fail(Stage::kLaunch, ErrorCode::kTensorMismatch,
               fmt::format("the tensors with permuted rows have {}, wanted at least {}, which {} "

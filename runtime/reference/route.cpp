@@ -50,6 +50,24 @@ Route route(std::span<const std::int64_t> topk_ids, std::int64_t tokens, const L
   return result;
 }
 
+Route route_map(std::span<const std::uint8_t> map, std::int64_t tokens, const LayerShape& shape) {
+  std::vector<std::int64_t> ids(tokens * shape.top_k, -1);
+  std::uint32_t status = 0;
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    std::int64_t choice = 0;
+    for (std::int64_t expert = 0; expert < shape.experts; ++expert) {
+      if (map[token * shape.experts + expert] == 0) continue;
+      if (choice < shape.top_k)
+        ids[token * shape.top_k + choice++] = expert;
+      else
+        status |= kTooManyExperts;
+    }
+  }
+  Route result = route(ids, tokens, shape);
+  result.status |= status;
+  return result;
+}
+
 Route split_rows(std::span<const std::int64_t> sizes, std::int64_t rows, const LayerShape& shape) {
   std::vector<std::int64_t> ids;
   std::uint32_t status = 0;

@@ -47,7 +47,8 @@ inline std::int64_t enough_rows(std::int64_t tokens, const LayerShape& shape) {
 // Bits of Route::status.
 inline constexpr std::uint32_t kBadExpertId =
     1U << 0;  // an id below -1 or, unless ignored, not below E
-inline constexpr std::uint32_t kRowOverflow = 1U << 1;  // a routed row did not fit into max_rows
+inline constexpr std::uint32_t kRowOverflow = 1U << 1;     // a routed row did not fit into max_rows
+inline constexpr std::uint32_t kTooManyExperts = 1U << 4;  // a token of a map has more than top_k
 
 // The destination of every (token, k). Expert e owns the rows [offs[e], offs[e+1]): first counts[e]
 // real rows, then pad rows. All rows from offs[E] on are undefined.
@@ -81,6 +82,11 @@ struct Route {
 // row was lost; it is not set if only pad rows are cut.
 Route route(std::span<const std::int64_t> topk_ids, std::int64_t tokens, const LayerShape& shape);
 Route route(std::span<const std::int32_t> topk_ids, std::int64_t tokens, const LayerShape& shape);
+
+// Routes tokens to the experts whose bytes in the map [T, E] are not 0. A token with more than
+// top_k of them keeps the first ones, and sets kTooManyExperts. A token's choices are its experts
+// in ascending order.
+Route route_map(std::span<const std::uint8_t> map, std::int64_t tokens, const LayerShape& shape);
 
 // Routes rows that lie in the order of experts: expert e has the next sizes[e] of `rows` rows. A
 // size below 0 means none and sets kBadExpertId; sizes beyond the rows are cut and set

@@ -101,6 +101,8 @@ compiler::CallRows count_rows(const Plan& plan, const CallInputs& call) {
                                     .ignores_foreign = true};
   if (const HostTensor* ids = find("topk_ids")) {
     route = reference::route(expert_ids(*ids), call.dims.tokens, shape);
+  } else if (const HostTensor* routing = find("routing_map")) {
+    route = reference::route_map(runtime::elements<uint8_t>(*routing), call.dims.tokens, shape);
   } else if (const HostTensor* sizes = find("tokens_per_expert")) {
     route = reference::split_rows(expert_ids(*sizes), call.dims.tokens, shape);
   } else {

@@ -77,6 +77,8 @@ class RandomCall {
     if (name == "topk_ids") {
       call_.tensors[name] =
           make_topk_ids(tensor.dtype, shape_of(tensor), {groups_.ids.begin(), groups_.ids.end()});
+    } else if (name == "routing_map") {
+      put(tensor, routing_map(tensor));
     } else if (name == "row_map") {
       put(tensor, groups_.route.row_map);
     } else if (name == "counts") {
@@ -94,6 +96,17 @@ class RandomCall {
     } else {
       add_numbers(tensor);
     }
+  }
+
+  // Returns a byte for each token and expert; any byte but 0 stands for a choice.
+  std::vector<uint8_t> routing_map(const TensorPlan& tensor) const {
+    const int64_t experts = tensor.shape[1].value, top_k = plan_.bounds.top_k;
+    std::vector<uint8_t> map(static_cast<size_t>(element_count(shape_of(tensor))));
+    for (size_t i = 0; i < groups_.ids.size(); ++i)
+      if (groups_.ids[i] >= 0)
+        map[static_cast<size_t>(static_cast<int64_t>(i) / top_k * experts + groups_.ids[i])] =
+            static_cast<uint8_t>(1 + i % 255);
+    return map;
   }
 
   std::vector<float> probs_of(const TensorPlan& tensor) const {

@@ -160,6 +160,17 @@ void add_gradients(std::map<std::string, PlannedKernel>& all) {
   }
 }
 
+// Maps whose bytes a thread reads 16, 4 and one at a time.
+void add_route_maps(std::map<std::string, PlannedKernel>& all) {
+  for (const int32_t experts : {64, 60, 7}) {
+    const compiler::RouteMapSpec spec{
+        .local_experts = experts, .top_k = 6, .splits_alignment = 16, .warps = 32};
+    const auto source = compiler::emit_kernel({.operation = "route", .spec = spec}, {});
+    ASSERT_TRUE(succeeded(source));
+    all.try_emplace(source->entry, PlannedKernel{spec, *source});
+  }
+}
+
 // Weights in both orientations, unpermute with gradients of probabilities, and permute_pad that
 // asks L2 for rows in bursts: whole and partial tiles, sections and rows of tiles, and blocks that
 // are and are not loaded four at a time.
@@ -352,6 +363,7 @@ void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
 std::map<std::string, PlannedKernel> planned_kernels() {
   auto all = kernels();
   add_gradients(all);
+  add_route_maps(all);
   add_chains(all);
   add_lone_gemms(all);
   add_activation_gradients(all);

@@ -164,6 +164,18 @@ void add_compatible_transpose(std::map<std::string, std::string>& sources) {
   if (source) sources["transpose_fork_compat.cu"] = source->text;
 }
 
+// Of the route that no layer has.
+void add_route_map(std::map<std::string, std::string>& sources) {
+  const auto source = compiler::emit_kernel(
+      {.operation = "route",
+       .spec =
+           compiler::RouteMapSpec{
+               .local_experts = 64, .top_k = 8, .splits_alignment = 16, .warps = 32}},
+      compiler::Target{});
+  EXPECT_TRUE(succeeded(source));
+  if (source) sources["route_map.cu"] = source->text;
+}
+
 // Of the cast that no layer has.
 void add_cast_transpose(std::map<std::string, std::string>& sources) {
   const auto source = compiler::emit_kernel(
@@ -279,6 +291,7 @@ std::map<std::string, std::string> emitted_sources() {
   add_lone_gemms(sources);
   add_gradients(sources);
   add_compatible_transpose(sources);
+  add_route_map(sources);
   add_cast_transpose(sources);
   add_group_casts(sources);
   for (const compiler::Layer& layer : layers()) {

@@ -245,5 +245,40 @@ TEST_F(OperationOverTokens, NeedsAsManyRowsAsARoutingMayNeed) {
                        "wanted at least 128", "37 tokens"));
 }
 
+// Rows come from a map, of which all bytes but 0 count; tensors of bool stand for bytes.
+TEST_F(OperationOverTokens, RoutesAMapToRowsOfAnyNumber) {
+  COperation route(R"({"operation": "route", "max_tokens": 64, "top_k": 4, "local_experts": 4,
+      "splits_alignment": 1, "input": "routing_map"})");
+  std::vector<uint8_t> map(kTokens * kExperts);
+  for (size_t i = 0; i < map.size(); ++i)
+    if (i % 3 == 0) map[i] = static_cast<uint8_t>(i % 255 + 1);
+  const reference::Route wanted = reference::route_map(
+      map, kTokens,
+      {.experts = kExperts, .top_k = kExperts, .alignment = 1, .max_rows = kTokens * kExperts});
+  route.give("routing_map", {kTokens, kExperts}, map);
+  route.want("counts", {kExperts});
+  route.want("offs", {kExperts + 1});
+  route.want("row_map", {kTokens, kExperts});
+  route.give("status", {1}, std::vector<uint32_t>{0});
+  ASSERT_TRUE(is_ok(route.run()));
+  EXPECT_EQ(route.read<int32_t>("counts"), wanted.counts);
+  EXPECT_EQ(route.read<int32_t>("offs"), wanted.offs);
+  EXPECT_EQ(route.read<int32_t>("row_map"), wanted.row_map);
+  EXPECT_EQ(route.read<uint32_t>("status").front(), 0u);
+
+  const int64_t rows = wanted.rows();
+  ASSERT_LT(rows, kTokens * kExperts);
+  COperation sum(R"({"operation": "unpermute", "max_tokens": 64, "top_k": 4, "local_experts": 4,
+      "splits_alignment": 1, "columns": 256, "any_permuted_rows": true})");
+  const auto input = bf16_rows(rows, 9);
+  sum.give("input", {rows, kColumns}, input);
+  sum.give("row_map", {kTokens, kExperts}, wanted.row_map);
+  sum.want("output", {kTokens, kColumns});
+  ASSERT_TRUE(is_ok(sum.run()));
+  EXPECT_TRUE(matches(
+      compare_bf16({"output", kColumns}, sum.read<uint16_t>("output"),
+                   reference::unpermute(input, wanted.row_map, kTokens, kExperts, kColumns))));
+}
+
 }  // namespace
 }  // namespace moejit::testing

@@ -129,9 +129,10 @@ class OperationMaker {
   void route() {
     name("route");
     add_routed_tokens();
+    add_flag("colwise_offs");
+    if (random_.in_percent(40)) return add("input", "\"routing_map\"");
     add_choice("topk_ids_dtype", {"i32", "i64"});
     add_choice("foreign_experts", {"report", "ignore"});
-    add_flag("colwise_offs");
   }
 
   void permute_pad() {

@@ -9,15 +9,47 @@
 
 namespace moejit::compiler {
 
+namespace {
+
+constexpr std::string_view kColwiseOffsReason =
+    "groups of columns start at multiples of 128 in wgrad's operands, groups of rows do not";
+
+// Returns the warps of a CTA that has work for `useful` of them. Each warp has a histogram over the
+// experts, and each CTA has two more.
+int32_t warps_with_histograms(const Route& route, int64_t useful, const Target& target) {
+  const int32_t fitting = target.shared_memory_bytes / (4 * route.local_experts) - 2;
+  const int64_t most = std::clamp<int64_t>(useful, 1, 32);
+  return static_cast<int32_t>(std::clamp<int64_t>(fitting, 1, most));
+}
+
+KernelPlan route_map(const Operation& operation, const Route& route, const KernelContext& context) {
+  const int64_t steps = context.bounds.max_tokens * ((route.local_experts + 31) / 32);
+  const bool has_colwise_offs = find_write(operation, "colwise_offs") != nullptr;
+  KernelPlan kernel{
+      .spec = RouteMapSpec{.local_experts = route.local_experts,
+                           .top_k = route.top_k,
+                           .splits_alignment = route.splits_alignment,
+                           .has_colwise_offs = has_colwise_offs,
+                           .warps = warps_with_histograms(route, (steps + 7) / 8, context.target)},
+      .reasons = {"each CTA counts all of the map and places a part of it: one launch, no barrier "
+                  "between CTAs, stable order",
+                  "row_map [T, K] rather than [T, E]: what moves rows reads no expert that a token "
+                  "does not have"},
+  };
+  kernel.arguments.push_back({"topk_ids", "routing_map"});  // the same pointer
+  add_arguments(kernel, operation, {"counts", "offs", "row_map", "status", "colwise_offs"});
+  if (has_colwise_offs) kernel.reasons.emplace_back(kColwiseOffsReason);
+  return kernel;
+}
+
+}  // namespace
+
 template <>
 KernelPlan make_kernel(const Operation& operation, const Route& route,
                        const KernelContext& context) {
-  // Each warp has a histogram over the experts, and each CTA has two more.
-  const int32_t histogram_bytes = 4 * route.local_experts;
+  if (find_read(operation, "routing_map") != nullptr) return route_map(operation, route, context);
   const int64_t ids = context.bounds.max_tokens * route.top_k;
-  const int64_t useful = std::clamp<int64_t>((ids + 31) / 32, 1, 32);
-  const int32_t fitting = context.target.shared_memory_bytes / histogram_bytes - 2;
-  const int32_t warps = static_cast<int32_t>(std::clamp<int64_t>(fitting, 1, useful));
+  const int32_t warps = warps_with_histograms(route, (ids + 31) / 32, context.target);
   const bool has_colwise_offs = find_write(operation, "colwise_offs") != nullptr;
   KernelPlan kernel{
       .spec = RouteSpec{.local_experts = route.local_experts,
@@ -35,9 +67,7 @@ KernelPlan make_kernel(const Operation& operation, const Route& route,
   add_arguments(
       kernel, operation,
       {"topk_ids", "counts", "offs", "row_map", "status", "colwise_offs", "saved_tokens"});
-  if (has_colwise_offs)
-    kernel.reasons.emplace_back(
-        "groups of columns start at multiples of 128 in wgrad's operands, groups of rows do not");
+  if (has_colwise_offs) kernel.reasons.emplace_back(kColwiseOffsReason);
   return kernel;
 }
 

@@ -14,6 +14,7 @@ struct Operation;
 // Counts the tokens of each group and gives each choice of an expert its permuted row. Reads
 // topk_ids [T, K]. Writes counts [E], offs [E + 1], row_map [T, K] and status; also colwise_offs [E
 // + 1], if groups of columns start elsewhere than groups of rows, and saved_tokens [1], if wanted.
+// Or reads routing_map [T, E], bytes.
 struct Route {
   int32_t local_experts = 0;
   int32_t top_k = 0;

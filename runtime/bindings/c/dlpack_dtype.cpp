@@ -8,8 +8,9 @@ namespace {
 
 using compiler::DType;
 
-// kDLFloat8_e4m3fn, kDLFloat8_e5m2, kDLFloat8_e8m0fnu and kDLFloat4_e2m1fn of DLPack 1.1; older
-// headers lack the names.
+// kDLBool, kDLFloat8_e4m3fn, kDLFloat8_e5m2, kDLFloat8_e8m0fnu and kDLFloat4_e2m1fn of DLPack 1.1;
+// older headers lack the names.
+constexpr uint8_t kBool = 6;
 constexpr uint8_t kFloat8E4M3Fn = 10;
 constexpr uint8_t kFloat8E5M2 = 12;
 constexpr uint8_t kFloat8E8M0Fnu = 14;
@@ -28,6 +29,7 @@ std::string element_name(DLDataType dtype) {
     case kDLFloat: return fmt::format("float{}", dtype.bits);
     case kDLBfloat: return fmt::format("bfloat{}", dtype.bits);
     case kDLComplex: return fmt::format("complex{}", dtype.bits);
+    case kBool: return "bool";
     case kFloat8E4M3Fn: return "float8_e4m3fn";
     case kFloat8E5M2: return "float8_e5m2";
     case kFloat8E8M0Fnu: return "float8_e8m0fnu";
@@ -62,6 +64,7 @@ bool stands_for(DLDataType given, DType wanted) {
     case DType::kF8E5M2:
     case DType::kF8E8M0:
     case DType::kF4E2M1x2: return is_equal(given, one_lane(kDLUInt, 8));
+    case DType::kU8: return is_equal(given, one_lane(kBool, 8));
     case DType::kU32: return is_equal(given, one_lane(kDLInt, 32));
     default: return false;
   }

@@ -173,7 +173,8 @@ static inline moejit_error_code moejit_layer_update_scales(moejit_plan* layer, m
 
 // Runs an operation. The call has neither a saved nor a deferred block. Sizes called T, P and C are
 // taken from the first tensor that has them. Where tensors have both T and P, P is at least what a
-// routing of T tokens may need, or max_permuted_rows (MOEJIT_ERROR_TENSOR_MISMATCH).
+// routing of T tokens may need, or max_permuted_rows (MOEJIT_ERROR_TENSOR_MISMATCH). It may be less
+// if the description says any_permuted_rows.
 static inline moejit_error_code moejit_operation_run(moejit_plan* operation,
                                                      const moejit_call* call) {
   return moejit_plan_call(operation, "run", call);
@@ -195,11 +196,13 @@ typedef struct moejit_cast_transpose_tensor {
 
 // Bits that kernels set (by or) in the tensor "status", which the caller clears and reads.
 enum {
-  MOEJIT_STATUS_BAD_EXPERT_ID = 1,  // an expert id below -1, or not below E where
-                                    // "foreign_experts" is "report"; not routed here
-  MOEJIT_STATUS_ROW_OVERFLOW = 2,   // more rows than max_permuted_rows; the rest is dropped
-  MOEJIT_STATUS_BAD_SCALE = 4,      // an operation's scale that is neither a power of two nor 0
-  MOEJIT_STATUS_OTHER_TOKENS = 8    // T of a backward call differs from its forward call's
+  MOEJIT_STATUS_BAD_EXPERT_ID = 1,     // an expert id below -1, or not below E where
+                                       // "foreign_experts" is "report"; not routed here
+  MOEJIT_STATUS_ROW_OVERFLOW = 2,      // more rows than max_permuted_rows; the rest is dropped
+  MOEJIT_STATUS_BAD_SCALE = 4,         // an operation's scale that is neither a power of two nor 0
+  MOEJIT_STATUS_OTHER_TOKENS = 8,      // T of a backward call differs from its forward call's
+  MOEJIT_STATUS_TOO_MANY_EXPERTS = 16  // a token of a routing map has more than top_k experts; the
+                                       // last ones are not routed
 };
 
 // Returns what one bit means, or NULL for another number.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "moejit_device/params/route_map_status.h"
 #include "moejit_device/params/status_bits.h"
 #include "runtime/bindings/c/last_error.h"
 #include "runtime/bindings/c/moejit_group.h"
@@ -14,6 +15,7 @@ static_assert(MOEJIT_STATUS_BAD_EXPERT_ID == moejit::device::kStatusBadExpertId)
 static_assert(MOEJIT_STATUS_ROW_OVERFLOW == moejit::device::kStatusRowOverflow);
 static_assert(MOEJIT_STATUS_BAD_SCALE == moejit::device::kStatusBadScale);
 static_assert(MOEJIT_STATUS_OTHER_TOKENS == moejit::device::kStatusOtherTokens);
+static_assert(MOEJIT_STATUS_TOO_MANY_EXPERTS == moejit::device::kStatusTooManyExperts);
 static_assert(MOEJIT_STATUS_SILENT_RANK == moejit::device::kStatusSilentRank);
 static_assert(MOEJIT_STATUS_FIRST_RANK == moejit::device::kStatusFirstRank);
 
@@ -31,6 +33,8 @@ std::string sentence(uint32_t status) {
 const char* hint_for(uint32_t status) {
   if (status == MOEJIT_STATUS_OTHER_TOKENS)
     return "give backward the tensors and the saved block of the same forward call";
+  if (status == MOEJIT_STATUS_TOO_MANY_EXPERTS)
+    return "raise top_k to the most experts that a token of the map has";
   return "correct topk_ids or tokens_per_expert, raise max_permuted_rows, or clear the word first";
 }
 
@@ -45,6 +49,8 @@ const char* moejit_status_text(uint32_t bit) {
     case MOEJIT_STATUS_BAD_SCALE: return "scales that are neither powers of two nor 0";
     case MOEJIT_STATUS_OTHER_TOKENS:
       return "a backward call with another number of tokens than its forward call, not computed";
+    case MOEJIT_STATUS_TOO_MANY_EXPERTS:
+      return "a token with more experts in its routing map than top_k, the last ones not routed";
     case MOEJIT_STATUS_SILENT_RANK: return "a rank of the group was not heard of in time";
     default: return nullptr;
   }

@@ -139,6 +139,8 @@ std::vector<KernelPlan> kernels() {
                          .warps = 4,
                          .topk_ids = DType::kI64,
                          .ignores_foreign = true}},
+      {.operation = "route_map",
+       .spec = RouteMapSpec{.local_experts = 7, .top_k = 2, .splits_alignment = 16, .warps = 4}},
   };
 }
 
@@ -158,7 +160,8 @@ TEST(Emitter, GivesEqualBytesForEqualSpecsOnEveryTarget) {
 }
 
 TEST(Emitter, NamesTheEntryAfterOperationTypesTileAndText) {
-  const std::regex pattern("moejit_[a-z0-9_]+_(bf16|e4m3|e5m2|f32|i32|i64)[a-z0-9_]*_[0-9a-f]{8}");
+  const std::regex pattern(
+      "moejit_[a-z0-9_]+_(bf16|e4m3|e5m2|f32|i32|i64|u8)[a-z0-9_]*_[0-9a-f]{8}");
   for (const KernelPlan& kernel : kernels()) {
     const KernelSource source = emitted(kernel);
     EXPECT_TRUE(std::regex_match(source.entry, pattern)) << source.entry;

@@ -57,6 +57,17 @@ TEST(PlanOperation, KnowsWhatIsWrittenAndWhatMayBeLeftOut) {
   EXPECT_EQ(tensors("transpose", is_left_out), (std::set<std::string>{"status"}));
 }
 
+TEST(PlanOperation, RoutesAMapToTheRowsOfItsChoices) {
+  const Plan plan = plan_of(operation_of(R"({"operation": "route", "max_tokens": 64, "top_k": 3,
+      "local_experts": 40, "input": "routing_map", "colwise_offs": true})"));
+  const KernelPlan& kernel = plan.kernels.front();
+  EXPECT_TRUE(std::holds_alternative<RouteMapSpec>(kernel.spec));
+  EXPECT_EQ(find_tensor(plan, "routing_map")->bytes, 64 * 40);
+  EXPECT_TRUE(reads(kernel, "routing_map") && !writes(kernel, "routing_map"));
+  EXPECT_EQ(find_tensor(plan, "row_map")->bytes, 4 * 64 * 3);
+  EXPECT_EQ(find_tensor(plan, "topk_ids"), nullptr);
+}
+
 // Programs make descriptions field by field, and may leave out what has a default.
 TEST(PlanOperation, ChecksAndCompletesWhatAProgramDescribes) {
   const Plan plan = plan_of({"quantize", {{"max_tokens", 64}, {"columns", 256}}});

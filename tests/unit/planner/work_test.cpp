@@ -154,6 +154,8 @@ TEST(ChainWork, CountsIdsAndProbabilitiesInTheDTypesOfTheSpec) {
   route.topk_ids = DType::kI64;
   EXPECT_EQ(bytes(route), (8 + 4) * choices + 8 * 3);
 
+  EXPECT_EQ(bytes(RouteMapSpec{.local_experts = 3, .top_k = 4}), 3 * 10 + 4 * choices + 8 * 3);
+
   // A permuted row's probability and a block of its gradient are fp32 either way.
   RowChainSpec permute{.load = LoadStage::kQuantizedRows,
                        .quantize = QuantizeStage::kKeep,

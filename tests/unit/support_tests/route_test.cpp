@@ -27,6 +27,17 @@ TEST(Route, OrdersByExpertThenTokenThenK) {
   EXPECT_EQ(result.status, 0U);
 }
 
+TEST(RouteMap, OrdersByExpertThenTokenAndKeepsTheFirstExpertsOfAToken) {
+  const std::vector<uint8_t> map = {0, 1, 0,   1,  //
+                                    0, 0, 0,   0,  //
+                                    5, 1, 255, 1};
+  const Route routed = route_map(map, 3, shape_of(4, 3, 1, 12));
+  EXPECT_EQ(routed.counts, (Ids{1, 2, 1, 1}));
+  EXPECT_EQ(routed.row_map, (Ids{1, 4, -1, -1, -1, -1, 0, 2, 3}));
+  EXPECT_EQ(routed.status, kTooManyExperts);
+  EXPECT_EQ(route_map(map, 3, shape_of(4, 4, 1, 12)).status, 0U);
+}
+
 TEST(Route, StartsEveryExpertAtTheAlignment) {
   const Route result = route(kFiveTokens, 5, shape_of(3, 2, 4, 12));
   EXPECT_EQ(result.counts, (Ids{3, 2, 2}));

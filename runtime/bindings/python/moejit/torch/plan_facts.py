@@ -15,7 +15,7 @@ from moejit import records
 from moejit.info import CallInfo, TensorInfo
 from moejit.planned import Planned
 
-DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32, "I64": torch.int64, "U32": torch.int32,
+DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32, "I64": torch.int64, "U32": torch.int32, "U8": torch.uint8,
           "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "F8_E8M0": torch.float8_e8m0fnu,
           "F4_E2M1X2": torch.uint8}
 _SLICE_ALIGNMENT = 256
