@@ -42,14 +42,27 @@ def run(fields: dict[str, Any], inputs: dict[str, torch.Tensor]) -> dict[str, to
     return _run(_call_text(target_of(_first(inputs).device), tuple(fields.items())), inputs)
 
 
-def _run(text: str, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def run_into(fields: dict[str, Any], inputs: dict[str, torch.Tensor],
+             outputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Does what run() does, and writes into these outputs. They set the sizes of the call.
+
+    Outputs that a call adds to are not cleared.
+    """
+    return _run(_call_text(target_of(_first(inputs).device), tuple(fields.items())), inputs, outputs)
+
+
+def _run(text: str, inputs: dict[str, torch.Tensor],
+         outputs: dict[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
     wanted, makes_any = _names_of(text)
     if inputs.keys() != set(wanted) or not makes_any:
         _refuse(wanted, inputs)
     first = inputs[wanted[0]]
     if type(first) is torch.Tensor and not torch.compiler.is_compiling():
         tell_of_simulator(first.device, 4)
-    return ops.run(text, "run", {name: inputs[name].contiguous() for name in wanted})
+    given = {name: inputs[name].contiguous() for name in wanted}
+    if outputs is not None:
+        given.update(outputs)
+    return ops.run(text, "run", given)
 
 
 # torch.compile treats the results of these as constants, and does not trace the planning.

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions with the names, arguments and results of Transformer Engine's, for callers that have its calls already."""
+from moejit.torch.te_chunks import (Fp8Padding, Fp8Unpadding, moe_sort_chunks_by_index,
+                                    moe_sort_chunks_by_index_with_probs)
+from moejit.torch.te_megatron import patch
+from moejit.torch.te_permute import (moe_permute, moe_permute_and_pad_with_probs, moe_permute_with_probs, moe_unpermute)
+from moejit.torch.te_routing import status
+
+__all__ = ["Fp8Padding", "Fp8Unpadding", "moe_permute", "moe_permute_and_pad_with_probs", "moe_permute_with_probs",
+           "moe_sort_chunks_by_index", "moe_sort_chunks_by_index_with_probs", "moe_unpermute", "patch", "status"]
