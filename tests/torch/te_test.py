@@ -14,7 +14,7 @@ class Signatures(unittest.TestCase):
 
     def test_calls_of_transformer_engine_fit(self):
         names = [name for name in vars(te_signatures) if not name.startswith("_")]
-        self.assertEqual(len(names), 8)
+        self.assertEqual(len(names), 9)
         for name in names:
             theirs, ours = getattr(te_signatures, name), getattr(te, name)
             pairs = [(theirs, ours)]
@@ -287,11 +287,14 @@ class Devices(unittest.TestCase):
 
     def test_the_host_waits_for_nothing(self):
         case = self.case(40)
+        weights, quantizers = [torch.randn(48, 80, device=DEVICE)], [te.Fp8Quantizer(torch.ones(1, device=DEVICE))]
+        outputs = te.multi_tensor_quantize(weights, quantizers)
         self.step(case)
         torch.cuda.set_sync_debug_mode("error")
         try:
             self.step(case)
             te.moe_sort_chunks_by_index(case.x, torch.tensor([30, 10]), torch.tensor([1, 0]))  # numbers on the host
+            te.multi_tensor_quantize(weights, quantizers, outputs)
         finally:
             torch.cuda.set_sync_debug_mode("default")
 

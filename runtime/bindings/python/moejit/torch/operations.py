@@ -114,7 +114,8 @@ def _refuse(wanted: tuple[str, ...], inputs: dict[str, torch.Tensor]) -> None:
         if name not in wanted:
             raise RuntimeError(f"moejit: invalid_value: the operation has no input {name}, it has {', '.join(wanted)}")
     raise RuntimeError("moejit: unsupported: the operation writes into tensors that its inputs point to\n"
-                       "hint: run it with moejit.Operation, whose calls get the outputs' memory too")
+                       "hint: moejit.torch.te.multi_tensor_quantize() makes and keeps these tensors; moejit.Operation "
+                       "runs the operation on a list of addresses")
 
 
 class _NoContext:
