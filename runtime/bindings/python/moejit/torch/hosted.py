@@ -9,6 +9,7 @@ import torch
 
 from moejit.torch.call import call_experts
 from moejit.torch.checks import check_cache_weights, check_dtypes, raise_better
+from moejit.torch.devices import on_device_of
 from moejit.torch.halves import DelayedGradients
 from moejit.torch.layers import FEWEST_MAX_TOKENS, GRADIENTS, json_with, max_tokens_of
 from moejit.torch.state import ExpertsCall, State
@@ -80,8 +81,8 @@ class HostedExperts:
             RuntimeError: A tensor's dtype, shape or device is wrong, or main_grad of a parameter is.
         """
         call, parameters = self._call_of(x.numel() // x.shape[-1]), (w1, w2, b1, b2)
-        if call.is_grouped and routing.device != x.device:
-            routing = (routing.pin_memory() if x.is_cuda else routing).to(x.device, non_blocking=True)
+        if call.is_grouped:
+            routing = on_device_of(x, routing)
         if torch.compiler.is_compiling():
             check_dtypes(owner, x, dict(zip(names, parameters)))
             return call_experts(call, x, routing, probs, *parameters, is_sharded=is_sharded)
