@@ -25,7 +25,7 @@ def layer_by_steps(inputs, recipe, **options):
     """The result of experts(), by the functions of its steps."""
     routing = route(inputs.ids, E, splits_alignment=64, **options)
     rows, row_probs = permute_pad(inputs.x, inputs.probs, routing)
-    number_format = "bf16" if recipe == "bf16" else "fp8"
+    number_format = recipe if recipe in ("bf16", "fp8_rowwise") else "fp8"
     gate_up = grouped_gemm(rows, inputs.w1, routing, format=number_format)
     activated = activation(gate_up, row_probs, routing)
     return unpermute(grouped_gemm(activated, inputs.w2, routing, format=number_format), routing)
@@ -108,13 +108,13 @@ class Operations(unittest.TestCase):
 class Gradients(unittest.TestCase):
 
     def test_a_layer_by_its_steps_has_the_bits_of_experts(self):
-        for tokens in (0, 1, 12, 64):
+        for tokens, recipe in ((0, "bf16"), (1, "bf16"), (12, "bf16"), (64, "bf16"), (12, "fp8_rowwise")):
             inputs = Inputs(tokens)
             if tokens:
                 inputs.ids[0, 0] = -1
-            with self.subTest(tokens=tokens):
-                assert_same_bits(self, inputs.results(lambda: layer_by_steps(inputs, "bf16")),
-                                 inputs.results(lambda: inputs.run("bf16")))
+            with self.subTest(recipe, tokens=tokens):
+                assert_same_bits(self, inputs.results(lambda: layer_by_steps(inputs, recipe)),
+                                 inputs.results(lambda: inputs.run(recipe)))
 
     def test_the_lines_of_the_docs_are_a_layer(self):
         inputs = Inputs()
