@@ -7,7 +7,7 @@ hf_experts_bench.py. Memory is the peak of PyTorch's allocator during a step, le
 also tells whether the host waits in a step of the experts, and of the layer (sync debug mode "error"), and whether a
 graph of it, captured once with the numbers of rows on the device, has the bits of an eager step with other tokens.
 
-  python3 -m pip install --no-deps --target DIR megatron-core==0.16.1    # and DIR in PYTHONPATH, beside moejit and torch
+  python3 -m pip install --no-deps --target DIR megatron-core==0.16.1    # DIR into PYTHONPATH, beside moejit
   python3 tests/bench/megatron_bench.py
   python3 tests/bench/megatron_bench.py --tiny    # small sizes; without a GPU in the simulator
 """
@@ -51,9 +51,10 @@ class GroupedMM(torch.nn.Module):
 
     def __init__(self, num_local_experts, config, submodules=None, pg_collection=None):
         super().__init__()
-        shapes = ((2 * config.moe_ffn_hidden_size, config.hidden_size), (config.hidden_size, config.moe_ffn_hidden_size))
-        self.w1, self.w2 = (torch.nn.Parameter(torch.empty(num_local_experts, *shape, dtype=torch.bfloat16, device=DEVICE))
-                            for shape in shapes)
+        hidden, intermediate = config.hidden_size, config.moe_ffn_hidden_size
+        self.w1, self.w2 = (
+            torch.nn.Parameter(torch.empty(num_local_experts, *shape, dtype=torch.bfloat16, device=DEVICE))
+            for shape in ((2 * intermediate, hidden), (hidden, intermediate)))
 
     def forward(self, rows, tokens_per_expert, probs):
         ends = tokens_per_expert.to(rows.device).cumsum(0).int()
@@ -62,14 +63,17 @@ class GroupedMM(torch.nn.Module):
 
 
 def of_moejit(recipe, kind):
-    return lambda tokens, rows: convert_spec(SEQUENTIAL, recipe, input=kind, max_tokens=rows if kind == "grouped" else tokens)
+    def spec_of(tokens, rows):
+        return convert_spec(SEQUENTIAL, recipe, input=kind, max_tokens=rows if kind == "grouped" else tokens)
+    return spec_of
 
 
 # (name, dispatcher, spec for so many tokens, and rows for all their choices)
 LAYERS = (("SequentialMLP", "alltoall", lambda tokens, rows: SEQUENTIAL),
-          ("grouped_mm", "alltoall", lambda tokens, rows: ModuleSpec(MoELayer, submodules=MoESubmodules(experts=GroupedMM))),
-          *((f"moejit {recipe}, {kind}", dispatcher, of_moejit(recipe, kind))
-            for recipe in ("bf16", "fp8_flow") for kind, dispatcher in (("grouped", "alltoall"), ("tokens", "allgather"))))
+          ("grouped_mm", "alltoall",
+           lambda tokens, rows: ModuleSpec(MoELayer, submodules=MoESubmodules(experts=GroupedMM))),
+          *((f"moejit {recipe}, {kind}", dispatcher, of_moejit(recipe, kind)) for recipe in ("bf16", "fp8_flow")
+            for kind, dispatcher in (("grouped", "alltoall"), ("tokens", "allgather"))))
 
 
 def config_of(sizes, dispatcher):
@@ -78,8 +82,9 @@ def config_of(sizes, dispatcher):
         num_layers=1, hidden_size=hidden, num_attention_heads=4, ffn_hidden_size=intermediate,
         moe_ffn_hidden_size=intermediate, num_moe_experts=experts, moe_router_topk=top_k, gated_linear_unit=True,
         activation_func=F.silu, add_bias_linear=False, moe_token_dispatcher_type=dispatcher, bf16=True,
-        moe_router_load_balancing_type="none", moe_aux_loss_coeff=0.0, moe_router_dtype="fp32", params_dtype=torch.bfloat16,
-        expert_tensor_parallel_size=1, use_cpu_initialization=DEVICE.type == "cpu", perform_initialization=False)
+        moe_router_load_balancing_type="none", moe_aux_loss_coeff=0.0, moe_router_dtype="fp32",
+        params_dtype=torch.bfloat16, expert_tensor_parallel_size=1,
+        use_cpu_initialization=DEVICE.type == "cpu", perform_initialization=False)
 
 
 class Step:
@@ -110,10 +115,10 @@ def make_step(sizes, dispatcher, spec):
     generator = torch.Generator(DEVICE).manual_seed(0)
     with torch.no_grad():
         for linear in "1", "2":  # SequentialMLP has one weight for each expert, and others all in one
-            names = [name for name, _ in layer.experts.named_parameters() if f"fc{linear}.w" in name or name == f"w{linear}"]
-            for name in names:
-                for expert in layer.experts.get_parameter(name).view(-1, *layer.experts.get_parameter(name).shape[-2:]):
-                    expert.normal_(std=expert.shape[-1] ** -0.5, generator=generator)
+            for name, weight in layer.experts.named_parameters():
+                if f"fc{linear}.w" in name or name == f"w{linear}":
+                    for expert in weight.view(-1, *weight.shape[-2:]):
+                        expert.normal_(std=expert.shape[-1] ** -0.5, generator=generator)
         layer.router.weight.normal_(std=sizes[2] ** -0.5, generator=generator)
     x, dy = (torch.randn(sizes[4], 1, sizes[2], generator=generator, device=DEVICE).bfloat16() for _ in range(2))
     x.requires_grad_()
@@ -160,7 +165,8 @@ def graph_is_exact(step):
     # Other threads may ask the device meanwhile, as NCCL's watchdog does about earlier collectives.
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         y = step()
-    made = [y, step.leaf.grad, *(parameter.grad for parameter in step.module.parameters() if parameter.grad is not None)]
+    made = [y, step.leaf.grad]
+    made += [parameter.grad for parameter in step.module.parameters() if parameter.grad is not None]
     is_exact = True
     for _ in range(2):
         graph.replay()
@@ -212,8 +218,8 @@ def parse(arguments):
 def main(arguments):
     settings = parse(arguments)
     folder = tempfile.TemporaryDirectory()
-    torch.distributed.init_process_group("gloo" if DEVICE.type == "cpu" else "nccl", init_method=f"file://{folder.name}/group",
-                                         rank=0, world_size=1)
+    torch.distributed.init_process_group("gloo" if DEVICE.type == "cpu" else "nccl", rank=0, world_size=1,
+                                         init_method=f"file://{folder.name}/group")
     if DEVICE.type == "cpu":
         megatron_cpu.start(1)
     else:
@@ -227,7 +233,8 @@ def main(arguments):
         if settings.case in case:
             cases.append({"name": case, "layers": [measure(sizes, *layer, want, settings, watch) for layer in LAYERS
                                                    if settings.only in layer[0]]})
-    print(json.dumps({"kind": "megatron", "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    now = datetime.datetime.now(datetime.timezone.utc)
+    print(json.dumps({"kind": "megatron", "date": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
                       "command_line": shlex.join(["python3", "tests/bench/megatron_bench.py", *arguments]),
                       "gpu": bench_machine.gpu_facts(DEVICE, watch), "versions": bench_machine.versions(),
                       "cases": cases}, indent=1))

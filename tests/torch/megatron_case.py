@@ -28,7 +28,8 @@ def config_of(dtype=torch.bfloat16, **fields):
               "gated_linear_unit": True, "activation_func": F.silu, "moe_router_dtype": "fp32", **fields}
     is_delayed = fields.pop("delay_wgrad_compute", False)  # which TransformerConfig wants Transformer Engine for
     config = TransformerConfig(
-        hidden_size=fields.pop("hidden_size", H), num_attention_heads=4, ffn_hidden_size=I, moe_ffn_hidden_size=I, num_moe_experts=E,
+        hidden_size=fields.pop("hidden_size", H), num_attention_heads=4, ffn_hidden_size=I, moe_ffn_hidden_size=I,
+        num_moe_experts=E,
         expert_tensor_parallel_size=1, use_cpu_initialization=True, bias_activation_fusion=False, params_dtype=dtype,
         bf16=dtype == torch.bfloat16, moe_router_load_balancing_type="none", moe_aux_loss_coeff=0.0, hidden_dropout=0.0,
         attention_dropout=0.0, expert_model_parallel_size=get_default_pg_collection().ep.size(), **fields)

@@ -21,7 +21,8 @@ if megatron_cpu.IS_THERE:
 # (recipe, dispatcher, what experts get, whether they have biases)
 LAYERS = (("bf16", "alltoall", "grouped", True), ("fp8_flow", "allgather", "grouped", True),
           ("fp8_flow", "alltoall", "grouped", False), ("fp8_flow", "flex", "grouped", False),
-          ("bf16", "flex", "tokens", False), ("fp8_flow", "flex", "tokens", True), ("fp8_flow", "allgather", "tokens", True))
+          ("bf16", "flex", "tokens", False), ("fp8_flow", "flex", "tokens", True),
+          ("fp8_flow", "allgather", "tokens", True))
 WIDE, SCALES = 128, 4  # columns of rows whose scales DeepEP takes, and bytes of these
 PREFIX = "decoder.layers.0.mlp.experts."
 KINDS = ("sequential", "moejit")
@@ -86,16 +87,17 @@ def counted_messages():
 def fp8_dispatch():
     """{dispatcher: (results in FP8, in bf16, exchanges in FP8, in bf16)}, of rows of WIDE columns."""
     found = {}
-    for dispatcher in ("alltoall", "flex"):
+    for dispatcher, dtype in (("alltoall", torch.float32), ("flex", torch.bfloat16)):
         results, exchanges = [], []
         for options in ({"dispatch": "fp8"}, {"input": "tokens" if dispatcher == "flex" else "grouped"}):
             config = case.config_of(moe_token_dispatcher_type=dispatcher, hidden_size=WIDE, add_bias_linear=True,
                                     gradient_accumulation_fusion=True)
             layer = case.ours("fp8_flow", config, **options)
             for parameter in layer.experts.parameters():
-                parameter.main_grad = torch.ones_like(parameter, dtype=torch.float32)
+                parameter.main_grad = torch.ones_like(parameter, dtype=dtype)
             with counted_messages() as counted:
-                results.append(case.results_of(layer, torch.bfloat16, dist.get_rank(), lambda parameter: parameter.main_grad))
+                results.append(case.results_of(layer, torch.bfloat16, dist.get_rank(),
+                                               lambda parameter: parameter.main_grad))
             exchanges.append(counted)
         found[dispatcher] = (*results, *exchanges)
     return found
@@ -134,7 +136,9 @@ def work(folder, device):
     layer = case.ours("fp8_flow", case.config_of())
     results["fp8"] = fp8_dispatch()
     results["marks"] = [[getattr(parameter, mark) for mark in MARKS] for parameter in layer.experts.parameters()]
-    results["all to one"] = all_to_one(layer)
+    results["all to one"] = [all_to_one(layer), all_to_one(case.ours("fp8_flow", case.config_of(), dispatch="fp8")),
+                             all_to_one(case.ours("fp8_flow", case.config_of(moe_token_dispatcher_type="flex"),
+                                                  input="tokens"))]
     save_all(folder)
     results["loaded"] = load_all(folder)
     return results
@@ -162,8 +166,9 @@ class Ranks(unittest.TestCase):
     def test_gradients_of_weights_have_the_bits_of_other_dispatchers(self):
         for results in self.results:
             found = results["gradients of weights"]
-            for recipe, has_biases in (("fp8_flow", False), ("fp8_flow", True)):
-                want, *others = [value for (*of, _, _, biases), value in found.items() if (of, biases) == ([recipe], has_biases)]
+            for has_biases in (False, True):
+                want, *others = [value for (recipe, _, _, biases), value in found.items()
+                                 if (recipe, biases) == ("fp8_flow", has_biases)]
                 self.assertTrue(others)
                 for got in others:
                     assert_same_bits(self, got, want)
@@ -188,10 +193,10 @@ class Ranks(unittest.TestCase):
             self.assertEqual(results["marks"], [[False, True]] * 2)
 
     def test_a_rank_without_rows_goes_on(self):
-        (y, *busy), (_, *idle) = (results["all to one"] for results in self.results)
-        self.assertTrue(y.isfinite().all() and y.any())
-        self.assertTrue(all(gradient.any() for gradient in busy))
-        self.assertFalse(any(gradient.any() for gradient in idle))
+        for (y, *busy), (_, *idle) in zip(*(results["all to one"] for results in self.results), strict=True):
+            self.assertTrue(y.isfinite().all() and y.any())
+            self.assertTrue(all(gradient.any() for gradient in busy))
+            self.assertFalse(any(gradient.any() for gradient in idle))
 
     def test_checkpoints_are_interchangeable(self):
         for results in self.results:

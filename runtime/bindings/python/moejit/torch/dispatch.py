@@ -2,6 +2,7 @@
 """Experts of rows that the host dispatches as FP8: half the bytes of bf16, forward and backward."""
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -13,7 +14,7 @@ from moejit.torch.devices import target_of, tell_of_simulator
 from moejit.torch.first_order import first_order
 from moejit.torch.function import as_dummy, gradients, rows_of
 from moejit.torch.layers import WEIGHT_GRADIENTS, call_text, json_with, reads_of
-from moejit.torch.main_grads import take_main_grads
+from moejit.torch.main_grads import add_to_main_grads, main_grad_dtype, take_main_grads
 
 Dispatch = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 Combine = Callable[[torch.Tensor], torch.Tensor]
@@ -121,16 +122,26 @@ def call_dispatched(exchange: Exchange, description_of: Callable[[int], str], x:
         [T, H] bf16.
     """
     tell_of_simulator(x.device, 4)
-    wanted = [tensor is not None and tensor.requires_grad and torch.is_grad_enabled() for tensor in (x, probs, *parameters)]
+    wanted = [tensor is not None and tensor.requires_grad and torch.is_grad_enabled()
+              for tensor in (x, probs, *parameters)]
     # Whatever a rank wants, it makes the calls of the others.
     names = ("dx", "dprobs", *(name for name, each in zip(WEIGHT_GRADIENTS, wanted[2:]) if each)) if any(wanted) else ()
     ids = ID_DTYPES.get(exchange.index_dtype, "i32")
 
+    wgrad = "f32" if has_main_grads and main_grad_dtype(parameters) == torch.float32 else "bf16"
+
     def text_of(rows: int) -> str:
-        return call_text(description_of(rows), target_of(x.device), names, "f32" if has_main_grads else "bf16", ids)
+        description = _that_may_add(description_of(rows)) if has_main_grads and names else description_of(rows)
+        return call_text(description, target_of(x.device), names, wgrad, ids)
     host = _Host(exchange, text_of, bool(names), keep_status, tuple(parameters) if has_main_grads else None)
     rest = (None if tensor is None else tensor.contiguous() for tensor in (probs, *parameters))
     return _DispatchedFunction.apply(x.contiguous(), *rest, host)
+
+
+@functools.lru_cache(maxsize=None)
+def _that_may_add(description: str) -> str:
+    """Returns the description of a layer whose backward may add to gradients of weights."""
+    return json_with(description, fuse_wgrad_accumulation=True)
 
 
 class _Host(NamedTuple):
@@ -169,12 +180,12 @@ class _DispatchedFunction(torch.autograd.Function):
         made = ops.run(host.text_of(dy.shape[0]), "quantize_grad", {"dy": dy})
         codes, scales = host.exchange.dispatch_gradient(made["dy_q"], made["dy_scale_inv"])
         given = {**dict(zip(ctx.names, ctx.saved_tensors)), "dy_q": codes, "dy_scale_inv": scales}
-        call, dummies = "experts_grad", None
-        if host.owners is not None:
+        dummies = None
+        if host.owners is None:
+            made = ops.run(ctx.layer, "experts_grad", given)
+        else:
             main, dummies, overwrites = take_main_grads(host.owners, dy)
-            given.update(zip(WEIGHT_GRADIENTS, main))
-            call += "" if overwrites else "+add"
-        made = ops.run(ctx.layer, call, given)
+            made = add_to_main_grads(ctx.layer, "experts_grad", given, main, overwrites)
         made["dx"], made["dprobs"] = host.exchange.combine_gradients(made["dx"], made["dprobs"])
         of_x, of_probs, *wanted = ctx.needs_input_grad[:-1]
         dx, _, dprobs, *of_weights = gradients((of_x, False, of_probs, *wanted), made, (torch.bfloat16,) * 4)

@@ -91,12 +91,13 @@ def take_main_grads(parameters: Sequence[torch.Tensor | None],
         asked = getattr(parameter, "get_main_grad", None)
         main_grad = getattr(parameter, "main_grad", None) if asked is None else asked()
         if main_grad is None:
-            raise MainGradError(f"moejit: missing_tensor: {name} has no main_grad\nhint: fuse_wgrad_accumulation adds the "
-                                "gradients to it: a float32 or bfloat16 tensor of the parameter's shape", index, None)
+            raise MainGradError(f"moejit: missing_tensor: {name} has no main_grad\nhint: fuse_wgrad_accumulation adds "
+                                "the gradients to it: a float32 or bfloat16 tensor of the parameter's shape",
+                                index, None)
         if main_grad.dtype != wanted:
             raise MainGradError(f"moejit: tensor_mismatch: {name}.main_grad is {str(main_grad.dtype)[6:]}, wanted "
-                                f"{str(wanted)[6:]}\nhint: make all of a module in float32, or all in bfloat16, or leave "
-                                "fuse_wgrad_accumulation out", index, main_grad.dtype)
+                                f"{str(wanted)[6:]}\nhint: make all of a module in float32, or all in bfloat16, or "
+                                "leave fuse_wgrad_accumulation out", index, main_grad.dtype)
         main.append(main_grad)
         overwrites.add(bool(getattr(parameter, "overwrite_main_grad", False)))
         if not hasattr(parameter, "grad_added_to_main_grad"):

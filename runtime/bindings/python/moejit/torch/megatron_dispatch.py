@@ -100,10 +100,11 @@ def dispatcher_of(config: Any, input: str, dispatch: str) -> Replacement | None:
     if dispatch == "fp8":
         for field in _APART:
             if getattr(config, field, False):
-                refuse(f"{field} with {option}", True, False, f"leave one of the two out: with {option} rows travel within "
-                       "the call of the experts")
+                refuse(f"{field} with {option}", True, False,
+                       f"leave one of the two out: with {option} rows travel within the call of the experts")
         if kind == "flex" and hidden_of(config) % 128 != 0:
-            refuse(f"hidden_size with {option} over DeepEP", hidden_of(config), "a multiple of 128", f"leave {option} out")
+            refuse(f"hidden_size with {option} over DeepEP", hidden_of(config), "a multiple of 128",
+                   f"leave {option} out")
     return Replacement(*known[kind], top_k=config.moe_router_topk if kind in _OF_TOKENS else 0)
 
 

@@ -150,8 +150,8 @@ class GroupedMLP(MegatronModule):
         if error.dtype is None:
             return RuntimeError(f"moejit: missing_tensor: {name} has no main_grad\nhint: Megatron's "
                                 "DistributedDataParallel makes it; without it set gradient_accumulation_fusion=False")
-        return RuntimeError(f"moejit: tensor_mismatch: {name}.main_grad is {name_of(error.dtype)}, other parameters have "
-                            "another dtype\nhint: set grad_reduce_in_fp32 for all parameters alike, or "
+        return RuntimeError(f"moejit: tensor_mismatch: {name}.main_grad is {name_of(error.dtype)}, other parameters "
+                            "have another dtype\nhint: set grad_reduce_in_fp32 for all parameters alike, or "
                             "gradient_accumulation_fusion=False")
 
     def _call_of(self, rows: int, top_k: int = 0) -> ExpertsCall:
@@ -233,8 +233,8 @@ class GroupedMLP(MegatronModule):
 def _join(layer: torch.nn.Module, _: str, part: torch.nn.Module | None) -> None:
     """Gives an MoE layer the dispatcher that its experts need, when the layer takes them.
 
-    A subclass of MoELayer would not do. TransformerLayer of Megatron-Core 0.16 gives a model's process groups to MoELayer
-    alone; subclasses would take the default groups.
+    A subclass of MoELayer would not do. TransformerLayer of Megatron-Core 0.16 gives a model's process groups to
+    MoELayer alone; subclasses would take the default groups.
     """
     if isinstance(part, GroupedMLP) and part.dispatcher is not None and hasattr(layer, "token_dispatcher"):
         replace_dispatcher(layer, part.dispatcher)

@@ -20,7 +20,8 @@ class _AllToAllExchange:
     """Codes and scales of a row are one message.
 
     Args:
-        dispatcher: Has been called for this exchange. Later calls change its attributes, so what backward needs is kept.
+        dispatcher: Has been called for this exchange. Later calls change its attributes, so this keeps what backward
+            needs.
         tokens_per_expert: On the device.
         order: Of received rows; None: they lie in the order of experts.
     """
