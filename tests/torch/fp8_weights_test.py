@@ -2,13 +2,14 @@
 """FP8 codes and scales of the caller as weights: the bits of the library's own calls, where they lie, and what is refused."""
 import functools
 import unittest
+import unittest.mock
 
 import torch
 
 from support import (BOUNDS, DEVICE, E, H, I, K, MAX_TOKENS, Inputs, Recorder, assert_same_bits, describe, relative_error,
                      text, told)
 from moejit import Layer
-from moejit.torch import experts, fp8_weights, grouped_experts, ops, serving
+from moejit.torch import experts, fp8_call, fp8_weights, grouped_experts, ops, serving
 from moejit.torch.gathered import parts_of_block
 from moejit.torch.weights import quantize
 
@@ -179,6 +180,25 @@ class Memory(unittest.TestCase):
         assert_same_bits(self, [y], [run(inputs, others, "fp8_flow").detach()])
         self.assertLess(torch.cuda.memory_allocated() - before, 2 ** 21)
 
+    def test_repeated_calls_go_the_short_way_with_the_bits_of_the_first_one(self):
+        inputs, weights, others = Inputs(biases=True), fp8_weights(*given()), fp8_weights(*given(seed=1))
+
+        def call(weights, *biases, x=inputs.x, recipe=None):
+            return serving.run(x, inputs.ids, inputs.probs, weights, None, *biases, activation="swiglu", recipe=recipe)
+
+        biases = inputs.b1, inputs.b2
+        first, want = [call(weights), call(weights, *biases)], [call(others), call(others, *biases)]
+        with unittest.mock.patch.object(fp8_call, "ops", None):  # of the long way
+            assert_same_bits(self, [call(weights), call(weights, *biases)], first)
+            for tensor, other in zip(weights.tensors.values(), others.tensors.values()):
+                tensor.copy_(other)
+            assert_same_bits(self, [call(weights), call(weights, *biases)], want)
+        self.assertRegex(told(lambda: call(weights, recipe="fp8_rowwise")), 'recipe: got "fp8_rowwise", wanted')
+        self.assertRegex(told(lambda: call(weights, x=inputs.x.float())), "tensor x: .*dtype")
+        record = next(iter(serving._states[weights.w1_q].calls.values())).inference  # of the first call
+        self.assertIsNone(record.run(inputs.x, inputs.ids, inputs.probs, fp8_weights(*given("channel")), None, None, None))
+        self.assertIsNone(record.run(inputs.x, inputs.ids, inputs.probs, weights, None, *biases))
+
     def test_in_one_graph(self):
         inputs, tensors = Inputs(), given()
 
@@ -277,7 +297,10 @@ class Refusals(unittest.TestCase):
         self.assert_told("scale_sharing_k 2, wanted 1", lambda: run(inputs, given(hidden=256, inner=256), "fp8_flow",
                                                                     hidden=256, intermediate=256, scale_sharing_k=2))
         self.assert_told("tensor w1_q: its shape is", lambda: run(inputs, given(experts_=4), "fp8_flow"))
-        layer = describe("fp8_flow")
+        layer, bias = describe("fp8_flow"), torch.zeros(E, 2 * I, dtype=torch.bfloat16, device=DEVICE)
+        self.assert_told("missing_tensor: tensor b1: the layer has no caller's tensor of this name", lambda: experts(
+            inputs.x, inputs.ids, inputs.probs, fp8_weights(*given()), layer=layer, gate_up_proj_bias=bias,
+            down_proj_bias=bias[:, :H]))
         for parameters in ((fp8_weights(*given()), inputs.w2), (inputs.w1,)):
             self.assert_told("missing_tensor: down_proj: got .*\nhint: ",
                              lambda: experts(inputs.x, inputs.ids, inputs.probs, *parameters, layer=layer))

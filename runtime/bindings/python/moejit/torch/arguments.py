@@ -10,6 +10,7 @@ from moejit.torch.checks import name_of
 from moejit.torch.devices import no_elements
 from moejit.torch.fp8_weights import FP8Weights
 from moejit.torch.gathered import GatheredWeight
+from moejit.torch.layers import has_biases
 
 # Names in descriptions of a routing's dtypes.
 ID_DTYPES = {torch.int32: "i32", torch.int64: "i64"}
@@ -56,6 +57,13 @@ def biases_of(x: torch.Tensor, cast: Sequence[torch.Tensor | None]) -> tuple[tor
         return none if b1 is None else b1, none if b2 is None else b2
     # From torch 2.15 on Dynamo takes no tensor twice in one call of an autograd.Function.
     return x.new_empty(0) if b1 is None else b1, x.new_empty(0) if b2 is None else b2
+
+
+def check_biases(layer: str, b1: torch.Tensor | None, b2: torch.Tensor | None) -> None:
+    """Refuses biases of a layer that has none: they would be left out in silence."""
+    if (b1 is not None or b2 is not None) and not has_biases(layer):
+        raise RuntimeError("moejit: missing_tensor: tensor b1: the layer has no caller's tensor of this name, it is "
+                           'described without biases\nhint: add "biases": true to its description')
 
 
 def gradient_dtype(weight: torch.Tensor) -> torch.dtype:

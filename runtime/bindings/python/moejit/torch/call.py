@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 
 from moejit.torch import ops
-from moejit.torch.arguments import as_rows, biases_of, cast_to_bf16, gradient_dtype, is_exporting, routing_of
+from moejit.torch.arguments import as_rows, biases_of, cast_to_bf16, check_biases, gradient_dtype, is_exporting, routing_of
 from moejit.torch.devices import no_elements
 from moejit.torch.fp8_call import call_with_codes
 from moejit.torch.fp8_weights import FP8Weights
 from moejit.torch.function import STATE, ExpertsFunction, Options, forward
 from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
 from moejit.torch.halves import call_with_delayed_gradients
-from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, has_biases, inputs_of
+from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, inputs_of
 from moejit.torch.main_grads import moves_main_grads, take_main_grads
 from moejit.torch.repeat import Inference, Training
 from moejit.torch.state import ExpertsCall
@@ -78,7 +78,7 @@ def _without_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast:
                        is_first_microbatch: bool | None, skip_update: torch.Tensor | None,
                        state: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor | None]:
     layer = call.layer(*given, (), "f32", False, call.checks_weights(False, is_first_microbatch, skip_update))
-    _check_biases(layer, cast)
+    check_biases(layer, *cast[2:])
     w1, w2 = dense(*cast[:2], call.is_transposed)
     blocks = call.quantized_weights(parameters, (w1, w2), layer, False, is_first_microbatch, skip_update, state[:4])
     made = forward(layer, (*given, w1, w2, *biases_of(given[0], cast), *blocks), dict(zip(STATE, state)), call.order)
@@ -95,7 +95,7 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Se
     has_halves = call.delayed is not None and _has_halves(gradients, is_sharded)
     has_checks = not is_sharded and call.checks_weights(True, is_first_microbatch, skip_update)
     layer = call.layer(*given, gradients, call.wgrad_dtype(parameters), has_halves, has_checks)
-    _check_biases(layer, cast)
+    check_biases(layer, *cast[2:])
     dtypes = tuple(torch.float32 if weight is None else gradient_dtype(weight) for weight in cast)
     b1, b2 = biases_of(given[0], cast)
     keeps_none = is_sharded and is_first_microbatch is None and skip_update is None and not call.fuse_wgrad_accumulation
@@ -156,13 +156,6 @@ def _check_group(parameters: tuple, is_sharded: bool) -> None:
     if is_exporting():
         raise RuntimeError("moejit: unsupported: torch.export of experts with process_group, whose group belongs to "
                            "this process\nhint: export the layer of one rank, or use torch.compile")
-
-
-def _check_biases(layer: str, weights: Sequence[torch.Tensor | None]) -> None:
-    """Refuses biases of a layer that has none: they would be left out in silence."""
-    if (weights[2] is not None or weights[3] is not None) and not has_biases(layer):
-        raise RuntimeError("moejit: missing_tensor: tensor b1: the layer has no caller's tensor of this name, it is "
-                           'described without biases\nhint: add "biases": true to its description')
 
 
 def _gradients(call: ExpertsCall, *tensors: torch.Tensor | None) -> tuple[str, ...]:

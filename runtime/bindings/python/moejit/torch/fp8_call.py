@@ -8,13 +8,15 @@ from typing import Any
 import torch
 
 from moejit.torch import ops
-from moejit.torch.arguments import biases_of, gradient_dtype
+from moejit.torch.arguments import biases_of, check_biases, gradient_dtype
+from moejit.torch.devices import no_elements
 from moejit.torch.first_order import first_order
 from moejit.torch.fp8_weights import FP8Weights
 from moejit.torch.function import gradients, kept_names, rows_of
 from moejit.torch.gathered import block_of_codes, parts_of_block
 from moejit.torch.layers import BLOCKS, inputs_of, reads_of
 from moejit.torch.plans import plan_of
+from moejit.torch.repeat import InferenceOfCodes
 from moejit.torch.state import ExpertsCall
 
 _NAMES = ("w1_q", "w1_scale_inv", "w2_q", "w2_scale_inv")
@@ -37,6 +39,7 @@ def call_with_codes(call: ExpertsCall, given: tuple, weights: FP8Weights, biases
                            "128x128 block, or bf16 weights")
     dtypes = tuple(torch.bfloat16 if bias is None else gradient_dtype(bias) for bias in biases)
     layer = call.layer(*given, wanted, "f32" if torch.float32 in dtypes else "bf16", False, False)
+    check_biases(layer, *biases)
     recipe, layout, sharing = _facts_of(layer)
     weights.check_recipe(recipe)
     if layout != "concat":
@@ -49,6 +52,9 @@ def call_with_codes(call: ExpertsCall, given: tuple, weights: FP8Weights, biases
     if wanted or torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors[5:]):
         return FP8Function.apply(*tensors, dtypes, layer)
     made = ops.run(layer, "forward", _by_name(layer, tensors))
+    if call.may_be_repeated(given[0]):
+        call.inference = InferenceOfCodes(given, weights, biases[0] is not None, no_elements(given[0].device), call.state,
+                                          layer)
     return made["y"], made["status"]
 
 

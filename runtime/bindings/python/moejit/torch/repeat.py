@@ -14,6 +14,7 @@ import torch
 
 from moejit.torch import ops
 from moejit.torch.first_order import first_order
+from moejit.torch.fp8_weights import FP8Weights
 from moejit.torch.function import Options, gradients, kept_names, rows_of
 from moejit.torch.layers import BLOCKS, WEIGHT_GRADIENTS, inputs_of, reads_of
 from moejit.torch.plans import row_of
@@ -109,6 +110,41 @@ class Inference:
         made = {"quantized": tensors[7], "y": y, "status": self.status}
         _call_([tensors[place] for place in self.renews], [made[name] for name in self.written], _RENEWING, self.layer)
         self.state.status = self.status if "status" in self.written else None
+        return y
+
+
+class InferenceOfCodes:
+    """A record of a call without gradients whose weights are FP8 codes of the caller.
+
+    Args:
+        given: x, topk_ids and topk_probs of the earlier call.
+        weights: Its weights; later ones may be others with scales of the same kind.
+        has_biases: Whether it had biases.
+        none: A tensor without elements on their device.
+        state: The module's state.
+        layer: The text of the layer.
+    """
+    __slots__ = ("has_biases", "inputs", "kind", "layer", "none", "reads", "state")
+
+    def __init__(self, given: tuple, weights: FP8Weights, has_biases: bool, none: torch.Tensor, state: State,
+                 layer: str) -> None:
+        self.inputs = _Inputs(*given)
+        self.kind = weights.kind
+        self.has_biases = has_biases
+        self.none = none
+        self.state = state
+        self.layer = layer
+        names = tuple(argument.name for argument in row_of(layer, "forward").named_reads)
+        self.reads = _places(names, (*inputs_of(layer)[:3], "b1", "b2", *weights.tensors))
+
+    def run(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor, w1: FP8Weights, w2: None,
+            b1: torch.Tensor | None, b2: torch.Tensor | None) -> torch.Tensor | None:
+        """Returns y, or None if this call differs from the earlier one. Needs no_grad()."""
+        if (type(w1) is not FP8Weights or w1.kind != self.kind or w2 is not None or (b1 is not None) != self.has_biases
+                or (b2 is not None) != self.has_biases or not self.inputs.are_like(x, topk_ids, topk_probs)):
+            return None
+        tensors = x, topk_ids, topk_probs, b1, b2, w1.w1_q, w1.w1_scale_inv, w1.w2_q, w1.w2_scale_inv, self.none
+        y, self.state.status = _call([tensors[place] for place in self.reads], "forward", self.layer)
         return y
 
 
