@@ -9,7 +9,7 @@ import torch
 from support import (BOUNDS, DEVICE, E, H, I, K, MAX_TOKENS, Inputs, Recorder, assert_same_bits, describe, relative_error,
                      text, told)
 from moejit import Layer
-from moejit.torch import experts, fp8_call, fp8_weights, grouped_experts, ops, serving
+from moejit.torch import HostedExperts, experts, fp8_call, fp8_weights, grouped_experts, ops, serving
 from moejit.torch.gathered import parts_of_block
 from moejit.torch.weights import quantize
 
@@ -118,12 +118,14 @@ class Bits(unittest.TestCase):
         got = fp8_weights(w1_q, channels, w2_q, torch.ones(E, 272, 1, device=DEVICE))
         self.assertEqual((got.kind, got.w1_scale_inv.data_ptr()), ("channel", channels.data_ptr()))
 
-    def test_rows_that_are_grouped_and_serving(self):
+    def test_grouped_rows_serving_and_modules_of_frameworks(self):
         inputs, tensors = Inputs(), given()
         with torch.no_grad():
             want = run(inputs, tensors, "fp8_flow")
-            assert_same_bits(self, [serving.run(inputs.x, inputs.ids, inputs.probs, fp8_weights(*tensors),
-                                                activation="swiglu")], [want])
+            got = [serving.run(inputs.x, inputs.ids, inputs.probs, fp8_weights(*tensors), activation="swiglu"),
+                   HostedExperts(describe("fp8_flow"), device=DEVICE)(inputs.x, inputs.ids, inputs.probs,
+                                                                      fp8_weights(*tensors))]
+            assert_same_bits(self, got, [want, want])
             rows = inputs.x[:E]
             layer = {name: value for name, value in describe("fp8_flow").items() if name != "top_k"}
             got = grouped_experts(rows, torch.ones(E, dtype=torch.int64, device=DEVICE), fp8_weights(*tensors), layer=layer)
@@ -302,8 +304,10 @@ class Refusals(unittest.TestCase):
             inputs.x, inputs.ids, inputs.probs, fp8_weights(*given()), layer=layer, gate_up_proj_bias=bias,
             down_proj_bias=bias[:, :H]))
         for parameters in ((fp8_weights(*given()), inputs.w2), (inputs.w1,)):
-            self.assert_told("missing_tensor: down_proj: got .*\nhint: ",
+            self.assert_told("missing_tensor: the second weights .*: got .*\nhint: ",
                              lambda: experts(inputs.x, inputs.ids, inputs.probs, *parameters, layer=layer))
+            self.assert_told("missing_tensor: the second weights .*: got .*\nhint: ", lambda: serving.run(
+                inputs.x, inputs.ids, inputs.probs, *parameters, activation="swiglu"))
 
     def test_values(self):
         fp8_weights(*given()).check_values()

@@ -33,6 +33,11 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
     `is_sharded` says that the weights' memory is freed after the call and refilled before backward, as FSDP does.
     `state` is the tensors of FORWARD_STATE and GRADIENT_STATE if the layer has a state.
     """
+    has_codes = isinstance(gate_up_proj, FP8Weights)
+    if has_codes != (down_proj is None):
+        got, wanted = ("a tensor", "none") if has_codes else ("none", "a tensor")
+        raise RuntimeError(f"moejit: missing_tensor: the second weights (w2, down_proj): got {got}, wanted {wanted} beside the "
+                           "first ones\nhint: fp8_weights() are the weights of both, and bf16 weights are two tensors")
     if (not torch.compiler.is_compiling() and is_first_microbatch is None and skip_update is None and not is_sharded):
         record = call.training if torch.is_grad_enabled() else call.inference
         if record is not None:
@@ -59,7 +64,6 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
     given = (x, topk_ids, topk_probs)
     if call.group is not None:
         _check_group(parameters, is_sharded)
-    has_codes = isinstance(gate_up_proj, FP8Weights)
     trained = (None, None, *cast[2:]) if has_codes else cast
     gradients = _gradients(call, x, topk_probs, *trained) if torch.is_grad_enabled() else ()
     if has_codes:

@@ -80,10 +80,6 @@ def grouped_experts(rows: torch.Tensor, tokens_per_expert: torch.Tensor, gate_up
 
 def _run(call: ExpertsCall, rows: torch.Tensor, indices: torch.Tensor, probs: torch.Tensor,
          *parameters: torch.Tensor | FP8Weights | None) -> torch.Tensor:
-    if isinstance(parameters[0], FP8Weights) != (parameters[1] is None):
-        raise RuntimeError(f"moejit: missing_tensor: down_proj: got {'none' if parameters[1] is None else 'a tensor'}, wanted "
-                           f"{'one' if parameters[1] is None else 'none'} beside this gate_up_proj\n"
-                           "hint: fp8_weights() are the weights of both, and bf16 weights are two tensors")
     if torch.compiler.is_compiling():
         check_dtypes("", rows, dict(zip(_PARAMETERS, parameters)))
         return call_experts(call, rows, indices, probs, *parameters)

@@ -10,6 +10,7 @@ import torch
 from moejit.torch.call import call_experts
 from moejit.torch.checks import check_cache_weights, check_dtypes, raise_better
 from moejit.torch.devices import on_device_of
+from moejit.torch.fp8_weights import FP8Weights
 from moejit.torch.halves import DelayedGradients
 from moejit.torch.layers import FEWEST_MAX_TOKENS, GRADIENTS, json_with, max_tokens_of
 from moejit.torch.state import ExpertsCall, State
@@ -54,8 +55,8 @@ class HostedExperts:
         gradients = GRADIENTS if self._fields.get("biases") else GRADIENTS[:4]
         self._call_of(0).usual_layer(torch.device("cpu") if place.type == "meta" else place, gradients)
 
-    def __call__(self, x: torch.Tensor, routing: torch.Tensor, probs: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor,
-                 b1: torch.Tensor | None = None, b2: torch.Tensor | None = None, *, is_sharded: bool = False,
+    def __call__(self, x: torch.Tensor, routing: torch.Tensor, probs: torch.Tensor, w1: torch.Tensor | FP8Weights,
+                 w2: torch.Tensor | None = None, b1: torch.Tensor | None = None, b2: torch.Tensor | None = None, *, is_sharded: bool = False,
                  owner: str = "", names: tuple[str, ...] = NAMES) -> torch.Tensor:
         """Computes the experts of chosen tokens, or of grouped rows. All but `routing` have gradients.
 
@@ -66,7 +67,7 @@ class HostedExperts:
             routing: [T, K] int32 or int64: the experts of each token, -1: none. Of grouped rows [E]: their numbers,
                 which may be on the host: they go to the device through pinned memory.
             probs: [T, K] float32 or bf16. Of grouped rows [T], of any float dtype.
-            w1: [E, 2I, H] bf16, gate and then up unless the description says otherwise.
+            w1: [E, 2I, H] bf16, gate and then up unless the description says otherwise. Or fp8_weights(), without `w2`.
             w2: [E, H, I] bf16.
             b1: [E, 2I] bf16, if the description says `biases`.
             b2: [E, H] bf16, if the description says `biases`.
