@@ -6,7 +6,7 @@ import torch
 
 from support import DEVICE, assert_same_bits
 from moejit.torch import Experts, fsdp
-from moejit.torch.gathered import GatheredWeight, block_of_codes, parts_of_block
+from moejit.torch.gathered import ROWS, GatheredWeight, columns_of, parts_of_block
 from moejit.torch.devices import target_of
 from moejit.torch.layers import call_text
 from moejit.torch.weights import quantize
@@ -50,7 +50,10 @@ class Gathered(unittest.TestCase):
             compared = []
             for name, block in zip(("quantized", "quantized_colwise"), blocks):
                 want = parts_of_block(block, layer, name)
-                got = parts_of_block(block_of_codes(codes["w1"], codes["w2"], layer, name), layer, name)
+                rows = dict(zip(ROWS, (codes["w1"][0].view(torch.float8_e4m3fn), codes["w1"][1],
+                                       codes["w2"][0].view(torch.float8_e4m3fn), codes["w2"][1])))
+                made = rows if name == "quantized" else columns_of(rows, layer)
+                got = {name: part.view(torch.uint8) if name.endswith("_q") else part for name, part in made.items()}
                 self.assertEqual(got.keys(), want.keys())
                 for tensor in want:
                     compared.append(tensor)

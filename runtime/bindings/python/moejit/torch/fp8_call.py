@@ -13,13 +13,11 @@ from moejit.torch.devices import no_elements
 from moejit.torch.first_order import first_order
 from moejit.torch.fp8_weights import FP8Weights
 from moejit.torch.function import gradients, kept_names, rows_of
-from moejit.torch.gathered import block_of_codes, parts_of_block
-from moejit.torch.layers import BLOCKS, inputs_of, reads_of
+from moejit.torch.gathered import ROWS, columns_of
+from moejit.torch.layers import inputs_of
 from moejit.torch.plans import plan_of
 from moejit.torch.repeat import InferenceOfCodes
 from moejit.torch.state import ExpertsCall
-
-_NAMES = ("w1_q", "w1_scale_inv", "w2_q", "w2_scale_inv")
 
 
 def call_with_codes(call: ExpertsCall, given: tuple, weights: FP8Weights, biases: Sequence[torch.Tensor | None],
@@ -66,18 +64,9 @@ def _facts_of(layer: str) -> tuple[str, str, int]:
 
 
 def _by_name(layer: str, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Returns x, topk_ids, topk_probs, b1, b2 and the tensors of _NAMES by the layer's names."""
+    """Returns x, topk_ids, topk_probs, b1, b2 and the tensors of ROWS by the layer's names."""
     names = inputs_of(layer)
-    return dict(zip((*names[:3], *names[5:7], *_NAMES), tensors))
-
-
-def _columns_of(given: dict[str, torch.Tensor], layer: str) -> dict[str, torch.Tensor]:
-    """Returns the column-wise weights that backward reads: new tensors, which live as long as backward does."""
-    if BLOCKS[1] not in reads_of(layer, "backward"):
-        return {}
-    first, second = ((given[f"{name}_q"].view(torch.uint8), given[f"{name}_scale_inv"]) for name in ("w1", "w2"))
-    parts = parts_of_block(block_of_codes(first, second, layer, BLOCKS[1]), layer, BLOCKS[1])
-    return {name: part.view(torch.float8_e4m3fn) if part.dtype == torch.uint8 else part for name, part in parts.items()}
+    return dict(zip((*names[:3], *names[5:7], *ROWS), tensors))
 
 
 class FP8Function(torch.autograd.Function):
@@ -89,7 +78,7 @@ class FP8Function(torch.autograd.Function):
         given = _by_name(layer, (x, topk_ids, topk_probs, b1, b2, w1_q, w1_scale_inv, w2_q, w2_scale_inv))
         tensors = {**given, **ops.run(layer, "forward", given)}
         if "saved" in tensors:
-            ctx.names = (*(name for name in kept_names(layer) if name in tensors), *_NAMES)
+            ctx.names = (*(name for name in kept_names(layer) if name in tensors), *ROWS)
             ctx.save_for_backward(*(tensors[name] for name in ctx.names))
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(tensors["status"])
@@ -103,7 +92,7 @@ class FP8Function(torch.autograd.Function):
             raise RuntimeError("moejit: unsupported: a gradient of FP8 weights: their codes take no optimizer's step\n"
                                "hint: freeze them with requires_grad_(False), and train adapters, or bf16 weights")
         given = dict(zip(ctx.names, ctx.saved_tensors))
-        given.update(_columns_of(given, ctx.layer), dy=rows_of(dy))
+        given.update(columns_of(given, ctx.layer), dy=rows_of(dy))
         made = ops.run(ctx.layer, "backward", given)
         wanted = ctx.needs_input_grad
         dx, _, dprobs, *_, db1, db2 = gradients((*wanted[:3], False, False, *wanted[3:5]), made,

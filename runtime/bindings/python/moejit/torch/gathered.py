@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 
@@ -11,6 +12,9 @@ from moejit.torch.first_order import first_order
 from moejit.torch.function import gradients, kept_names, rows_of
 from moejit.torch.layers import BLOCKS, inputs_of, reads_of
 from moejit.torch.plans import plan_of
+
+
+ROWS = ("w1_q", "w1_scale_inv", "w2_q", "w2_scale_inv")  # row-wise weights in FP8
 
 
 class GatheredWeight(torch.Tensor):
@@ -75,7 +79,7 @@ def dense(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool) -> tuple[torc
 
 
 def operands(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool, layer: str, call: str) -> dict[str, torch.Tensor]:
-    """Returns w1 and w2 and the blocks of quantized weights that a call reads, by name.
+    """Returns w1 and w2 and the quantized weights that a call reads, by name. Gathered codes are read where they are.
 
     Args:
         w1: [E, 2I, H], or [E, H, 2I] if transposed: bf16 or a GatheredWeight.
@@ -87,32 +91,29 @@ def operands(w1: torch.Tensor, w2: torch.Tensor, is_transposed: bool, layer: str
     if not isinstance(w1, GatheredWeight):
         w1, w2 = dense(w1, w2, is_transposed)
         return {"w1": w1, "w2": w2, **ops.run(layer, "update_weights", {"w1": w1, "w2": w2})}
-    codes = (w1.codes, w1.scales), (w2.codes, w2.scales)
-    return {name: block_of_codes(*codes, layer, name) for name in reads_of(layer, call) if name in BLOCKS}
+    codes = (weight.view(torch.float8_e4m3fn) for weight in (w1.codes, w2.codes))
+    rows = dict(zip(ROWS, (next(codes), w1.scales, next(codes), w2.scales)))
+    return {**rows, **columns_of(rows, layer)} if call == "backward" else rows
 
 
-def block_of_codes(first: tuple[torch.Tensor, torch.Tensor], second: tuple[torch.Tensor, torch.Tensor], layer: str,
-                   name: str) -> torch.Tensor:
-    """Returns a block of quantized weights as update_weights would make it, but without the bf16 weights.
+def columns_of(rows: Mapping[str, torch.Tensor], layer: str) -> dict[str, torch.Tensor]:
+    """Returns the column-wise weights that backward reads, by name, as update_weights would make them of bf16 weights.
 
-    Column-wise weights are transposed rows, both codes and scales, since a scale belongs to 128x128 elements.
+    They are transposed rows, both codes and scales, since a scale belongs to 128x128 elements.
 
     Args:
-        first: Codes and scales of w1: [E, 2I, H] uint8 and float32 as `w1_scale_inv`.
-        second: Codes and scales of w2: [E, H, I] uint8 and float32 as `w2_scale_inv`.
+        rows: The tensors of ROWS: codes are float8_e4m3fn, scales float32.
         layer: The text of the layer.
-        name: The block, "quantized" or "quantized_colwise".
     """
-    rows = dict(zip(("w1_q", "w1_scale_inv", "w2_q", "w2_scale_inv"), first + second))
-    bytes_, layout = _layout(layer, name)
-    block = first[0].new_empty(bytes_)
+    if BLOCKS[1] not in reads_of(layer, "backward"):
+        return {}
+    bytes_, layout = _layout(layer, BLOCKS[1])
+    block, columns = torch.empty(bytes_, dtype=torch.uint8, device=rows[ROWS[0]].device), {}
     for tensor, is_scale, shape, halves, offset in layout:
         source, part = rows[tensor.replace("_colwise", "")], _part(block, is_scale, shape, offset)
-        if "_colwise" in tensor:
-            _transpose(source, part, halves)
-        else:
-            part.copy_(source)
-    return block
+        _transpose(source if is_scale else source.view(torch.uint8), part, halves)
+        columns[tensor] = part if is_scale else part.view(torch.float8_e4m3fn)
+    return columns
 
 
 def parts_of_block(block: torch.Tensor, layer: str, name: str = "quantized") -> dict[str, torch.Tensor]:
