@@ -6,7 +6,7 @@ import torch
 
 from support import DEVICE, E, H, I, K, MAX_TOKENS, RECIPES, TOKENS, Inputs, describe
 import moejit
-from moejit.torch import Experts, experts
+from moejit.torch import Experts, experts, grouped_experts
 
 DEVICE_NAME = str(torch.empty(0, device=DEVICE).device)
 DTYPE = "moejit: tensor_mismatch: "
@@ -162,6 +162,8 @@ class Errors(unittest.TestCase):
                 ("layer.json", r"invalid_json: argument layer: .*line 1 column 1.*, " + DESCRIPTION),
                 ('{"experts": 8', r"invalid_json: argument layer: .*line 1 column.*, " + DESCRIPTION)):
             self.assert_refused(layer, words, lambda: self.call(layer))
+            self.assert_refused(layer, words, lambda: grouped_experts(
+                self.given[0], torch.zeros(E, dtype=torch.int64, device=DEVICE), self.inputs.w1, self.inputs.w2, layer=layer))
 
     def test_biases_that_the_description_lacks_or_wants(self):
         biases = {"gate_up_proj_bias": parameter(E, 2 * I), "down_proj_bias": parameter(E, H)}

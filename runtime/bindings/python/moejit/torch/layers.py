@@ -52,13 +52,11 @@ def as_json(description: dict[str, Any] | str) -> str:
 @torch.compiler.assume_constant_result
 def json_with(description: dict[str, Any] | str, **fields: Any) -> str:
     """Returns a layer description as JSON, with these fields."""
-    given = json.loads(description) if isinstance(description, str) else description
-    return json.dumps({**given, **fields})
+    return json.dumps({**_read(description if isinstance(description, str) else json.dumps(description)), **fields})
 
 
-def call_fields(description: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
-                topk_probs_dtype: str, has_halves: bool = False, has_checks: bool = False) -> dict[str, Any]:
-    """Returns a layer description for one call, as a dict. The arguments are as for call_text()."""
+def _read(description: str) -> dict[str, Any]:
+    """Returns a layer description, given as JSON, as a dict."""
     try:
         fields = json.loads(description)
     except ValueError as error:
@@ -67,6 +65,13 @@ def call_fields(description: str, gradients: tuple[str, ...], wgrad_dtype: str, 
     if not isinstance(fields, dict):
         raise RuntimeError(f"moejit: wrong_type: argument layer: it is {description[:60]}, wanted a layer description\n"
                            "hint: give it as a dict, or as JSON")
+    return fields
+
+
+def call_fields(description: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
+                topk_probs_dtype: str, has_halves: bool = False, has_checks: bool = False) -> dict[str, Any]:
+    """Returns a layer description for one call, as a dict. The arguments are as for call_text()."""
+    fields = _read(description)
     if fields.get("input") == "grouped":
         fields.update(tokens_per_expert_dtype=topk_ids_dtype)
     else:
