@@ -10,7 +10,7 @@ from moejit.torch import ops
 from moejit.torch.arguments import as_rows, biases_of, cast_to_bf16, check_biases, gradient_dtype, is_exporting, routing_of
 from moejit.torch.devices import no_elements
 from moejit.torch.fp8_call import call_with_codes
-from moejit.torch.fp8_weights import FP8Weights
+from moejit.torch.fp8_weights import FP8Weights, are_codes
 from moejit.torch.function import STATE, ExpertsFunction, Options, forward
 from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
 from moejit.torch.halves import call_with_delayed_gradients
@@ -33,11 +33,7 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
     `is_sharded` says that the weights' memory is freed after the call and refilled before backward, as FSDP does.
     `state` is the tensors of FORWARD_STATE and GRADIENT_STATE if the layer has a state.
     """
-    has_codes = isinstance(gate_up_proj, FP8Weights)
-    if has_codes != (down_proj is None):
-        got, wanted = ("a tensor", "none") if has_codes else ("none", "a tensor")
-        raise RuntimeError(f"moejit: missing_tensor: the second weights (w2, down_proj): got {got}, wanted {wanted} beside the "
-                           "first ones\nhint: fp8_weights() are the weights of both, and bf16 weights are two tensors")
+    has_codes = are_codes(gate_up_proj, down_proj)
     if (not torch.compiler.is_compiling() and is_first_microbatch is None and skip_update is None and not is_sharded):
         record = call.training if torch.is_grad_enabled() else call.inference
         if record is not None:

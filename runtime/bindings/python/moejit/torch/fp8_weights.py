@@ -111,6 +111,16 @@ def fp8_weights(w1_q: torch.Tensor, w1_scale_inv: torch.Tensor, w2_q: torch.Tens
     return FP8Weights(w1_q, first, w2_q, second, kind)
 
 
+def are_codes(first: torch.Tensor | FP8Weights, second: torch.Tensor | None) -> bool:
+    """Returns whether a call's weights are FP8; raises an error if the second weights are missing, or are one too many."""
+    has_codes = isinstance(first, FP8Weights)
+    if has_codes == (second is None):
+        return has_codes
+    got, wanted = ("a tensor", "none") if has_codes else ("none", "a tensor")
+    raise RuntimeError(f"moejit: missing_tensor: the second weights (w2, down_proj): got {got}, wanted {wanted} beside the "
+                       "first ones\nhint: fp8_weights() are the weights of both, and bf16 weights are two tensors")
+
+
 def _refuse(name: str, got: str, wanted: str, hint: str = "") -> NoReturn:
     raise RuntimeError(f"moejit: tensor_mismatch: tensor {name}: {got}, wanted {wanted}" + (f"\nhint: {hint}" if hint else ""))
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from moejit.torch.call import call_experts
-from moejit.torch.fp8_weights import FP8Weights, fp8_weights
+from moejit.torch.fp8_weights import FP8Weights, are_codes, fp8_weights
 from moejit.torch.layers import max_tokens_of
 from moejit.torch.state import ExpertsCall, State
 
@@ -105,7 +105,7 @@ def run(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, w1: torch.Tenso
     if (b1 is None) != (b2 is None):
         raise RuntimeError("moejit: missing_tensor: one bias is given and the other is not\n"
                            "hint: give zeros for the one that is missing")
-    has_codes = isinstance(w1, FP8Weights)
+    has_codes = are_codes(w1, w2)
     first, second = (w1.w1_q, w1.w2_q) if has_codes else (w1, w2)
     if recipe is None:
         recipe = w1.recipe if has_codes else "fp8_flow"
