@@ -2,6 +2,7 @@
 """Experts of transformers' models that were loaded from FP8 checkpoints: FP8Experts, whose codes are used where they are."""
 from __future__ import annotations
 
+import json
 from typing import NoReturn
 
 import torch
@@ -42,6 +43,31 @@ def weights_of(module: torch.nn.Module) -> FP8Weights:
                            module.down_proj_scale_inv)
     except RuntimeError as error:
         raise RuntimeError(f"moejit: FP8 experts of {owner}: {str(error).removeprefix('moejit: ')}") from error
+
+
+def check_formula(module: torch.nn.Module, description: str) -> None:
+    """Raises an error unless a module that has_codes() computes the activation of a layer description, JSON.
+
+    FP8Experts heeds numbers of the configuration in every family, also where the family's own experts do not know them.
+    """
+    for name in ("gate_softcap", "up_softcap"):
+        if getattr(module, name, None) is not None:
+            _refuse(user_name(module), name, getattr(module, name), "none")
+    limit, alpha = getattr(module, "limit", None), getattr(module, "swiglu_alpha", None)
+    got = None if limit is None and alpha is None else (limit, 1 if alpha is None else alpha, 0 if alpha is None else 1)
+    wanted = _clamp_of(description)
+    if got != wanted:
+        _refuse(user_name(module), "limit, alpha and offset of the activation", got,
+                f"{wanted}, as the experts of this family have them")
+
+
+@torch.compiler.assume_constant_result
+def _clamp_of(description: str) -> tuple[float, float, float] | None:
+    """Returns limit, alpha and offset of a clamped activation; None: it is not clamped."""
+    activation = json.loads(description)["activation"]
+    if not isinstance(activation, dict) or activation.get("preset") != "clamped_swiglu":
+        return None
+    return activation["limit"], activation["alpha"], activation["offset"]
 
 
 def _refuse(owner: str, what: str, got: object, wanted: str) -> NoReturn:

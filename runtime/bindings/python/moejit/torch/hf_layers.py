@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from moejit.describe import describe
+from moejit.torch.hf_fp8 import check_formula, has_codes
 from moejit.torch.state import ExpertsCall, State
 
 # Keys of configurations that change the formula of experts in some family.
@@ -59,6 +60,8 @@ def make_call(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int,
     layout = "concat" if module.is_concatenated or not has_gate else "interleaved"
     description = _describe(fields, config.model_type, keys, w1.shape[0], top_k, hidden,
                             rows // 2 if has_gate else rows, bool(module.has_bias), layout, foreign_of(module), max_tokens)
+    if has_codes(module):
+        check_formula(module, description)
     return ExpertsCall(description=description, state=state, cache_weights=cache_weights,
                        is_transposed=bool(module.is_transposed))
 
