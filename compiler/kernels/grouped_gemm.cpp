@@ -190,11 +190,11 @@ constexpr ParamRecord kGroupedGemmRecord{"grouped_gemm", sizeof(GroupedGemmParam
 static_assert(is_complete(kGroupedGemmRecord));
 
 // Returns the bytes of a stage beside operands. There are two factors for each row; where tiles are
-// halved, the scale of each row and two of B. If swapped, there is a factor for each of up to 64
-// rows.
+// halved, the scale of each row and two of B. If swapped, there is a factor for each row of whole
+// 64, which one warp supplies.
 int32_t factor_bytes(const GroupedGemmSpec& spec) {
   if (spec.scales != GemmScales::kRowBlock) return 0;
-  if (spec.is_swapped) return 64 * 4;
+  if (spec.is_swapped) return align_up(spec.tile_rows, 64) * 4;
   return is_halved(spec) ? spec.tile_rows * 4 + 16 : spec.tile_rows * 8;
 }
 

@@ -4,6 +4,7 @@
 #include "compiler/activation.h"
 #include "compiler/dtype.h"
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -41,6 +42,9 @@ enum class GemmEpilogue {
 // the partial sums of half of the columns. So the halves are multiplied one after the other.
 inline constexpr int32_t kWideColumns = 192, kWidestColumns = 256;
 
+// The rows that swapped tiles may have.
+inline constexpr std::array<int32_t, 5> kSwappedTileRows = {16, 32, 64, 96, 128};
+
 // Row tiles in a band unless something else is chosen. In a band, tiles go down the rows first.
 inline constexpr int32_t kUsualBandTiles = 16;
 
@@ -63,7 +67,7 @@ struct GroupedGemmSpec {
   int32_t wide_columns = kWideColumns, wide_tiles = 0;
   int32_t narrow_columns = 128, narrow_tiles = 0;
   bool is_swapped = false;
-  int32_t tile_rows = 128;  // 16, 32 or 64 if swapped
+  int32_t tile_rows = 128;  // one of kSwappedTileRows if swapped
   float epsilon = 0.0f;     // smallest amax that a quantizing epilogue computes a scale for
   int32_t stages = 4;       // of the shared-memory pipeline, 128 bytes of k each
   int32_t band_tiles = kUsualBandTiles;

@@ -8,6 +8,7 @@
 #include "compiler/support/integer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/core.h>
 #include <tuple>
 
@@ -246,14 +247,24 @@ GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_gr
   constexpr int32_t kMostStages = 12;
   GroupedGemmSpec spec = choose_promotion(join_sections(problem));
   spec.is_swapped = true;
-  spec.tile_rows = largest_group <= 16 ? 16 : largest_group <= 32 ? 32 : 64;
+  const auto rows = std::ranges::lower_bound(kSwappedTileRows, largest_group);
+  spec.tile_rows = rows == kSwappedTileRows.end() ? kSwappedTileRows.back() : *rows;
   spec.narrow_tiles = (spec.section_n + spec.narrow_columns - 1) / spec.narrow_columns;
   return with_stages(spec, kMostStages);
 }
 
+int64_t usual_largest_group(const GroupRows& rows) {
+  // Wider tiles leave fewer stages, so few groups of more rows are no reason for them.
+  constexpr int64_t kLeast = 64;
+  constexpr double kDeviations = 3.0;
+  const double deviation = std::sqrt(static_cast<double>(rows.mean));
+  const auto usual = rows.mean + static_cast<int64_t>(std::ceil(kDeviations * deviation));
+  return std::min(rows.most, std::max(kLeast, usual));
+}
+
 GroupedGemmSpec choose_spec(const GroupedGemmSpec& problem, const GroupRows& rows) {
   if (may_be_swapped(problem) && rows.mean <= kMostSwappedRows)
-    return choose_swapped_tiles(problem, rows.most);
+    return choose_swapped_tiles(problem, usual_largest_group(rows));
   GroupedGemmSpec spec = choose_tiles(problem);
   if (wants_widest(spec, rows)) spec = with_widest_tiles(spec);
   if (wants_cluster(spec, rows)) spec.cluster_ctas = 2;

@@ -39,9 +39,13 @@ inline constexpr int64_t kMostSwappedRows = 32;
 bool may_be_swapped(const GroupedGemmSpec& problem);
 
 // Completes a spec as choose_tiles() does, but with swapped tiles. They have as many rows as the
-// largest group (1 or more), up to 64, and as many stages as fit into shared memory. Larger groups
+// largest group (1 or more), up to 128, and as many stages as fit into shared memory. Larger groups
 // give right results too, but slower. Not for epilogues that join gate and up.
 GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group);
+
+// Returns the rows of the largest group that swapped tiles are chosen for: nearly all groups have
+// no more if tokens choose experts independently. It is 64 at least, or the most there can be.
+int64_t usual_largest_group(const GroupRows& rows);
 
 // Completes a spec by choose_swapped_tiles() for groups of few rows, if it may, else by
 // choose_tiles(). Where contraction and groups are long it gets clusters of two CTAs.

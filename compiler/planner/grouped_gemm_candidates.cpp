@@ -11,8 +11,7 @@ namespace moejit::compiler {
 namespace {
 
 constexpr std::array kRowBands = {4, 8, 16, 32};
-constexpr std::array kSwappedRows = {16, 32, 64};
-constexpr std::array kSwappedStages = {6, 8, 10, 12};
+constexpr std::array kFewerSwappedStages = {10, 8, 6};
 
 // A group with more rows than this many times the mean is not what tiles are chosen for.
 constexpr int64_t kManyTimesMean = 4;
@@ -92,15 +91,16 @@ void add_tiles(const GroupedGemmSpec& problem, const GroupRows& rows,
     }
 }
 
-void add_swapped_tiles(const GroupedGemmSpec& problem, const GroupRows& rows,
-                       CandidateList<GroupedGemmSpec>& list) {
-  GroupedGemmSpec spec = choose_swapped_tiles(problem, rows.most);
-  for (const int32_t tile_rows : kSwappedRows)
-    for (const int32_t stages : kSwappedStages) {
-      spec.tile_rows = tile_rows;
+void add_swapped_tiles(const GroupedGemmSpec& problem, CandidateList<GroupedGemmSpec>& list) {
+  for (const int32_t tile_rows : kSwappedTileRows) {
+    GroupedGemmSpec spec = choose_swapped_tiles(problem, tile_rows);
+    list.add(spec);
+    for (const int32_t stages : kFewerSwappedStages) {
+      if (stages >= spec.stages) continue;
       spec.stages = stages;
       list.add(spec);
     }
+  }
 }
 
 }  // namespace
@@ -143,7 +143,7 @@ std::vector<Candidate<GroupedGemmSpec>> grouped_gemm_candidates(const GroupedGem
   CandidateList<GroupedGemmSpec> list;
   list.add(choose_spec(problem, rows));
   const bool is_swapped = may_be_swapped(problem) && rows.mean <= kMostRowsOfBothKinds;
-  if (is_swapped) add_swapped_tiles(problem, rows, list);
+  if (is_swapped) add_swapped_tiles(problem, list);
   if (!is_swapped || rows.mean > kMostSwappedRows / 2) add_tiles(problem, rows, list);
   return std::move(list).take();
 }

@@ -29,7 +29,7 @@ struct GatedTileShape {
   static constexpr bool kHasEmptyParts = true;
   static constexpr int32_t kClusterCtas = kClusterCtasValue;
   static constexpr int32_t kBoxRowsA = kRows;
-  static constexpr auto kPolicyB = ptx::CachePolicy::kNormal;
+  static constexpr bool kStreamsB = false;  // tiles of several rows of tiles share it
   static_assert(kStages >= 2, "a stage is filled while another is used");
 
   MOEJIT_DEVICE static int32_t column(int32_t tile) { return tile * kSectionColumns; }

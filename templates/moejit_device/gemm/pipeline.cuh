@@ -217,12 +217,26 @@ struct Pipeline {
       static_assert(Shape::kTileSections == 1, "of one section");
       ptx::load_tensor_3d(to, map, ready, 0, tile.b_row, k / Multiplier::kStepElements);
     } else {
-      ptx::load_tensor_2d<Shape::kPolicyB>(to, map, ready, k, tile.b_row);
+      load_section_b(to, map, ready, k, tile.b_row, tile.rows);
       if constexpr (Shape::kTileSections == 2) {
-        ptx::load_tensor_2d<Shape::kPolicyB>(to + kSectionBytesB / 16, map, ready, k,
-                                             tile.b_row + Shape::kSectionN);
+        load_section_b(to + kSectionBytesB / 16, map, ready, k, tile.b_row + Shape::kSectionN,
+                       tile.rows);
       }
     }
+  }
+
+  // Where B streams through L2, it stays there behind a full tile alone: the group may have another
+  // one, which reads the same. A tile that is not full is the group's last.
+  MOEJIT_DEVICE static void load_section_b(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
+                                           ptx::Mbarrier ready, int32_t k, int32_t b_row,
+                                           int32_t tile_rows) {
+    if constexpr (Shape::kStreamsB) {
+      if (tile_rows < Shape::kRows) {
+        ptx::load_tensor_2d<ptx::CachePolicy::kEvictFirst>(to, map, ready, k, b_row);
+        return;
+      }
+    }
+    ptx::load_tensor_2d(to, map, ready, k, b_row);
   }
 
   // kElements of M or N, from `first` on, by the k of a step.

@@ -17,9 +17,9 @@ struct ColumnFactors {
 template <typename Problem, typename Shape>
 class SwappedRowBlockScales {
  public:
-  static constexpr int32_t kSuppliers = 1;
+  static constexpr int32_t kSuppliers = ceil_div(Shape::kRows, 64);  // warps, of 64 rows each
   static constexpr bool kIsCopied = false;
-  static constexpr int32_t kFactorBytes = 64 * static_cast<int32_t>(sizeof(float));
+  static constexpr int32_t kFactorBytes = kSuppliers * 64 * static_cast<int32_t>(sizeof(float));
 
   // All threads of a math warpgroup, before a tile.
   MOEJIT_DEVICE void start(const GemmTile&, const WarpgroupPart&) {}
@@ -48,15 +48,16 @@ class SwappedRowBlockScales {
     }
   }
 
-  // Writes the factors of a tile's steps, zeros for rows that it does not have. All lanes of the
-  // supplier.
+  // Writes the factors of a tile's steps, zeros for rows that it does not have. All lanes of a
+  // supplier, 0 to kSuppliers - 1.
   template <typename Stages, typename Params>
-  MOEJIT_DEVICE static void supply(const Params& params, int32_t, const GemmTile& tile,
+  MOEJIT_DEVICE static void supply(const Params& params, int32_t supplier, const GemmTile& tile,
                                    typename Stages::Position& position) {
-    RowBlockScaleReader<Problem, 1> reader(params, tile, 0);
+    const int32_t row = 64 * supplier;
+    RowBlockScaleReader<Problem, 1> reader(params, tile, row);
     reader.each_step(tile.k_steps, [&](const RowFactors& factors) {
       supply_stage<Stages>(position, [&](int32_t stage) {
-        const auto to = Stages::template factors<float>(stage) + ptx::lane_index();
+        const auto to = Stages::template factors<float>(stage) + (row + ptx::lane_index());
         ptx::store(to, factors.row.first);
         ptx::store(to + 32, factors.row_32.first);
       });

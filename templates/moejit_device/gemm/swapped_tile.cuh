@@ -4,15 +4,15 @@
 // The shape of tiles for groups of few rows, as in decoding, where reading B is what takes the
 // time. WGMMA has 64 rows on its m side whether they are used or not, but any multiple of 8 on its
 // n side. So the operands are swapped: 64 rows of B for each warpgroup on the m side, the rows of a
-// group on the n side, and D comes out transposed. A group of 20 rows costs n = 32, and nearly all
-// of shared memory holds B that is on its way.
+// group on the n side, and D comes out transposed. A group of 20 rows costs n = 32, and most of
+// shared memory holds B that is on its way.
 
 #include "moejit_device/gemm/tile.cuh"
 
 namespace moejit::device {
 
-// Tiles of kRows rows, 16, 32 or 64, and 128 columns, kColumnTiles of which cover a section: a tile
-// lies in one scale block of B, since both start with the section.
+// Tiles of kRows rows, one of the widths of next_width(), and 128 columns, kColumnTiles of which
+// cover a section: a tile lies in one scale block of B, since both start with the section.
 template <int32_t kRowsValue, int32_t kColumnTilesValue, int32_t kStagesValue>
 struct SwappedTileShape {
   static constexpr int32_t kRows = kRowsValue;
@@ -30,10 +30,15 @@ struct SwappedTileShape {
   static constexpr bool kHasEmptyParts = false;
   static constexpr int32_t kClusterCtas = 1;
   static constexpr int32_t kBoxRowsA = 16;  // those that a tile has no rows for are not copied
-  static constexpr auto kPolicyB = ptx::CachePolicy::kEvictFirst;  // read once, and A again
+  static constexpr bool kStreamsB = true;   // most groups have one tile, which reads it once
   template <int32_t kW>
   static constexpr bool kUnrolls = true;
-  static_assert(kRows == 16 || kRows == 32 || kRows == 64, "one of the widths below");
+  // Returns the width after one of 16, 32, 64, 96 and 128.
+  MOEJIT_DEVICE static constexpr int32_t next_width(int32_t width) {
+    return width < 64 ? 2 * width : width + 32;
+  }
+  static_assert(kRows == 16 || kRows == 32 || kRows == 64 || kRows == 96 || kRows == 128,
+                "one of these widths");
   static_assert(kStages >= 2, "a stage is filled while another is used");
 
   MOEJIT_DEVICE static int32_t column(int32_t tile) { return tile * kTileColumns; }
@@ -43,20 +48,17 @@ struct SwappedTileShape {
     return {.row = 0, .column = warpgroup * 64};
   }
 
-  // A row's result does not depend on which of these it is computed in: columns of WGMMA are
-  // independent of each other.
-  template <typename Kernel, typename... Arguments>
+  // Computes a tile in the least width that holds its rows. A row's result does not depend on which
+  // one it is: columns of WGMMA are independent of each other.
+  template <typename Kernel, int32_t kWidth = 16, typename... Arguments>
   MOEJIT_DEVICE static void dispatch(const GemmTile& tile, Arguments&... arguments) {
-    if (tile.rows <= 16) {
-      Kernel::template compute<16>(arguments...);
-      return;
+    if constexpr (kWidth < kRows) {
+      if (tile.rows > kWidth) {
+        dispatch<Kernel, next_width(kWidth)>(tile, arguments...);
+        return;
+      }
     }
-    if constexpr (kRows > 16) {
-      if (tile.rows <= 32) Kernel::template compute<32>(arguments...);
-    }
-    if constexpr (kRows > 32) {
-      if (tile.rows > 32) Kernel::template compute<64>(arguments...);
-    }
+    Kernel::template compute<kWidth>(arguments...);
   }
 };
 

@@ -101,7 +101,7 @@ struct GemmTileShape {
   static constexpr bool kHasEmptyParts = false;  // parts without real rows, of tiles with some
   // Copied at once. Rows beyond a tile are copied too, which costs less than more copies.
   static constexpr int32_t kBoxRowsA = kRows;
-  static constexpr auto kPolicyB = ptx::CachePolicy::kNormal;
+  static constexpr bool kStreamsB = false;  // tiles of several rows of tiles share it
   template <int32_t kW>
   static constexpr bool kUnrolls = kW == kTileColumns;  // the other widths are rare
   template <int32_t kColumns>

@@ -188,6 +188,19 @@ TEST_P(EndScaledGemm, GivesARowTheSameBitsWhereverItLies) {
   }
 }
 
+// Tests swapped tiles of more than 64 rows.
+class HighSwappedTiles : public EndScaledGemmTest,
+                         public ::testing::WithParamInterface<EndScaledKind> {};
+
+TEST_P(HighSwappedTiles, EqualTheReference) {
+  for (const int64_t rows : {96, 128}) {
+    const GroupedGemmSpec spec = problem(GetParam(), 7, 2, 144, 272, rows);
+    ASSERT_EQ(spec.tile_rows, rows);
+    for (const int32_t alignment : {1, 16})
+      expect_exact(spec, splits({120, 65, 96, 97, 0, 129, 200}, alignment));
+  }
+}
+
 std::string name_of(const ::testing::TestParamInfo<EndScaledKind>& kind) {
   return fmt::format("{}{}{}{}{}{}{}", to_string(kind.param.scales),
                      kind.param.accumulation == GemmAccumulation::kFast ? "_fast" : "",
@@ -197,6 +210,12 @@ std::string name_of(const ::testing::TestParamInfo<EndScaledKind>& kind) {
                      kind.param.is_a_e5m2 ? "_e5m2"
                      : kind.param.is_bf16 ? "_bf16"
                                           : "");
+}
+
+std::vector<EndScaledKind> swapped_kinds() {
+  std::vector<EndScaledKind> all = kinds();
+  std::erase_if(all, [](const EndScaledKind& kind) { return !kind.is_swapped; });
+  return all;
 }
 
 std::vector<EndScaledKind> kinds_with_scales() {
@@ -214,6 +233,7 @@ std::vector<EndScaledKind> kinds_with_short_chains() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EndScaledGemm, ::testing::ValuesIn(kinds()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, HighSwappedTiles, ::testing::ValuesIn(swapped_kinds()), name_of);
 INSTANTIATE_TEST_SUITE_P(All, EndScales, ::testing::ValuesIn(kinds_with_scales()), name_of);
 INSTANTIATE_TEST_SUITE_P(All, ShortChains, ::testing::ValuesIn(kinds_with_short_chains()), name_of);
 

@@ -238,6 +238,31 @@ TEST_F(ColumnTiles, AreRightIfAllAreNarrow) {
 
 using SwappedTiles = GemmTest;
 
+// Two warps supply the factors of more than 64 rows. Groups have one tile of each width, or two.
+TEST_F(SwappedTiles, OfMoreRowsAreRightForGroupsOfAnySize) {
+  for (const int32_t rows : {96, 128}) {
+    const GroupedGemmSpec spec = swapped_problem(7, 2, 144, 272, 1, rows);
+    ASSERT_EQ(spec.tile_rows, rows);
+    for (const int32_t alignment : {1, 16}) {
+      expect_exact(spec, splits({120, 64, 65, 96, 97, 0, 128}, alignment));
+      expect_exact(spec, splits({129, 0, 16, 200, 1, 33, 113}, alignment));
+    }
+  }
+}
+
+// A group's last tile has factors of fewer rows than the one before it in the same stages.
+TEST_F(SwappedTiles, OfMoreRowsHaveTheBitsOfTilesOf64Rows) {
+  const GroupedGemmSpec few = swapped_problem(3, 1, 192, 1040);
+  const auto route = splits({120, 0, 310}, 1);
+  const QuantizedRows rows = random_rows(few, route.rows());
+  const QuantizedWeights weights = random_weights(few);
+  const auto wanted = multiply(few, route, rows, weights);
+  for (const int32_t tile_rows : {96, 128})
+    EXPECT_EQ(multiply(swapped_problem(3, 1, 192, 1040, 1, tile_rows), route, rows, weights, 1),
+              wanted)
+        << tile_rows;
+}
+
 // The planner takes fewer rows where no group of a layer can have more.
 TEST_F(SwappedTiles, OfFewerRowsAreRightForGroupsOfAnySize) {
   for (const int32_t rows : {16, 32}) {

@@ -23,7 +23,7 @@ class RandomShapes : public GemmTest {
       problem(9, 2, 256, 1040),
       swapped_problem(7, 2, 144, 400),
       swapped_problem(40, 1, 448, 272, 1, 32),
-      swapped_problem(9, 2, 200, 1040, 2),
+      swapped_problem(9, 2, 200, 1040, 2, 128),
   };
 
   // Groups that are empty, small, around the sizes of tiles, or large.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <gtest/gtest.h>
+#include <map>
 #include <set>
 
 namespace moejit::compiler {
@@ -217,6 +218,21 @@ TEST(GemmCandidates, OfFewRowsAreSwappedAlone) {
   for (const auto& candidate :
        grouped_gemm_candidates({.local_experts = 8, .section_n = 4096, .k = 7168}, {16, 128}))
     EXPECT_TRUE(candidate.spec.is_swapped);
+}
+
+// Of each number of rows with as many stages as fit, and fewer.
+TEST(GemmCandidates, OfFewRowsHaveTilesOfAllRows) {
+  const GroupedGemmSpec problem{.local_experts = 8, .section_n = 4096, .k = 7168};
+  for (const GroupRows& rows : {GroupRows{16, 128}, {64, 4096}}) {
+    const auto candidates = grouped_gemm_candidates(problem, rows);
+    EXPECT_LE(candidates.size(), 34u);
+    std::map<int32_t, std::set<int32_t>> stages;
+    for (const auto& [spec, choices] : candidates)
+      if (spec.is_swapped) stages[spec.tile_rows].insert(spec.stages);
+    const std::map<int32_t, std::set<int32_t>> wanted = {
+        {16, {6, 8, 10, 12}}, {32, {6, 8, 10}}, {64, {6, 8}}, {96, {6, 7}}, {128, {5}}};
+    EXPECT_EQ(stages, wanted);
+  }
 }
 
 TEST(GemmCandidates, RowsOfOneClassShareTheProblemsName) {

@@ -206,52 +206,6 @@ TEST(GroupedGemmTensorMaps, DescribeTheMatricesInBoxesOfTiles) {
   EXPECT_EQ(maps, (std::vector{a, b, d}));
 }
 
-TEST(SwappedTiles, HaveAsManyRowsAsTheLargestGroupUpTo64) {
-  const GroupedGemmSpec problem{.local_experts = 2, .section_n = 256, .k = 64};
-  for (const auto& [largest, rows] :
-       {std::pair{1, 16}, {16, 16}, {17, 32}, {32, 32}, {33, 64}, {64, 64}, {65, 64}, {5000, 64}}) {
-    const GroupedGemmSpec spec = choose_swapped_tiles(problem, largest);
-    EXPECT_TRUE(spec.is_swapped);
-    EXPECT_EQ(spec.tile_rows, rows) << largest;
-  }
-}
-
-// A stage has 128 bytes of each row, 16 KiB for 128 rows of B; beside the ring lies a tile of D.
-TEST(SwappedTiles, FillSharedMemoryWithStages) {
-  const GroupedGemmSpec problem{.local_experts = 2, .section_n = 256, .k = 64};
-  for (const auto& [rows, stages] : {std::pair{16, 12}, {32, 10}, {64, 8}}) {
-    const GroupedGemmSpec spec = choose_swapped_tiles(problem, rows);
-    EXPECT_EQ(spec.stages, stages) << rows;
-    EXPECT_LE(launch_shape(spec).shared_bytes, Target{}.shared_memory_bytes);
-  }
-}
-
-TEST(SwappedTiles, LieInOneScaleBlock) {
-  GroupedGemmSpec problem{.local_experts = 2, .sections = 2, .section_n = 384, .k = 64};
-  const GroupedGemmSpec joined = choose_swapped_tiles(problem, 64);
-  EXPECT_EQ(joined.sections, 1);
-  EXPECT_EQ(joined.wide_tiles, 0);
-  EXPECT_EQ(joined.narrow_tiles, 6);
-  problem.section_n = 144;
-  const GroupedGemmSpec apart = choose_swapped_tiles(problem, 64);
-  EXPECT_EQ(apart.sections, 2);
-  EXPECT_EQ(apart.narrow_tiles, 2);
-  EXPECT_NE(tile_reasons(problem, apart).front().find("their rows are the m side of WGMMA"),
-            std::string::npos);
-}
-
-TEST(GroupedGemmTensorMaps, HaveSmallBoxesOfAForSwappedTilesAndNoneOfD) {
-  const GroupedGemmSpec spec =
-      choose_swapped_tiles({.local_experts = 3, .sections = 2, .section_n = 144, .k = 272}, 64);
-  const auto maps = grouped_gemm_tensor_maps(spec, 1000, {.a = "x", .b = "w", .d = "y"});
-  ASSERT_EQ(maps.size(), 2u);
-  EXPECT_EQ(maps[0].role, "a_map");
-  EXPECT_EQ(maps[0].box.box, (std::array{128, 16, 1, 0}));
-  EXPECT_EQ(maps[1].role, "b_map");
-  EXPECT_EQ(maps[1].box.box, (std::array{128, 128, 1, 0}));
-  EXPECT_EQ(maps[1].box.dims, (std::array<int64_t, 4>{272, 3 * 288, 1}));
-}
-
 TEST(GroupedGemmTensorMaps, TakeHalfAsManyElementsOfTwiceTheBytes) {
   const GroupedGemmSpec spec{
       .operands = DType::kBF16, .local_experts = 3, .section_n = 64, .k = 256};

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/launch.h"
+#include "compiler/planner/candidates.h"
+#include "compiler/planner/grouped_gemm.h"
+
+#include <array>
+#include <gtest/gtest.h>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace moejit::compiler {
+namespace {
+
+TEST(SwappedTiles, HaveAsManyRowsAsTheLargestGroupUpTo128) {
+  const GroupedGemmSpec problem{.local_experts = 2, .section_n = 256, .k = 64};
+  for (const auto& [largest, rows] : {std::pair{1, 16},
+                                      {16, 16},
+                                      {17, 32},
+                                      {32, 32},
+                                      {33, 64},
+                                      {64, 64},
+                                      {65, 96},
+                                      {96, 96},
+                                      {97, 128},
+                                      {128, 128},
+                                      {5000, 128}}) {
+    const GroupedGemmSpec spec = choose_swapped_tiles(problem, largest);
+    EXPECT_TRUE(spec.is_swapped);
+    EXPECT_EQ(spec.tile_rows, rows) << largest;
+  }
+}
+
+// A stage has 128 bytes of each row, 16 KiB for 128 rows of B; beside the ring lies a tile of D.
+TEST(SwappedTiles, FillSharedMemoryWithStages) {
+  const GroupedGemmSpec problem{.local_experts = 2, .section_n = 256, .k = 64};
+  for (const auto& [rows, stages] : {std::pair{16, 12}, {32, 10}, {64, 8}, {96, 7}, {128, 5}}) {
+    const GroupedGemmSpec spec = choose_swapped_tiles(problem, rows);
+    EXPECT_EQ(spec.stages, stages) << rows;
+    EXPECT_LE(launch_shape(spec).shared_bytes, Target{}.shared_memory_bytes);
+  }
+}
+
+// Factors of 128 rows take the room of the sixth.
+TEST(SwappedTiles, HaveAStageMoreWithoutFactors) {
+  const GroupedGemmSpec problem{.operands = DType::kBF16,
+                                .scales = GemmScales::kNone,
+                                .local_experts = 2,
+                                .section_n = 256,
+                                .k = 64};
+  EXPECT_EQ(choose_swapped_tiles(problem, 128).stages, 6);
+}
+
+// Three deviations above the mean, if there can be so many: 44 + 3 * sqrt(44) is 63.9.
+TEST(SwappedTiles, AreChosenForTheRowsThatNearlyAllGroupsHave) {
+  const int64_t any = 4096;
+  for (const auto& [rows, largest] : {std::pair{GroupRows{1, any}, 64},
+                                      {{32, any}, 64},
+                                      {{44, any}, 64},
+                                      {{45, any}, 66},
+                                      {{64, any}, 88},
+                                      {{100, any}, 130},
+                                      {{8, 24}, 24},
+                                      {{64, 70}, 70}})
+    EXPECT_EQ(usual_largest_group(rows), largest) << rows.mean << " " << rows.most;
+}
+
+TEST(SwappedTiles, LieInOneScaleBlock) {
+  GroupedGemmSpec problem{.local_experts = 2, .sections = 2, .section_n = 384, .k = 64};
+  const GroupedGemmSpec joined = choose_swapped_tiles(problem, 64);
+  EXPECT_EQ(joined.sections, 1);
+  EXPECT_EQ(joined.wide_tiles, 0);
+  EXPECT_EQ(joined.narrow_tiles, 6);
+  problem.section_n = 144;
+  const GroupedGemmSpec apart = choose_swapped_tiles(problem, 64);
+  EXPECT_EQ(apart.sections, 2);
+  EXPECT_EQ(apart.narrow_tiles, 2);
+  EXPECT_NE(tile_reasons(problem, apart).front().find("their rows are the m side of WGMMA"),
+            std::string::npos);
+}
+
+TEST(GroupedGemmTensorMaps, HaveSmallBoxesOfAForSwappedTilesAndNoneOfD) {
+  const GroupedGemmSpec spec =
+      choose_swapped_tiles({.local_experts = 3, .sections = 2, .section_n = 144, .k = 272}, 64);
+  const auto maps = grouped_gemm_tensor_maps(spec, 1000, {.a = "x", .b = "w", .d = "y"});
+  ASSERT_EQ(maps.size(), 2u);
+  EXPECT_EQ(maps[0].role, "a_map");
+  EXPECT_EQ(maps[0].box.box, (std::array{128, 16, 1, 0}));
+  EXPECT_EQ(maps[1].role, "b_map");
+  EXPECT_EQ(maps[1].box.box, (std::array{128, 128, 1, 0}));
+  EXPECT_EQ(maps[1].box.dims, (std::array<int64_t, 4>{272, 3 * 288, 1}));
+}
+
+}  // namespace
+}  // namespace moejit::compiler
