@@ -33,6 +33,10 @@ bool may_be_clustered(const GroupedGemmSpec& spec) {
   return !spec.is_swapped && spec.b_major == Major::kK;
 }
 
+bool may_share_a(const GroupedGemmSpec& spec) {
+  return spec.b_major == Major::kK && (spec.wide_tiles + spec.narrow_tiles) % 2 == 0;
+}
+
 int32_t tile_sections(const GroupedGemmSpec& spec) { return stores_activation(spec) ? 2 : 1; }
 
 bool is_halved(const GroupedGemmSpec& spec) {
@@ -102,7 +106,8 @@ std::string band_text(const GroupedGemmSpec& s) {
 }
 
 std::string cluster_text(const GroupedGemmSpec& s) {
-  return s.cluster_ctas == 1 ? "" : fmt::format("cluster_ctas={} ", s.cluster_ctas);
+  if (s.cluster_ctas == 1) return {};
+  return fmt::format("cluster_ctas={} {}", s.cluster_ctas, s.shares_a ? "shares_a=true " : "");
 }
 
 std::string accumulation_text(const GroupedGemmSpec& s) {
@@ -254,8 +259,9 @@ const ParamRecord& KernelKind<GroupedGemmSpec>::record(const GroupedGemmSpec&) {
 
 int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups) {
   // Every group that has rows may have one tile that is not full.
-  const int64_t row_tiles = rows / (spec.cluster_ctas * spec.tile_rows) + groups;
-  return row_tiles * spec.cluster_ctas * (spec.sections / tile_sections(spec)) *
+  const int32_t below = spec.shares_a ? 1 : spec.cluster_ctas;
+  const int64_t row_tiles = rows / (below * spec.tile_rows) + groups;
+  return row_tiles * below * (spec.sections / tile_sections(spec)) *
          (spec.wide_tiles + spec.narrow_tiles);
 }
 

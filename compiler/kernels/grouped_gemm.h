@@ -74,6 +74,7 @@ struct GroupedGemmSpec {
   // CTAs of a cluster, 1 or 2. Two take tiles below each other and read B from L2 once for both.
   // Only with tiles of 128 rows and K-major operands.
   int32_t cluster_ctas = 1;
+  bool shares_a = false;  // two take tiles beside each other instead, and read A from L2 once
   int32_t blocks_per_promotion = 1;  // stages in one partial sum; 1 if tiles are halved
   Activation activation = {};        // of an epilogue that activates
   GemmBias bias = GemmBias::kNone;
@@ -108,8 +109,10 @@ std::string_view to_string(Major major);
 
 std::string to_string(const GroupedGemmSpec& spec);
 
-// Returns whether CTAs may run in clusters of two.
+// Return whether CTAs may run in clusters of two that share B, or A. The column tiles of a section
+// are even in number where CTAs share A.
 bool may_be_clustered(const GroupedGemmSpec& spec);
+bool may_share_a(const GroupedGemmSpec& spec);
 
 // Returns how many CTAs, in whole clusters, have work for `rows` permuted rows, pad rows included,
 // in `groups` groups.

@@ -83,14 +83,20 @@ ComposedType shape_type(const GroupedGemmSpec& spec) {
   if (is_gated(spec)) {
     ComposedType shape{"Shape", "GatedTileShape", {"kSectionN", "kStages"}};
     if (spec.cluster_ctas > 1) shape.arguments.emplace_back("kClusterCtas");
+    if (spec.shares_a) shape.arguments.emplace_back("kSharesA");
     return shape;
   }
-  if (spec.is_swapped) return {"Shape", "SwappedTileShape", {"kRows", "kColumnTiles", "kStages"}};
+  if (spec.is_swapped) {
+    ComposedType shape{"Shape", "SwappedTileShape", {"kRows", "kColumnTiles", "kStages"}};
+    if (spec.cluster_ctas > 1) shape.arguments.emplace_back("kClusterCtas");
+    return shape;
+  }
   ComposedType shape{"Shape",
                      "GemmTileShape",
                      {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages"}};
   if (!has_tails(spec) || spec.cluster_ctas > 1) shape.arguments.emplace_back("kTailRows");
   if (spec.cluster_ctas > 1) shape.arguments.emplace_back("kClusterCtas");
+  if (spec.shares_a) shape.arguments.insert(shape.arguments.end(), {"RowHalf", "kSharesA"});
   return shape;
 }
 
@@ -136,12 +142,16 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
     constants.push_back(integer_constant("kBandTiles", spec.band_tiles, "row tiles in a band"));
   if (!has_tails(spec)) {
     constants.push_back(integer_constant("kTailRows", 0, "no tile is treated as a tail"));
-  } else if (spec.cluster_ctas > 1 && !is_gated(spec)) {
+  } else if (spec.cluster_ctas > 1 && !is_gated(spec) && !spec.is_swapped) {
     constants.push_back(integer_constant("kTailRows", 64, "most rows of a tail"));
   }
   if (spec.cluster_ctas > 1)
     constants.push_back(integer_constant("kClusterCtas", spec.cluster_ctas,
-                                         "CTAs that share B, with tiles below each other"));
+                                         spec.shares_a
+                                             ? "CTAs that share A, with tiles beside each other"
+                                             : "CTAs that share B, with tiles below each other"));
+  if (spec.shares_a && !spec.is_swapped)
+    constants.push_back(bool_constant("kSharesA", true, "instead of B"));
   if (is_gated(spec)) {
     constants.push_back(
         float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));

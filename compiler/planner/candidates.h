@@ -105,8 +105,8 @@ std::string problem_name(const GroupedGemmSpec& problem, const GroupRows& rows);
 
 // Returns the choices that a complete spec was made with. The knobs are `wide_tiles` and
 // `narrow_tiles` of a section, `stages` and `band_tiles`. Some specs have more: `wide_columns` if
-// wide tiles have not the usual width, `cluster_ctas` if there are clusters. Swapped tiles have
-// `tile_rows` and `stages` only.
+// wide tiles have not the usual width, `cluster_ctas` if there are clusters, and `shares_a` if
+// these share A. Swapped tiles have `tile_rows`, `stages` and the knobs of clusters only.
 Choices choices_of(const GroupedGemmSpec& spec);
 
 // Returns the legal specs of a problem, at most 34, each once. The first is the spec of

@@ -235,6 +235,12 @@ GroupedGemmSpec with_widest_tiles(GroupedGemmSpec spec) {
   return spec;
 }
 
+GroupedGemmSpec with_shared_a(GroupedGemmSpec spec) {
+  spec.cluster_ctas = 2;
+  spec.shares_a = true;
+  return spec;
+}
+
 bool gains_by_clusters(const GroupedGemmSpec& spec) {
   return may_be_clustered(spec) && (spec.wide_tiles > 0 || tile_sections(spec) > 1);
 }
@@ -286,7 +292,7 @@ std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const Grou
         "a tile's columns are multiplied in two halves, one after the other: beside the sums of "
         "all "
         "columns there are registers for the partial sums of one half");
-  if (spec.cluster_ctas > 1) reasons.emplace_back(kClusterReason);
+  if (spec.cluster_ctas > 1) reasons.emplace_back(spec.shares_a ? kSharedAReason : kClusterReason);
   if (spec.b_major == Major::kMn)
     reasons.emplace_back(
         "the contraction runs along B's rows, and WGMMA takes bf16 from columns too: nothing is "
@@ -301,13 +307,15 @@ std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec,
                                                     const GemmTensors& tensors) {
   const int64_t b_rows = int64_t{spec.local_experts} * spec.sections * spec.section_n;
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
-  const int32_t a_box_rows = spec.is_swapped ? kSwappedBoxRows : spec.tile_rows;
+  const int32_t a_box_rows = spec.is_swapped ? kSwappedBoxRows
+                             : spec.shares_a ? spec.tile_rows / 2 / spec.cluster_ctas
+                                             : spec.tile_rows;
+  const int32_t b_box_rows = spec.shares_a ? columns : columns / spec.cluster_ctas;
   std::vector<TensorMapPlan> maps = {
       {"a_map", tensors.a, operand_box(a_format(spec), rows, spec.k, a_box_rows)},
       {"b_map", tensors.b,
-       spec.b_major == Major::kMn
-           ? mn_major_box(spec.section_n, spec.k, spec.local_experts)
-           : operand_box(spec.operands, b_rows, spec.k, columns / spec.cluster_ctas)}};
+       spec.b_major == Major::kMn ? mn_major_box(spec.section_n, spec.k, spec.local_experts)
+                                  : operand_box(spec.operands, b_rows, spec.k, b_box_rows)}};
   maps.front().box.call_dim = 1;  // rows of B are weights
   if (stores_result(spec) && !spec.is_swapped)
     maps.push_back({"d_map", tensors.d, output_box(spec, rows)});

@@ -56,6 +56,9 @@ inline constexpr std::string_view kClusterReason =
     "two CTAs with tiles below each other read each tile of B from L2 once for both: less energy, "
     "and less traffic where B is larger than L2";
 
+inline constexpr std::string_view kSharedAReason =
+    "two CTAs with tiles beside each other read each row of A from L2 once for both";
+
 // Returns whether tiles are wide enough for clusters: narrow tiles only read more of A than sharing
 // B spares.
 bool gains_by_clusters(const GroupedGemmSpec& spec);
@@ -65,6 +68,9 @@ bool may_be_widest(const GroupedGemmSpec& spec);
 
 // Covers the columns of such a spec with the widest tiles and, where they end, with narrow ones.
 GroupedGemmSpec with_widest_tiles(GroupedGemmSpec spec);
+
+// Makes two CTAs share A, where may_share_a() says that they may.
+GroupedGemmSpec with_shared_a(GroupedGemmSpec spec);
 
 // Returns sentences that explain the choices of choose_spec().
 std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec);

@@ -72,6 +72,14 @@ void add_clusters(const GroupedGemmSpec& chosen, const GroupRows& rows, int64_t 
   list.add(fewer_stages);
 }
 
+// Adds clusters of two CTAs that share A where most groups have few row tiles: nobody shares B.
+void add_shared_a(const GroupedGemmSpec& chosen, const GroupRows& rows,
+                  CandidateList<GroupedGemmSpec>& list) {
+  if (rows_class(std::max<int64_t>(rows.mean, 1)) >= kLeastTriedClusterRows) return;
+  for (const GroupedGemmSpec& spec : section_covers(chosen))
+    if (may_share_a(spec)) list.add(with_shared_a(spec));
+}
+
 void add_tiles(const GroupedGemmSpec& problem, const GroupRows& rows,
                CandidateList<GroupedGemmSpec>& list) {
   const GroupedGemmSpec chosen = choose_tiles(problem);
@@ -82,6 +90,7 @@ void add_tiles(const GroupedGemmSpec& problem, const GroupRows& rows,
   add_orders(fewer_stages, most_tiles, list);
   for (const GroupedGemmSpec& cover : section_covers(chosen)) add_orders(cover, most_tiles, list);
   add_clusters(chosen, rows, most_tiles, list);
+  add_shared_a(chosen, rows, list);
   add_widest(chosen, choose_spec(problem, rows), rows, most_tiles, list);
   // Only narrow tiles leave room for more stages. These are tried only in the usual order.
   for (const int32_t more : {1, 2})
@@ -95,6 +104,7 @@ void add_swapped_tiles(const GroupedGemmSpec& problem, CandidateList<GroupedGemm
   for (const int32_t tile_rows : kSwappedTileRows) {
     GroupedGemmSpec spec = choose_swapped_tiles(problem, tile_rows);
     list.add(spec);
+    if (may_share_a(spec)) list.add(with_shared_a(spec));
     for (const int32_t stages : kFewerSwappedStages) {
       if (stages >= spec.stages) continue;
       spec.stages = stages;
@@ -128,13 +138,17 @@ std::string problem_name(const GroupedGemmSpec& problem, const GroupRows& rows) 
 }
 
 Choices choices_of(const GroupedGemmSpec& spec) {
-  if (spec.is_swapped) return {{"tile_rows", spec.tile_rows}, {"stages", spec.stages}};
-  Choices choices = {{"wide_tiles", spec.wide_tiles},
-                     {"narrow_tiles", spec.narrow_tiles},
-                     {"stages", spec.stages},
-                     {"band_tiles", spec.band_tiles}};
+  Choices choices = {{"stages", spec.stages}};
+  if (spec.is_swapped) {
+    choices["tile_rows"] = spec.tile_rows;
+  } else {
+    choices["wide_tiles"] = spec.wide_tiles;
+    choices["narrow_tiles"] = spec.narrow_tiles;
+    choices["band_tiles"] = spec.band_tiles;
+  }
   if (spec.wide_columns != kWideColumns) choices["wide_columns"] = spec.wide_columns;
   if (spec.cluster_ctas > 1) choices["cluster_ctas"] = spec.cluster_ctas;
+  if (spec.shares_a) choices["shares_a"] = 1;
   return choices;
 }
 

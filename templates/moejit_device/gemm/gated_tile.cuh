@@ -12,7 +12,8 @@ namespace moejit::device {
 // rows and all columns, so that gate and up of an element are in the same thread and an output row
 // is in one warp. Where a tile has no more than 64 rows, the second warpgroup has none. Clusters as
 // of GemmTileShape.
-template <int32_t kSectionNValue, int32_t kStagesValue, int32_t kClusterCtasValue = 1>
+template <int32_t kSectionNValue, int32_t kStagesValue, int32_t kClusterCtasValue = 1,
+          bool kSharesAValue = false>
 struct GatedTileShape {
   static constexpr int32_t kSectionN = kSectionNValue;
   static constexpr int32_t kStages = kStagesValue;
@@ -28,11 +29,18 @@ struct GatedTileShape {
   static constexpr bool kHasPadTiles = true;
   static constexpr bool kHasEmptyParts = true;
   static constexpr int32_t kClusterCtas = kClusterCtasValue;
-  static constexpr int32_t kBoxRowsA = kRows;
+  static constexpr bool kSharesA = kSharesAValue;
+  static constexpr int32_t kBoxRowsA = kSharesA ? kRows / 2 / kClusterCtas : kRows;
   static constexpr bool kStreamsB = false;  // tiles of several rows of tiles share it
   static_assert(kStages >= 2, "a stage is filled while another is used");
+  static_assert(!kSharesA || kColumnTiles % kClusterCtas == 0, "all CTAs have columns");
 
   MOEJIT_DEVICE static int32_t column(int32_t tile) { return tile * kSectionColumns; }
+
+  // Returns how many rows of A are multiplied.
+  MOEJIT_DEVICE static int32_t rows_a(const GemmTile& tile) {
+    return tile.rows <= kRows / 2 ? kRows / 2 : kRows;
+  }
 
   MOEJIT_DEVICE static WarpgroupPart part(const GemmTile&, int32_t warpgroup) {
     return {.row = warpgroup * 64, .column = 0};

@@ -90,7 +90,10 @@ struct Pipeline {
       const int32_t k = tile.k_begin + step * Multiplier::kStepElements;
       const ptx::Mbarrier ready = full(position.stage);
       ptx::wait(empty(position.stage), position.parity ^ 1);
-      if constexpr (Shape::kClusterCtas > 1) {
+      if constexpr (Shape::kClusterCtas > 1 && Shape::kSharesA) {
+        static_assert(kFactorBytes == 0 || kFactorWarps > 0, "no copies bring factors");
+        load_sharing_a<Multiplier>(position.stage, a_map, b_map, ready, k, tile);
+      } else if constexpr (Shape::kClusterCtas > 1) {
         const bool has_rows = tile.rows > 0;
         load_sharing_b<Multiplier>(position.stage, a_map, b_map, ready, k, tile,
                                    has_rows ? factor_copy.bytes() : 0);
@@ -115,6 +118,26 @@ struct Pipeline {
   }
 
  private:
+  // Loads every kClusterCtas-th box of A for all CTAs of the cluster, and this CTA's B; and
+  // announces the bytes of B and of all boxes of A.
+  template <typename Multiplier>
+  MOEJIT_DEVICE static void load_sharing_a(int32_t stage, const TensorMap& a_map,
+                                           const TensorMap& b_map, ptx::Mbarrier ready, int32_t k,
+                                           const GemmTile& tile) {
+    static_assert(Multiplier::kMajorA == ptx::Major::kK && !Multiplier::kIsBlocked,
+                  "rows of a tile in several boxes");
+    const int32_t boxes = ceil_div(Shape::rows_a(tile), Shape::kBoxRowsA);
+    ptx::arrive_expecting(ready, boxes * kBoxBytesA + kBytesB);
+#pragma unroll 1  // few registers
+    for (int32_t box = ptx::cta_index() % Shape::kClusterCtas; box < boxes;
+         box += Shape::kClusterCtas) {
+      ptx::multicast_tensor_2d(a(stage) + box * (kBoxBytesA / 16), a_map, ready, k,
+                               tile.a_row + box * Shape::kBoxRowsA,
+                               (1u << Shape::kClusterCtas) - 1);
+    }
+    load_b<Multiplier>(b(stage), b_map, ready, k, tile);
+  }
+
   // Loads A, of tiles that have rows, and this CTA's part of B for all CTAs of the cluster; and
   // announces the bytes of A, of all parts of B, which others copy, and of factors.
   template <typename Multiplier>
@@ -189,7 +212,7 @@ struct Pipeline {
     if constexpr (Shape::kBoxRowsA != Shape::kRows) {
       static_assert(Multiplier::kMajorA == ptx::Major::kK && !Multiplier::kIsBlocked,
                     "rows of a tile in several boxes");
-      const int32_t boxes = ceil_div(tile.rows, Shape::kBoxRowsA);
+      const int32_t boxes = ceil_div(Shape::rows_a(tile), Shape::kBoxRowsA);
       ptx::arrive_expecting(ready, boxes * kBoxBytesA + kBytesB + factor_bytes);
       for (int32_t box = 0; box < boxes; ++box) {
         ptx::load_tensor_2d(to + box * (kBoxBytesA / 16), map, ready, k,

@@ -40,11 +40,14 @@ struct RowGroupProblem {
 template <typename Problem, typename Shape, int32_t kBandTiles = 16>
 class RowGroupScheduler {
   static_assert(Problem::kSections % Shape::kTileSections == 0, "a tile has all its sections");
-  static constexpr int32_t kColumnTiles =
-      Problem::kSections / Shape::kTileSections * Shape::kColumnTiles;
+  // CTAs of a cluster have tiles below each other, or beside each other where they share A.
   static constexpr int32_t kClusterCtas = Shape::kClusterCtas;
-  static constexpr int32_t kClusterRows = kClusterCtas * Shape::kRows;
-  static constexpr int32_t kBand = kBandTiles / kClusterCtas;
+  static constexpr int32_t kCtasBelow = Shape::kSharesA ? 1 : kClusterCtas;
+  static constexpr int32_t kCtasBeside = kClusterCtas / kCtasBelow;
+  static constexpr int32_t kColumnTiles =  // of a cluster
+      Problem::kSections / Shape::kTileSections * Shape::kColumnTiles / kCtasBeside;
+  static constexpr int32_t kClusterRows = kCtasBelow * Shape::kRows;
+  static constexpr int32_t kBand = kBandTiles / kCtasBelow;
   static_assert(kBand >= 1, "a band has row tiles");
 
  public:
@@ -109,7 +112,7 @@ class RowGroupScheduler {
   // Returns the padded rows of a tile, given how many real and padded rows the group has from the
   // tile's first row on.
   MOEJIT_DEVICE static int32_t padded_rows(int32_t count, int32_t padded) {
-    if constexpr (kClusterCtas > 1) return larger(smaller(padded, Shape::kRows), 0);
+    if constexpr (kCtasBelow > 1) return larger(smaller(padded, Shape::kRows), 0);
     if constexpr (Shape::kHasPadTiles) return smaller(padded, Shape::kRows);
     return count > Shape::kRows ? Shape::kRows : padded;
   }
@@ -121,9 +124,9 @@ class RowGroupScheduler {
     const int32_t band = index / (kBand * kColumnTiles);
     const int32_t in_band = index % (kBand * kColumnTiles);
     const int32_t band_rows = smaller(row_tiles(count, padded) - band * kBand, kBand);
-    const int32_t column_tile = in_band / band_rows;
+    const int32_t column_tile = in_band / band_rows * kCtasBeside + ptx::cta_index() % kCtasBeside;
     const int32_t first_row = (band * kBand + in_band % band_rows) * kClusterRows;
-    const int32_t row = first_row + ptx::cta_index() % kClusterCtas * Shape::kRows;
+    const int32_t row = first_row + ptx::cta_index() % kCtasBelow * Shape::kRows;
     const int32_t section = column_tile / Shape::kColumnTiles * Shape::kTileSections;
     const int32_t column = Shape::column(column_tile % Shape::kColumnTiles);
     const int32_t rows = larger(smaller(count - row, Shape::kRows), 0);

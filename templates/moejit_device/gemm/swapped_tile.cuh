@@ -13,7 +13,11 @@ namespace moejit::device {
 
 // Tiles of kRows rows, one of the widths of next_width(), and 128 columns, kColumnTiles of which
 // cover a section: a tile lies in one scale block of B, since both start with the section.
-template <int32_t kRowsValue, int32_t kColumnTilesValue, int32_t kStagesValue>
+//
+// The kClusterCtas CTAs of a cluster take tiles beside each other, which share A: each CTA copies a
+// part of A's boxes into the shared memory of all, so that L2 is read once for all.
+template <int32_t kRowsValue, int32_t kColumnTilesValue, int32_t kStagesValue,
+          int32_t kClusterCtasValue = 1>
 struct SwappedTileShape {
   static constexpr int32_t kRows = kRowsValue;
   static constexpr int32_t kTileColumns = 128;
@@ -28,7 +32,8 @@ struct SwappedTileShape {
   // CTAs would get all of the work.
   static constexpr bool kHasPadTiles = false;
   static constexpr bool kHasEmptyParts = false;
-  static constexpr int32_t kClusterCtas = 1;
+  static constexpr int32_t kClusterCtas = kClusterCtasValue;
+  static constexpr bool kSharesA = true;    // in a cluster
   static constexpr int32_t kBoxRowsA = 16;  // those that a tile has no rows for are not copied
   static constexpr bool kStreamsB = true;   // most groups have one tile, which reads it once
   template <int32_t kW>
@@ -39,9 +44,13 @@ struct SwappedTileShape {
   }
   static_assert(kRows == 16 || kRows == 32 || kRows == 64 || kRows == 96 || kRows == 128,
                 "one of these widths");
+  static_assert(kColumnTiles % kClusterCtas == 0, "all CTAs of a cluster have columns");
   static_assert(kStages >= 2, "a stage is filled while another is used");
 
   MOEJIT_DEVICE static int32_t column(int32_t tile) { return tile * kTileColumns; }
+
+  // Returns how many rows of A are multiplied; others of their boxes are copied too.
+  MOEJIT_DEVICE static int32_t rows_a(const GemmTile& tile) { return tile.rows; }
 
   // All rows and half of the columns.
   MOEJIT_DEVICE static WarpgroupPart part(const GemmTile&, int32_t warpgroup) {

@@ -76,10 +76,11 @@ inline constexpr int32_t kMostStagedColumns = 192;
 //
 // The kClusterCtas CTAs of a cluster take tiles below each other, which share B: each CTA copies a
 // part of B's tile into the shared memory of all, so that L2 is read once for all. They go through
-// the same steps together, also where a group has no rows left for some of them.
+// the same steps together, also where a group has no rows left for some of them. With kSharesA they
+// take tiles beside each other, and copy A in this way.
 template <int32_t kWideColumnsValue, int32_t kWideTilesValue, int32_t kNarrowColumnsValue,
           int32_t kNarrowTilesValue, int32_t kStagesValue, int32_t kTailRowsValue = 64,
-          int32_t kClusterCtasValue = 1, typename PartValue = RowHalf>
+          int32_t kClusterCtasValue = 1, typename PartValue = RowHalf, bool kSharesAValue = false>
 struct GemmTileShape {
   using Part = PartValue;  // RowHalf or ColumnHalf, of tiles that are no tails
   static constexpr int32_t kWideColumns = kWideColumnsValue;
@@ -93,14 +94,16 @@ struct GemmTileShape {
   static constexpr int32_t kRows = 128;
   static constexpr int32_t kTailRows = kTailRowsValue;
   static constexpr int32_t kClusterCtas = kClusterCtasValue;
+  static constexpr bool kSharesA = kSharesAValue;
   static constexpr int32_t kStepBytes = 128;
   static constexpr int32_t kMathWarpgroups = 2;
   static constexpr int32_t kThreads = (kMathWarpgroups + 1) * ptx::kWarpgroupThreads;
   static constexpr bool kIsSwapped = false;      // A is the m side of WGMMA
   static constexpr bool kHasPadTiles = true;     // pad rows that fill tiles have tiles of their own
   static constexpr bool kHasEmptyParts = false;  // parts without real rows, of tiles with some
-  // Copied at once. Rows beyond a tile are copied too, which costs less than more copies.
-  static constexpr int32_t kBoxRowsA = kRows;
+  // Copied at once. Rows beyond a tile are copied too, which costs less than more copies. CTAs that
+  // share A copy parts of tails and of other tiles.
+  static constexpr int32_t kBoxRowsA = kSharesA ? kRows / 2 / kClusterCtas : kRows;
   static constexpr bool kStreamsB = false;  // tiles of several rows of tiles share it
   template <int32_t kW>
   static constexpr bool kUnrolls = kW == kTileColumns;  // the other widths are rare
@@ -112,6 +115,7 @@ struct GemmTileShape {
   static_assert(kTileColumns % (8 * kClusterCtas) == 0, "parts of B are whole swizzled rows");
   static_assert(kStages >= 2, "a stage is filled while another is used");
   static_assert(kColumnTiles > 0, "D has columns");
+  static_assert(!kSharesA || kColumnTiles % kClusterCtas == 0, "all CTAs have columns");
   static_assert(kTailRows == 0 || Part::kRows == kTailRows, "a tail has the rows of one part");
 
   MOEJIT_DEVICE static int32_t column(int32_t tile) {
@@ -135,6 +139,11 @@ struct GemmTileShape {
       if (is_narrow(tile.column)) return false;
     }
     return tile.rows <= kTailRows;
+  }
+
+  // Returns how many rows of A are multiplied.
+  MOEJIT_DEVICE static int32_t rows_a(const GemmTile& tile) {
+    return is_tail(tile) ? kTailRows : kRows;
   }
 
   // A part, or, of a tail, all rows and half of the columns.

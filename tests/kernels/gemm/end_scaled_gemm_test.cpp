@@ -2,6 +2,7 @@
 // Grouped GEMMs whose scales belong to tensors, to rows and columns, or to nothing: what differs
 // from GEMMs with scales of blocks, and that the rest fits together.
 
+#include "compiler/planner/grouped_gemm.h"
 #include "tests/kernels/gemm/end_scaled_runner.h"
 
 #include <algorithm>
@@ -188,14 +189,16 @@ TEST_P(EndScaledGemm, GivesARowTheSameBitsWhereverItLies) {
   }
 }
 
-// Tests swapped tiles of more than 64 rows.
+// Tests swapped tiles of more than 64 rows, some in clusters.
 class HighSwappedTiles : public EndScaledGemmTest,
                          public ::testing::WithParamInterface<EndScaledKind> {};
 
 TEST_P(HighSwappedTiles, EqualTheReference) {
   for (const int64_t rows : {96, 128}) {
-    const GroupedGemmSpec spec = problem(GetParam(), 7, 2, 144, 272, rows);
+    GroupedGemmSpec spec = problem(GetParam(), 7, 2, 216, 272, rows);
     ASSERT_EQ(spec.tile_rows, rows);
+    ASSERT_TRUE(may_share_a(spec));
+    if (rows == 128) spec = compiler::with_shared_a(spec);
     for (const int32_t alignment : {1, 16})
       expect_exact(spec, splits({120, 65, 96, 97, 0, 129, 200}, alignment));
   }

@@ -19,9 +19,9 @@ using reference::block_count;
 using reference::QuantizedRows;
 using reference::QuantizedWeights;
 
-// With tiles of 128 rows, by single CTAs or by clusters of two, the same of 256 columns, or with
-// swapped ones.
-enum class Tiles { k128Rows, kClusters, kWidest, kWidestInClusters, kSwapped };
+// With tiles of 128 rows, by single CTAs or by clusters of two that share B or A, the same of 256
+// columns, or with swapped ones.
+enum class Tiles { k128Rows, kClusters, kSharedA, kWidest, kWidestInClusters, kSwapped };
 
 class GroupedGemm : public GemmTest, public ::testing::WithParamInterface<Tiles> {
  protected:
@@ -35,7 +35,16 @@ class GroupedGemm : public GemmTest, public ::testing::WithParamInterface<Tiles>
     if (is_widest && sharing == 1) spec = of_widest_tiles(spec);
     if (GetParam() == Tiles::kClusters || GetParam() == Tiles::kWidestInClusters)
       spec.cluster_ctas = 2;
+    if (GetParam() == Tiles::kSharedA) spec = sharing_a(spec);
     return spec;
+  }
+  // Shares A, with narrow tiles alone if the planner's are odd in number.
+  static GroupedGemmSpec sharing_a(GroupedGemmSpec spec) {
+    if (!may_share_a(spec)) {
+      spec.wide_tiles = 0;
+      spec.narrow_tiles = static_cast<int32_t>(ceil_div(spec.section_n, spec.narrow_columns));
+    }
+    return may_share_a(spec) ? compiler::with_shared_a(spec) : spec;
   }
   // Covers any number of columns with tiles of 256 alone, also where the planner would not.
   static GroupedGemmSpec of_widest_tiles(GroupedGemmSpec spec) {
@@ -195,12 +204,14 @@ TEST_P(GroupedGemm, GivesARowTheSameBitsWhereverItLies) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiles, GroupedGemm,
-                         ::testing::Values(Tiles::k128Rows, Tiles::kClusters, Tiles::kWidest,
-                                           Tiles::kWidestInClusters, Tiles::kSwapped),
+                         ::testing::Values(Tiles::k128Rows, Tiles::kClusters, Tiles::kSharedA,
+                                           Tiles::kWidest, Tiles::kWidestInClusters,
+                                           Tiles::kSwapped),
                          [](const auto& tiles) {
                            switch (tiles.param) {
                              case Tiles::k128Rows: return "Of128Rows";
                              case Tiles::kClusters: return "OfClusters";
+                             case Tiles::kSharedA: return "SharingA";
                              case Tiles::kWidest: return "Widest";
                              case Tiles::kWidestInClusters: return "WidestInClusters";
                              case Tiles::kSwapped: return "Swapped";
@@ -246,6 +257,20 @@ TEST_F(SwappedTiles, OfMoreRowsAreRightForGroupsOfAnySize) {
     for (const int32_t alignment : {1, 16}) {
       expect_exact(spec, splits({120, 64, 65, 96, 97, 0, 128}, alignment));
       expect_exact(spec, splits({129, 0, 16, 200, 1, 33, 113}, alignment));
+    }
+  }
+}
+
+// Two CTAs beside each other share A, whose boxes they copy in turn; the last group has none to
+// copy.
+TEST_F(SwappedTiles, InClustersAreRightForGroupsOfAnySize) {
+  for (const int32_t rows : {16, 128}) {
+    GroupedGemmSpec spec = swapped_problem(7, 2, 144, 784, 1, rows);
+    ASSERT_TRUE(may_share_a(spec));
+    spec = with_shared_a(spec);
+    for (const int32_t alignment : {1, 100}) {
+      expect_exact(spec, splits({120, 64, 65, 15, 97, 0, 128}, alignment));
+      expect_exact(spec, splits({129, 0, 16, 200, 1, 33, 0}, alignment));
     }
   }
 }

@@ -213,7 +213,7 @@ TEST(Emitter, LeavesRegistersForAsManyThreadsAsTheSkeletonSaysUnlessTheSpecSaysO
 TEST(Emitter, NamesKernelsApartThatDifferInAnyChoice) {
   const GroupedGemmSpec base{
       .local_experts = 7, .sections = 2, .section_n = 144, .k = 272, .wide_tiles = 1};
-  std::vector<GroupedGemmSpec> specs(12, base);
+  std::vector<GroupedGemmSpec> specs(14, base);
   specs[1].local_experts = 8;
   specs[2].sections = 1;
   specs[3].section_n = 160;
@@ -226,6 +226,9 @@ TEST(Emitter, NamesKernelsApartThatDifferInAnyChoice) {
   specs[10].is_swapped = true;
   specs[11] = specs[10];
   specs[11].tile_rows = 32;
+  specs[12].cluster_ctas = 2;
+  specs[13] = specs[12];
+  specs[13].shares_a = true;
   std::set<std::string> names;
   for (const GroupedGemmSpec& spec : specs) {
     names.insert(emitted({.operation = "gemm_fc1", .spec = spec}).entry);

@@ -152,11 +152,12 @@ TEST(GemmCandidates, HaveTheWidestTilesOfKMajorOperands) {
 }
 
 // A group of 430 rows is of the class of 362, one of 431 of the class of 512.
-TEST(GemmCandidates, HaveClustersWhereGroupsHaveSeveralRowTiles) {
+TEST(GemmCandidates, HaveClustersThatShareBWhereGroupsHaveSeveralRowTiles) {
   const auto have_clusters = [](const GroupedGemmSpec& problem, int64_t rows) {
     return std::ranges::any_of(
-        grouped_gemm_candidates(problem, {rows, 8192}),
-        [](const auto& candidate) { return candidate.spec.cluster_ctas == 2; });
+        grouped_gemm_candidates(problem, {rows, 8192}), [](const auto& candidate) {
+          return candidate.spec.cluster_ctas == 2 && !candidate.spec.shares_a;
+        });
   };
   const GroupedGemmSpec problem{.local_experts = 8, .section_n = 4096, .k = 7168};
   EXPECT_TRUE(have_clusters(problem, 8192));
@@ -170,6 +171,24 @@ TEST(GemmCandidates, HaveClustersWhereGroupsHaveSeveralRowTiles) {
   mn_major.scales = GemmScales::kNone;
   mn_major.b_major = Major::kMn;
   EXPECT_FALSE(have_clusters(mn_major, 8192));
+}
+
+// 4096 columns are 20 wide tiles and 2 narrow ones, 22 wide ones or 32 narrow ones; 2048 are 10 and
+// 1, 11, or 16.
+TEST(GemmCandidates, HaveClustersThatShareAWhereColumnTilesAreEvenInNumber) {
+  const auto count = [](const GroupedGemmSpec& problem, int64_t rows) {
+    return std::ranges::count_if(grouped_gemm_candidates(problem, {rows, 8192}),
+                                 [](const auto& candidate) { return candidate.spec.shares_a; });
+  };
+  GroupedGemmSpec problem{.local_experts = 8, .section_n = 4096, .k = 7168};
+  EXPECT_EQ(count(problem, 430), 3);
+  EXPECT_EQ(count(problem, 431), 0);
+  problem.section_n = 2048;
+  EXPECT_EQ(count(problem, 430), 1);
+  problem.operands = DType::kBF16;
+  problem.scales = GemmScales::kNone;
+  problem.b_major = Major::kMn;
+  EXPECT_EQ(count(problem, 430), 0);
 }
 
 // wgrad has them where there are wide tiles below each other, and groups have several steps.
@@ -227,8 +246,13 @@ TEST(GemmCandidates, OfFewRowsHaveTilesOfAllRows) {
     const auto candidates = grouped_gemm_candidates(problem, rows);
     EXPECT_LE(candidates.size(), 34u);
     std::map<int32_t, std::set<int32_t>> stages;
-    for (const auto& [spec, choices] : candidates)
-      if (spec.is_swapped) stages[spec.tile_rows].insert(spec.stages);
+    std::set<int32_t> clustered;
+    for (const auto& [spec, choices] : candidates) {
+      if (!spec.is_swapped) continue;
+      stages[spec.tile_rows].insert(spec.stages);
+      if (spec.cluster_ctas > 1) clustered.insert(spec.tile_rows);
+    }
+    EXPECT_EQ(clustered, (std::set{16, 32, 64, 96, 128}));
     const std::map<int32_t, std::set<int32_t>> wanted = {
         {16, {6, 8, 10, 12}}, {32, {6, 8, 10}}, {64, {6, 8}}, {96, {6, 7}}, {128, {5}}};
     EXPECT_EQ(stages, wanted);
