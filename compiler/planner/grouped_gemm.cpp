@@ -8,7 +8,6 @@
 #include "compiler/support/integer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <fmt/core.h>
 #include <tuple>
 
@@ -260,12 +259,10 @@ GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_gr
 }
 
 int64_t usual_largest_group(const GroupRows& rows) {
-  // Wider tiles leave fewer stages, so few groups of more rows are no reason for them.
+  // Fewer than 64 rows save nothing. With skewed routing, 128 rows instead of 64 spare a rank of
+  // DeepSeek-V3 5 % where the mean is 32; with uniform routing they cost nothing.
   constexpr int64_t kLeast = 64;
-  constexpr double kDeviations = 3.0;
-  const double deviation = std::sqrt(static_cast<double>(rows.mean));
-  const auto usual = rows.mean + static_cast<int64_t>(std::ceil(kDeviations * deviation));
-  return std::min(rows.most, std::max(kLeast, usual));
+  return std::min(rows.most, std::max(kLeast, kManyTimesMean * rows.mean));
 }
 
 GroupedGemmSpec choose_spec(const GroupedGemmSpec& problem, const GroupRows& rows) {

@@ -43,8 +43,11 @@ bool may_be_swapped(const GroupedGemmSpec& problem);
 // give right results too, but slower. Not for epilogues that join gate and up.
 GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group);
 
-// Returns the rows of the largest group that swapped tiles are chosen for: nearly all groups have
-// no more if tokens choose experts independently. It is 64 at least, or the most there can be.
+// A group with more rows than this many times the mean is not what tiles are chosen for.
+inline constexpr int64_t kManyTimesMean = 4;
+
+// Returns the rows of the largest group that swapped tiles are chosen for. It is 64 at least, or
+// the most there can be.
 int64_t usual_largest_group(const GroupRows& rows);
 
 // Completes a spec by choose_swapped_tiles() for groups of few rows, if it may, else by

@@ -13,9 +13,6 @@ namespace {
 constexpr std::array kRowBands = {4, 8, 16, 32};
 constexpr std::array kFewerSwappedStages = {10, 8, 6};
 
-// A group with more rows than this many times the mean is not what tiles are chosen for.
-constexpr int64_t kManyTimesMean = 4;
-
 // Clusters are tried where a group has so many rows in the mean, by the class that names a problem.
 constexpr int64_t kLeastTriedClusterRows = 512;
 

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 #include <iterator>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace moejit::testing {
@@ -317,7 +318,8 @@ void add_activations(std::map<std::string, PlannedKernel>& all) {
     }
 }
 
-// Row-grouped GEMMs with the scales that no layer has yet, in ordinary and in swapped tiles.
+// Row-grouped GEMMs with all kinds of scales, in ordinary and in swapped tiles, and of two sizes
+// also in clusters that share A.
 void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
   using compiler::DType;
   using compiler::GemmAccumulation;
@@ -328,6 +330,7 @@ void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
     GemmAccumulation accumulation;
   };
   constexpr Kind kKinds[] = {
+      {DType::kF8E4M3, GemmScales::kRowBlock, GemmAccumulation::kFp32},
       {DType::kF8E4M3, GemmScales::kTensor, GemmAccumulation::kFp32},
       {DType::kF8E4M3, GemmScales::kTensor, GemmAccumulation::kFast},
       {DType::kF8E4M3, GemmScales::kRowColumn, GemmAccumulation::kFp32},
@@ -336,10 +339,16 @@ void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
   };
   struct Size {
     int32_t section_n, k;
-    int64_t rows;  // 8 experts: the last ones have tiles of 16 and 64 rows
+    int64_t rows;  // 8 experts: in the mean 512, 2, 24 and 32
+    bool shares_a = false;
   };
-  constexpr Size kSizes[] = {
-      {2048, 7168, 4096}, {1440, 2880, 4096}, {2048, 7168, 16}, {1440, 2880, 512}};
+  constexpr Size kSizes[] = {{2048, 7168, 4096, true}, {1440, 2880, 4096}, {2048, 7168, 16},
+                             {1440, 2880, 192},        {2048, 7168, 192},  {2048, 7168, 256, true}};
+  const auto add = [&](const compiler::GroupedGemmSpec& spec) {
+    const auto source = compiler::emit_kernel({.operation = "grouped_gemm", .spec = spec}, {});
+    EXPECT_TRUE(succeeded(source));
+    if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+  };
   for (const Kind& kind : kKinds) {
     for (const Size& size : kSizes) {
       const auto kernel = compiler::plan_grouped_gemm({.operands = kind.operands,
@@ -351,9 +360,9 @@ void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
                                                        .k = size.k},
                                                       size.rows);
       ASSERT_TRUE(succeeded(kernel));
-      const auto source = compiler::emit_kernel(*kernel, {});
-      ASSERT_TRUE(succeeded(source));
-      all.try_emplace(source->entry, PlannedKernel{kernel->spec, *source});
+      const auto& spec = std::get<compiler::GroupedGemmSpec>(kernel->spec);
+      add(spec);
+      if (size.shares_a) add(with_shared_a(spec));
     }
   }
 }

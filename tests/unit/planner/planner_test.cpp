@@ -166,7 +166,7 @@ TEST(Planner, SwapsTilesWhereExpertsHaveAtMost32RowsInTheMean) {
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
   for (const char* name : {"gemm_fc1", "gemm_fc2"}) {
     EXPECT_TRUE(spec_of(name).is_swapped);
-    EXPECT_EQ(spec_of(name).tile_rows, 64);
+    EXPECT_EQ(spec_of(name).tile_rows, 128);
   }
   EXPECT_EQ(find_kernel(plan_of(layer), "gemm_fc1")->reasons.front(),
             "swapped tiles: 1024 tokens give an expert 32 rows in the mean, no more than 32");
