@@ -69,6 +69,9 @@ tl::unexpected<Error> compile_error(const HostCompiler& compiler, const ProcessR
               result.output + "\n" + numbered_lines(source.text));
 }
 
+// What kernels call. The C library is in every process, and its names take long to read.
+constexpr const char* kLibraries = "-lm";
+
 // Links the shared object of one kernel from the object of its unit, and leaves out what the kernel
 // does not use.
 Result<KernelBinary> link_kernel(const HostCompiler& compiler, const TemporaryFolder& folder,
@@ -84,8 +87,7 @@ Result<KernelBinary> link_kernel(const HostCompiler& compiler, const TemporaryFo
                                          "unit.o",
                                          "-o",
                                          "kernel.so",
-                                         "-lm",
-                                         "-lc"};
+                                         kLibraries};
   MOEJIT_TRY_ASSIGN(const ProcessResult result, run_compiler(compiler, folder, options));
   if (result.exit_code != 0) return compile_error(compiler, result, source);
   MOEJIT_TRY_ASSIGN(std::vector<std::byte> bytes, read_binary(folder.path() / "kernel.so"));
@@ -117,7 +119,7 @@ Result<KernelBinary> compile_for_simulator(const KernelSource& source) {
   MOEJIT_TRY_ASSIGN(const HostCompiler compiler, find_compiler());
   MOEJIT_TRY_ASSIGN(const TemporaryFolder folder, folder_with(source.text));
   std::vector<std::string> options = compile_options(compiler.version);
-  options.insert(options.end(), {"-I.", "-x", "c++", "kernel.cu", "-o", "kernel.so", "-lm", "-lc"});
+  options.insert(options.end(), {"-I.", "-x", "c++", "kernel.cu", "-o", "kernel.so", kLibraries});
   MOEJIT_TRY_ASSIGN(const ProcessResult result, run_compiler(compiler, folder, options));
   if (result.exit_code != 0) return compile_error(compiler, result, source);
   MOEJIT_TRY_ASSIGN(std::vector<std::byte> bytes, read_binary(folder.path() / "kernel.so"));

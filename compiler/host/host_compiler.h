@@ -54,8 +54,8 @@ Result<HostCompiler> find_compiler();
 
 // Returns the options for a compiler whose version is this line. The options forbid contraction, so
 // that fp32 arithmetic rounds where the source says so. They also forbid everything that needs the
-// standard library: exceptions, run-time types, its shared object. They have -O1, since -O2 takes a
-// third longer to compile and makes kernels no faster.
+// standard library: exceptions, run-time types, its shared object. They optimise little: a kernel
+// takes longer to compile than to run, and most of a run is spent in the simulator's library.
 std::vector<std::string> compile_options(std::string_view version);
 
 // A unit is a list of kernels that the host compiler gets as one text. It saves time because most

@@ -32,13 +32,17 @@ bool has(const std::vector<std::string>& options, std::string_view option) {
   return std::find(options.begin(), options.end(), option) != options.end();
 }
 
-// clang ends with an error at names of passes that it does not have.
-TEST(HostCompiler, LeavesOutPassesOfGccAlone) {
+// clang ends with an error at names of passes that it does not have, and for it -Og is -O1.
+TEST(HostCompiler, ChoosesPassesOfGccAlone) {
   for (const char* gcc : {"g++ (Debian 12.2.0-14+deb12u1) 12.2.0", "c++ (GCC) 14.1.1"}) {
     EXPECT_TRUE(has(options_for(gcc), "-fno-tree-dominator-opts")) << gcc;
+    EXPECT_TRUE(has(options_for(gcc), "-Og")) << gcc;
+    EXPECT_FALSE(has(options_for(gcc), "-O1")) << gcc;
   }
   for (const char* clang : {"Debian clang version 14.0.6", "clang version 18.1.3"}) {
     EXPECT_FALSE(has(options_for(clang), "-fno-tree-dominator-opts")) << clang;
+    EXPECT_FALSE(has(options_for(clang), "-ftree-sra")) << clang;
+    EXPECT_TRUE(has(options_for(clang), "-O1")) << clang;
     EXPECT_TRUE(has(options_for(clang), "-ffp-contract=off")) << clang;
   }
 }
