@@ -83,12 +83,23 @@ std::string verdicts_text(const std::vector<const check::TensorCheck*>& checks) 
   return text;
 }
 
-// Returns what the bits of a status word mean or, as a hint, what to do; empty if none is set.
-std::string status_text(uint32_t status, const char* StatusBit::*text, std::string_view between) {
+// Returns what to do about the bits of a status word; empty if nothing is known.
+std::string status_hint(uint32_t status) {
   std::vector<std::string_view> parts;
   for (const StatusBit& bit : kStatusBits)
-    if ((status & bit.bit) != 0) parts.emplace_back(bit.*text);
-  return fmt::format("{}", fmt::join(parts, between));
+    if ((status & bit.bit) != 0) parts.emplace_back(bit.hint);
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+// Returns what the bits of a status word mean, which is not 0.
+std::string status_text(uint32_t status) {
+  std::vector<std::string> parts;
+  for (const StatusBit& bit : kStatusBits) {
+    if ((status & bit.bit) != 0) parts.emplace_back(bit.meaning);
+    status &= ~bit.bit;
+  }
+  if (status != 0) parts.push_back(fmt::format("the status word has bits {:#x}", status));
+  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 // Returns for example ", 64 tokens, 176 permuted rows".
@@ -225,14 +236,13 @@ nlohmann::ordered_json device_json(const compiler::Plan& plan, const RunReport& 
 // Returns the error of a rank's status word; warns of one that is no error.
 Result<void> judge_status(const compiler::Plan& plan, uint32_t status, std::size_t rank,
                           bool is_strict, const Terminal& terminal) {
+  if (status == 0) return {};
   const std::string silent = plan.group ? runtime::silent_ranks(status) : "";
-  std::string text = silent.empty() ? status_text(status, &StatusBit::meaning, "; ")
+  std::string text = silent.empty() ? status_text(status)
                                     : fmt::format("rank {} was not heard of in time", silent);
-  if (text.empty()) return {};
   if (plan.group) text = fmt::format("rank {}: {}", rank, text);
   if (is_strict || !silent.empty())
-    return fail(Stage::kLaunch, ErrorCode::kDeviceStatus, text,
-                status_text(status, &StatusBit::hint, ", "));
+    return fail(Stage::kLaunch, ErrorCode::kDeviceStatus, text, status_hint(status));
   terminal.warn(text);
   return {};
 }
