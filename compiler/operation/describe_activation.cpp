@@ -33,7 +33,7 @@ ActivatedRows activated_rows(OperationDraft& draft, bool quantizes) {
   if (all.is_interleaved && !has_gate(all.activation))
     draft.refuse("gate_up_layout", fmt::format("with the activation {}", to_string(all.activation)),
                  "\"concat\"",
-                 "the activation has no gate whose columns could alternate with those of up");
+                 "the activation has no gate, and columns alternate between gate and up");
   return all;
 }
 

@@ -143,7 +143,7 @@ void describe_quantize_columns(OperationDraft& draft) {
   const bool is_rowwise = draft.boolean("rowwise");
   if (is_rowwise && !format.is_recovered)
     draft.refuse("rowwise", fmt::format("with the recipe {}", recipe.name), "false",
-                 "casts by rows and columns of one read are those of mxfp8 and nvfp4");
+                 "only mxfp8 and nvfp4 have casts by rows and columns of one read");
   if (format.is_recovered)
     return describe_columns_in_blocks(draft, rows, codes_of(format), is_rowwise);
   const bool has_known_scales = format.scale == ScaleOf::kColumn;

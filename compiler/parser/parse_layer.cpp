@@ -109,7 +109,7 @@ Result<GateUpLayout> read_gate_up_layout(const JsonView& root, const Activation&
       ->fail(ErrorCode::kInvalidValue,
              fmt::format("got {} with the activation {}, wanted {}", to_string(layout),
                          to_string(activation), to_string(GateUpLayout::kConcat)),
-             "the activation has no gate whose rows could alternate with those of up");
+             "the activation has no gate, and rows alternate between gate and up");
 }
 
 Result<std::string> read_dtype(const JsonView& root) {
