@@ -187,7 +187,7 @@ Work KernelKind<ContractionGroupedGemmSpec>::work(const ContractionGroupedGemmSp
   return {.min_bytes = rows.routed * (spec.rows + spec.n) * size_bytes(operands_of(spec)) +
                        4 * scale_count(spec, rows.routed) +
                        experts * elements * size_bytes(dtype_of(spec.output)) * passes,
-          .multiply_adds = rows.routed * elements};
+          .multiply_adds = products_of(rows.routed, elements)};
 }
 
 template <>

@@ -243,7 +243,7 @@ Work KernelKind<GroupedGemmSpec>::work(const GroupedGemmSpec& spec, const CallBo
       rows.routed_experts.value_or(std::min<int64_t>(spec.local_experts, rows.routed));
   const int64_t weights = experts * (n * k * element + 4 * scales.of_group);
   Work total{.min_bytes = rows.routed * (k * element + 4 * scales.of_row) + weights,
-             .multiply_adds = rows.routed * n * k};
+             .multiply_adds = products_of(rows.routed, n * k)};
   if (stores_result(spec)) total.min_bytes += 2 * rows.padded * n;
   if (stores_activation(spec)) {
     const int64_t quantized_row = spec.section_n + 4 * ceil_div(spec.section_n, 128);

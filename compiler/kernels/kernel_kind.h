@@ -54,6 +54,11 @@ struct KernelKind {
   static KernelText text(const Spec& spec);
 };
 
+// Returns rows * elements, none negative, or INT64_MAX where that is more.
+constexpr int64_t products_of(int64_t rows, int64_t elements) {
+  return elements > 0 && rows > INT64_MAX / elements ? INT64_MAX : rows * elements;
+}
+
 // The number that kernels get if they check the T of a backward call.
 inline const KernelNumber kCallTokens{.role = "call.tokens", .dim = CallDim::kTokens};
 

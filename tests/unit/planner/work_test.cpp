@@ -32,6 +32,18 @@ TEST(GroupedGemmWork, CountsTheWeightsOfExpertsThatHaveRows) {
       8 * matrix);
 }
 
+// The largest descriptions have more than 2^63.
+TEST(GroupedGemmWork, CountsAtMostAsManyProductsAsAnIntegerHolds) {
+  const GroupedGemmSpec gemm{.local_experts = 1, .sections = 2, .section_n = 65536, .k = 65536};
+  const ContractionGroupedGemmSpec wgrad{
+      .local_experts = 1, .rows = 131072, .sections = 2, .section_rows = 65536, .n = 65536};
+  const int64_t few = 1000, products = few * 2 * 65536 * 65536;
+  for (const KernelSpec& spec : {KernelSpec(gemm), KernelSpec(wgrad)}) {
+    EXPECT_EQ(count_work({.spec = spec}, {.routed = few}).multiply_adds, products);
+    EXPECT_EQ(count_work({.spec = spec}, {.routed = INT32_MAX}).multiply_adds, INT64_MAX);
+  }
+}
+
 TEST(ChainWork, CountsTheBlocksOfRoutedRowsAndTheSumOfEveryChoice) {
   const CallRows rows{.tokens = 10, .routed = 31, .padded = 48};
   RowChainSpec unpermute{
