@@ -65,10 +65,11 @@ double RandomStream::uniform(std::uint64_t index) const {
 }
 
 double RandomStream::normal(std::uint64_t index) const {
-  std::uint64_t sum = 0;
-  for (const std::uint64_t word : {bits(2 * index), bits(2 * index + 1)}) {
-    for (int shift = 0; shift < 64; shift += 16) sum += word >> shift & 0xFFFFU;
-  }
+  constexpr std::uint64_t kEvenFields = 0x0000FFFF0000FFFFU;
+  std::uint64_t sums = 0;  // two of 32 bits
+  for (const std::uint64_t word : {bits(2 * index), bits(2 * index + 1)})
+    sums += (word & kEvenFields) + (word >> 16 & kEvenFields);
+  const std::uint64_t sum = (sums & 0xFFFFFFFFU) + (sums >> 32);
   // Eight uniform integers in [0, 65535]: mean 8 * 32767.5, variance 8 * (65536^2 - 1) / 12.
   constexpr double kMean = 262140.0;
   constexpr double kDeviation = 53509.9;

@@ -9,7 +9,8 @@ void SharedMemory::reset(uint32_t bytes) {
   const std::size_t chunks = (static_cast<std::size_t>(bytes) + kChunk - 1) / kChunk;
   if (chunks > capacity_) {
     data_.reset(new std::byte[chunks * kChunk]);
-    cells_.reset(new Cell[chunks * kChunk]);
+    words_ = std::make_unique_for_overwrite<Cell[]>(chunks * (kChunk / kWord));
+    single_bytes_ = std::make_unique_for_overwrite<Cell[]>(chunks * kChunk);
     capacity_ = chunks;
   }
   bytes_ = bytes;
@@ -23,14 +24,19 @@ Conflict SharedMemory::conflict(Conflict kind, Stamp stamp, sim::Site site) {
   return kind;
 }
 
+SharedMemory::Cell* SharedMemory::cells_of(std::size_t chunk_index, uint32_t cell_bytes) {
+  if (cell_bytes == kChunk) return &chunks_[chunk_index].whole;
+  return cell_bytes == kWord ? &words_[chunk_index * (kChunk / kWord)]
+                             : &single_bytes_[chunk_index * kChunk];
+}
+
 // Splits a chunk into cells of a word or a byte, fewer bytes than now.
 void SharedMemory::split(uint32_t chunk_index, uint32_t cell_bytes) {
   Chunk& chunk = chunks_[chunk_index];
-  Cell* cells = &cells_[static_cast<std::size_t>(chunk_index) * kChunk];
-  for (uint32_t first = 0; first < kChunk; first += chunk.cell_bytes) {
-    const Cell from = chunk.cell_bytes == kChunk ? chunk.whole : cells[first];
-    for (uint32_t i = 0; i < chunk.cell_bytes; i += cell_bytes) cells[first + i] = from;
-  }
+  const Cell* from = cells_of(chunk_index, chunk.cell_bytes);
+  Cell* to = cells_of(chunk_index, cell_bytes);
+  for (uint32_t first = 0; first < kChunk; first += cell_bytes)
+    to[first / cell_bytes] = from[first / chunk.cell_bytes];
   chunk.cell_bytes = cell_bytes;
 }
 
@@ -42,10 +48,10 @@ Conflict SharedMemory::for_cells(uint32_t offset, uint32_t size, Access access) 
   Chunk& chunk = chunks_[index];
   if (chunk.cell_bytes > size) split(index, size < kWord ? 1 : kWord);
   if (chunk.cell_bytes == kChunk) return access(chunk.whole);
-  Cell* cells = &cells_[offset];
+  Cell* cells = cells_of(index, chunk.cell_bytes) + offset % kChunk / chunk.cell_bytes;
   for (uint32_t i = 0; i < size; i += chunk.cell_bytes) {
     other_.offset = offset + i;
-    const Conflict found = access(cells[i]);
+    const Conflict found = access(*cells++);
     if (found != Conflict::kNone) return found;
   }
   return Conflict::kNone;
@@ -127,7 +133,7 @@ Conflict SharedMemory::write(uint32_t offset, uint32_t size, const Actor& now, s
       for_cells(offset, size, [&](Cell& cell) { return write_cell(cell, now, site, is_atomic); });
   Chunk& chunk = chunks_[offset / kChunk];
   if (found == Conflict::kNone && size == kChunk && chunk.cell_bytes < kChunk) {
-    chunk.whole = cells_[offset];
+    chunk.whole = *cells_of(offset / kChunk, chunk.cell_bytes);
     chunk.cell_bytes = kChunk;
   }
   return found;

@@ -72,21 +72,22 @@ class SharedMemory {
   static constexpr std::size_t kReaders = 3;
   static constexpr uint32_t kWord = 4;
 
+  // All zeros are bytes that nothing has touched.
   struct Cell {
-    Stamp written = 0;
+    Stamp written;
     // Some readers since the write, of different warps or agents if there were such. Only this many
     // unordered readers are kept, so a race with another reader alone can be missed.
-    Stamp read[kReaders] = {};
-    sim::Site write_site{};
-    sim::Site read_site[kReaders]{};
-    bool is_atomic = false;
-    bool is_pending = false;  // whether an asynchronous copy that `written` started is not complete
-    bool is_mbarrier = false;
-    bool is_uninitialised = false;  // whether bytes without values were written
-    Arrangement arrangement = Arrangement::kAny;
+    Stamp read[kReaders];
+    sim::Site write_site;
+    sim::Site read_site[kReaders];  // of those in `read` that are not 0
+    bool is_atomic;
+    bool is_pending;  // whether an asynchronous copy that `written` started is not complete
+    bool is_mbarrier;
+    bool is_uninitialised;  // whether bytes without values were written
+    Arrangement arrangement;
   };
   struct Chunk {
-    Cell whole;                    // used if it is the only one
+    Cell whole{};                  // used if it is the only one
     uint32_t cell_bytes = kChunk;  // or kWord or 1: what each of its cells records
   };
 
@@ -100,6 +101,8 @@ class SharedMemory {
   static void add_reader(Cell& cell, const Clock& clock, Stamp reader, sim::Site site);
   Conflict conflict(Conflict kind, Stamp stamp, sim::Site site);
   void split(uint32_t chunk_index, uint32_t cell_bytes);
+  // Returns the first of a chunk's cells if each records so many bytes.
+  Cell* cells_of(std::size_t chunk_index, uint32_t cell_bytes);
 
   // Calls access(cell) for the cells of these bytes until it returns a conflict.
   template <typename Access>
@@ -109,7 +112,9 @@ class SharedMemory {
   std::size_t capacity_ = 0;
   std::unique_ptr<std::byte[]> data_;
   std::vector<Chunk> chunks_;
-  std::unique_ptr<Cell[]> cells_;  // of split chunks, at the place of their first byte
+  // The cells of split chunks. Splitting sets them; until then they are only address space.
+  std::unique_ptr<Cell[]> words_;
+  std::unique_ptr<Cell[]> single_bytes_;
   OtherAccess other_;
   Stamp ordered_ = 0;  // a write that is known to be before the current access, or 0
 };
