@@ -111,10 +111,10 @@ std::string_view to_string(LayerInput input) {
   return "unknown";
 }
 
-std::string_view to_string(TopkIdsDtype dtype) {
+std::string_view to_string(IndexDtype dtype) {
   switch (dtype) {
-    case TopkIdsDtype::kI32: return "i32";
-    case TopkIdsDtype::kI64: return "i64";
+    case IndexDtype::kI32: return "i32";
+    case IndexDtype::kI64: return "i64";
   }
   return "unknown";
 }
@@ -125,6 +125,12 @@ std::string_view to_string(TopkProbsDtype dtype) {
     case TopkProbsDtype::kBf16: return "bf16";
   }
   return "unknown";
+}
+
+DType dtype_of(IndexDtype dtype) { return dtype == IndexDtype::kI64 ? DType::kI64 : DType::kI32; }
+
+DType dtype_of(TopkProbsDtype dtype) {
+  return dtype == TopkProbsDtype::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
 std::string_view to_string(GradientFormat format) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/activation.h"
+#include "compiler/dtype.h"
 #include "compiler/recipe.h"
 #include "compiler/support/error.h"
 
@@ -26,7 +27,7 @@ enum class LayerInput {
 };
 
 // Element types of topk_ids and tokens_per_expert, and of topk_probs and dprobs.
-enum class TopkIdsDtype { kI32, kI64 };
+enum class IndexDtype { kI32, kI64 };
 enum class TopkProbsDtype { kF32, kBf16 };
 
 // The FP8 format of gradients, where a recipe has the choice.
@@ -94,8 +95,8 @@ struct Layer {
   std::string dtype = "bf16";  // of x, weights and y
   // Grouped input: T counts rows, top_k is 1, local_experts is experts.
   LayerInput input = LayerInput::kTokens;
-  TopkIdsDtype tokens_per_expert_dtype = TopkIdsDtype::kI32;  // of grouped input
-  TopkIdsDtype topk_ids_dtype = TopkIdsDtype::kI32;
+  IndexDtype tokens_per_expert_dtype = IndexDtype::kI32;  // of grouped input
+  IndexDtype topk_ids_dtype = IndexDtype::kI32;
   TopkProbsDtype topk_probs_dtype = TopkProbsDtype::kF32;  // dtype of dprobs too
   ForeignExperts foreign_experts = ForeignExperts::kReport;
   Recipe recipe = Recipe::kFp8Flow;
@@ -175,7 +176,7 @@ std::string_view to_string(LayerInput input);
 std::string_view to_string(Gradient gradient);  // the tensor's name: "dx", ...
 std::string_view to_string(Recompute recompute);
 std::string_view to_string(WgradDtype dtype);
-std::string_view to_string(TopkIdsDtype dtype);
+std::string_view to_string(IndexDtype dtype);
 std::string_view to_string(TopkProbsDtype dtype);
 std::string_view to_string(GradientFormat format);
 std::string_view to_string(AmaxComputeAlgo algorithm);
@@ -184,6 +185,10 @@ std::string_view to_string(Dispatch dispatch);
 std::string_view to_string(Combine combine);
 std::string_view to_string(Transport transport);
 std::string_view to_string(GateUpLayout layout);
+
+// Return the element type of tensors.
+DType dtype_of(IndexDtype dtype);
+DType dtype_of(TopkProbsDtype dtype);
 
 // Sets splits_alignment. P is rounded up to a multiple, and holds every routing if it did before.
 void set_splits_alignment(Layer& layer, int32_t alignment);

@@ -60,26 +60,22 @@ RoutedTokens mapped_tokens(OperationDraft& draft) {
 }
 
 DType probs_dtype(OperationDraft& draft) {
-  return draft.choice("topk_probs_dtype",
-                      std::array{TopkProbsDtype::kF32, TopkProbsDtype::kBf16}) ==
-                 TopkProbsDtype::kBf16
-             ? DType::kBF16
-             : DType::kF32;
+  return dtype_of(
+      draft.choice("topk_probs_dtype", std::array{TopkProbsDtype::kF32, TopkProbsDtype::kBf16}));
 }
 
 }  // namespace
 
 void describe_route(OperationDraft& draft) {
   const RoutedTokens tokens = routed_tokens(draft);
-  const TopkIdsDtype ids =
-      draft.choice("topk_ids_dtype", std::array{TopkIdsDtype::kI32, TopkIdsDtype::kI64});
+  const DType ids =
+      dtype_of(draft.choice("topk_ids_dtype", std::array{IndexDtype::kI32, IndexDtype::kI64}));
   const ForeignExperts foreign =
       draft.choice("foreign_experts", std::array{ForeignExperts::kReport, ForeignExperts::kIgnore});
   const bool has_colwise_offs = draft.boolean("colwise_offs");
   const bool takes_map = draft.choice("input", std::array<std::string_view, 2>{
                                                    "topk_ids", "routing_map"}) == "routing_map";
-  const DType dtype = ids == TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32;
-  if (takes_map && dtype != DType::kI32)
+  if (takes_map && ids != DType::kI32)
     draft.refuse("topk_ids_dtype", "with a routing_map", "i32", "a map is made of bytes");
   if (takes_map && foreign == ForeignExperts::kIgnore)
     draft.refuse("foreign_experts", "with a routing_map", "report",
@@ -87,7 +83,7 @@ void describe_route(OperationDraft& draft) {
   if (takes_map)
     draft.read("routing_map", DType::kU8, {tokens.t, tokens.e});
   else
-    draft.read("topk_ids", dtype, {tokens.t, tokens.k});
+    draft.read("topk_ids", ids, {tokens.t, tokens.k});
   draft.write("counts", DType::kI32, {tokens.e});
   draft.write("offs", DType::kI32, {starts_of(tokens.e)});
   if (has_colwise_offs) draft.write("colwise_offs", DType::kI32, {starts_of(tokens.e)});
@@ -96,7 +92,7 @@ void describe_route(OperationDraft& draft) {
   draft.make(Route{.local_experts = int32_of(tokens.e),
                    .top_k = int32_of(tokens.k),
                    .splits_alignment = tokens.splits_alignment,
-                   .topk_ids = dtype,
+                   .topk_ids = ids,
                    .ignores_foreign = foreign == ForeignExperts::kIgnore},
              tokens.bounds());
 }

@@ -61,7 +61,7 @@ constexpr std::array kGradients = {Gradient::kDx,  Gradient::kDprobs, Gradient::
                                    Gradient::kDw2, Gradient::kDb1,    Gradient::kDb2};
 constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kMoeExpert};
 constexpr std::array kWgradDtypes = {WgradDtype::kF32, WgradDtype::kBf16};
-constexpr std::array kTopkIdsDtypes = {TopkIdsDtype::kI32, TopkIdsDtype::kI64};
+constexpr std::array kIndexDtypes = {IndexDtype::kI32, IndexDtype::kI64};
 constexpr std::array kTopkProbsDtypes = {TopkProbsDtype::kF32, TopkProbsDtype::kBf16};
 constexpr std::array kForeignExperts = {ForeignExperts::kReport, ForeignExperts::kIgnore};
 constexpr std::array kGateUpLayouts = {GateUpLayout::kConcat, GateUpLayout::kInterleaved};
@@ -254,9 +254,9 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.dtype, read_dtype(root));
   MOEJIT_TRY_ASSIGN(
       layer.tokens_per_expert_dtype,
-      read_enum_at(root, "tokens_per_expert_dtype", kTopkIdsDtypes, layer.tokens_per_expert_dtype));
+      read_enum_at(root, "tokens_per_expert_dtype", kIndexDtypes, layer.tokens_per_expert_dtype));
   MOEJIT_TRY_ASSIGN(layer.topk_ids_dtype,
-                    read_enum_at(root, "topk_ids_dtype", kTopkIdsDtypes, layer.topk_ids_dtype));
+                    read_enum_at(root, "topk_ids_dtype", kIndexDtypes, layer.topk_ids_dtype));
   MOEJIT_TRY_ASSIGN(layer.topk_probs_dtype, read_enum_at(root, "topk_probs_dtype", kTopkProbsDtypes,
                                                          layer.topk_probs_dtype));
   MOEJIT_TRY_ASSIGN(layer.foreign_experts,

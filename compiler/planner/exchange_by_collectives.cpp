@@ -54,14 +54,14 @@ class CollectiveExchange {
             .top_k = layer_.top_k,
             .max_tokens = static_cast<int32_t>(layer_.max_tokens),
             .chunk_tokens = kChunkTokens,
-            .topk_ids = topk_ids_dtype(layer_)};
+            .topk_ids = dtype_of(layer_.topk_ids_dtype)};
   }
 
   Operation pack_choices() {
     add("packed_ids", DType::kI32, {most(), choices()});
     add("packed_probs", DType::kF32, {most(), choices()});
     return {.name = "pack_choices",
-            .kind = PackChoices{{.exchange = shape(), .probs = topk_probs_dtype(layer_)}},
+            .kind = PackChoices{{.exchange = shape(), .probs = dtype_of(layer_.topk_probs_dtype)}},
             .reads = {{.role = "topk_ids", .tensor = "topk_ids"},
                       {.role = "topk_probs", .tensor = "topk_probs"}},
             .writes = {{.role = "packed_ids", .tensor = "packed_ids"},
@@ -231,7 +231,7 @@ class CollectiveExchange {
                                               .adds_rows = adds_rows,
                                               .columns = layer_.hidden,
                                               .has_dprobs = has_dprobs,
-                                              .probs = topk_probs_dtype(layer_)}},
+                                              .probs = dtype_of(layer_.topk_probs_dtype)}},
                       .reads = {{.role = "results", .tensor = "results"},
                                 {.role = "status_of_ranks", .tensor = "status_of_ranks"}},
                       .writes = {{.role = "output", .tensor = output},

@@ -53,8 +53,8 @@ class TokenExchange {
             .columns = layer_.hidden,
             .format = is_fp8 ? DType::kF8E4M3 : DType::kBF16,
             .epsilon = is_fp8 ? rows.epsilon : 0.0f,
-            .topk_ids = topk_ids_dtype(layer_),
-            .topk_probs = topk_probs_dtype(layer_),
+            .topk_ids = dtype_of(layer_.topk_ids_dtype),
+            .topk_probs = dtype_of(layer_.topk_probs_dtype),
             .sms = layer_.expert_parallel.sms,
             .max_permuted_rows = layer_.max_permuted_rows};
   }

@@ -30,10 +30,10 @@ void name_slots(Graph& graph, const Layer& layer, const std::string& status) {
   for (const std::string_view name : {"x", "topk_ids", "topk_probs", "y", "dy", "dx", "dprobs"})
     if (Value* const value = find_value(graph, name); value != nullptr)
       value->shape.front() = {"T", layer.max_tokens};
-  find_value(graph, "topk_ids")->dtype = topk_ids_dtype(layer);
-  find_value(graph, "topk_probs")->dtype = topk_probs_dtype(layer);
+  find_value(graph, "topk_ids")->dtype = dtype_of(layer.topk_ids_dtype);
+  find_value(graph, "topk_probs")->dtype = dtype_of(layer.topk_probs_dtype);
   if (Value* const dprobs = find_value(graph, "dprobs"); dprobs != nullptr)
-    dprobs->dtype = topk_probs_dtype(layer);
+    dprobs->dtype = dtype_of(layer.topk_probs_dtype);
   for (Operation& operation : graph.operations) {
     rename(operation, "topk_ids", "slot_ids");
     rename(operation, "topk_probs", "slot_probs");

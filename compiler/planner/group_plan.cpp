@@ -25,7 +25,7 @@ Layer layer_of_experts(const Layer& layer) {
   Layer experts = layer;
   experts.expert_parallel = {};
   experts.max_tokens = layer.expert_parallel.ranks * layer.max_tokens;
-  experts.topk_ids_dtype = TopkIdsDtype::kI32;
+  experts.topk_ids_dtype = IndexDtype::kI32;
   experts.topk_probs_dtype = TopkProbsDtype::kF32;
   // Without peers choices come as the caller gives them.
   if (layer.expert_parallel.ranks > 1) return experts;

@@ -59,7 +59,7 @@ void LayerGraphBuilder::backward() {
          Unpermute{.columns = layer_.hidden,
                    .top_k = layer_.top_k,
                    .dprobs_columns = (layer_.intermediate + 127) / 128,
-                   .probs = topk_probs_dtype(layer_)},
+                   .probs = dtype_of(layer_.topk_probs_dtype)},
          std::move(reads), {optional(port("output", "dx")), optional(port("dprobs", "dprobs"))});
 }
 

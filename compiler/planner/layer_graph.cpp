@@ -70,7 +70,7 @@ void LayerGraphBuilder::forward() {
              Route{.local_experts = layer_.local_experts,
                    .top_k = layer_.top_k,
                    .splits_alignment = layer_.splits_alignment,
-                   .topk_ids = topk_ids_dtype(layer_),
+                   .topk_ids = dtype_of(layer_.topk_ids_dtype),
                    .ignores_foreign = layer_.foreign_experts == ForeignExperts::kIgnore},
              {port("topk_ids", "topk_ids")},
              {port("counts", "counts"), port("offs", "offs"), port("row_map", "row_map"),
@@ -102,7 +102,7 @@ void LayerGraphBuilder::permute_x(const Format& format) {
                   .experts = layer_.experts,
                   .local_experts = layer_.local_experts,
                   .top_k = layer_.top_k,
-                  .probs = topk_probs_dtype(layer_)};
+                  .probs = dtype_of(layer_.topk_probs_dtype)};
   if (has_expert_scale(format)) {
     cast_permuted("x", "permuted", format, std::move(kind));
     return;

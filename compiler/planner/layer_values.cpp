@@ -45,18 +45,6 @@ StateOf state_of(std::string_view name) {
           .columns = {.stride = state_columns(pass), .first = is_weight ? 1 : 0}};
 }
 
-DType topk_ids_dtype(const Layer& layer) {
-  return layer.topk_ids_dtype == TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32;
-}
-
-DType tokens_per_expert_dtype(const Layer& layer) {
-  return layer.tokens_per_expert_dtype == TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32;
-}
-
-DType topk_probs_dtype(const Layer& layer) {
-  return layer.topk_probs_dtype == TopkProbsDtype::kBf16 ? DType::kBF16 : DType::kF32;
-}
-
 WeightCheckSpec weight_check_of(const Layer& layer) {
   return weight_check(layer.local_experts, w1_sections(layer) * layer.intermediate, layer.hidden,
                       layer.intermediate);
@@ -228,11 +216,11 @@ Dim pieces(const Dim& rows, const Dim& columns) {
 void add_callers(ValueList& list, const Layer& layer, const LayerDims& d) {
   list.add("x", kBF16, kInput, {d.t, d.h});
   if (is_grouped(layer)) {
-    list.add("tokens_per_expert", tokens_per_expert_dtype(layer), kInput, {d.e});
+    list.add("tokens_per_expert", dtype_of(layer.tokens_per_expert_dtype), kInput, {d.e});
     list.add("probs", kF32, kInput, {d.t});
   } else {
-    list.add("topk_ids", topk_ids_dtype(layer), kInput, {d.t, d.k});
-    list.add("topk_probs", topk_probs_dtype(layer), kInput, {d.t, d.k});
+    list.add("topk_ids", dtype_of(layer.topk_ids_dtype), kInput, {d.t, d.k});
+    list.add("topk_probs", dtype_of(layer.topk_probs_dtype), kInput, {d.t, d.k});
   }
   list.add("w1", kBF16, kWeight, {d.e, d.h1, d.h});
   list.add("w2", kBF16, kWeight, {d.e, d.h, d.i});
@@ -305,7 +293,7 @@ void add_backward(ValueList& list, const Layer& layer, const LayerDims& d) {
                    {d.e, d.ib, d.hb});
   }
   list.add("dx", kBF16, kOutput, {d.t, d.h});
-  list.add("dprobs", topk_probs_dtype(layer), kOutput,
+  list.add("dprobs", dtype_of(layer.topk_probs_dtype), kOutput,
            is_grouped(layer) ? std::vector{d.t} : std::vector{d.t, d.k});
   const DType wgrad = layer.wgrad_dtype == WgradDtype::kBf16 ? kBF16 : kF32;
   list.add("dw1", wgrad, kOutput, {d.e, d.h1, d.h});

@@ -44,11 +44,6 @@ StateOf state_of(std::string_view name);
 // are not used here: output of forward, and gradient of an input.
 int32_t state_columns(Pass pass);
 
-// Return the element types of topk_ids, of tokens_per_expert, and of topk_probs and dprobs.
-DType topk_ids_dtype(const Layer& layer);
-DType tokens_per_expert_dtype(const Layer& layer);
-DType topk_probs_dtype(const Layer& layer);
-
 // Returns the spec of the check whether a layer's weights have changed.
 WeightCheckSpec weight_check_of(const Layer& layer);
 

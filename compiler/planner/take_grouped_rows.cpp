@@ -20,7 +20,7 @@ void replace_route(Operation& operation, const Layer& layer) {
   operation.name = "split_rows";
   operation.kind = SplitRows{.local_experts = route.local_experts,
                              .splits_alignment = route.splits_alignment,
-                             .tokens_per_expert = tokens_per_expert_dtype(layer)};
+                             .tokens_per_expert = dtype_of(layer.tokens_per_expert_dtype)};
   operation.reads = {{.role = "tokens_per_expert", .tensor = "tokens_per_expert"}};
   for (Port& port : operation.writes) port.is_optional |= port.role == "row_map";
 }

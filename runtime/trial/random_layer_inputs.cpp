@@ -40,9 +40,7 @@ HostTensor random_sizes(const compiler::Layer& layer, int64_t rows, const Random
   std::vector<int64_t> sizes(static_cast<size_t>(layer.local_experts));
   for (const int64_t id : expert_ids(random_topk_ids(layer, rows, random)))
     if (id >= 0) ++sizes[static_cast<size_t>(id)];
-  return make_topk_ids(
-      layer.tokens_per_expert_dtype == compiler::TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32,
-      {layer.local_experts}, sizes);
+  return make_topk_ids(dtype_of(layer.tokens_per_expert_dtype), {layer.local_experts}, sizes);
 }
 
 // Returns the first choices' probabilities of tokens with two, so that they differ from 1.
@@ -61,9 +59,7 @@ HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens,
       tokens, layer.local_experts, layer.top_k, random, {.unrouted_share = unrouted_share(layer)});
   std::vector<int64_t> ids(drawn.begin(), drawn.end());
   if (layer.foreign_experts == compiler::ForeignExperts::kIgnore) add_foreign_ids(layer, ids);
-  return make_topk_ids(
-      layer.topk_ids_dtype == compiler::TopkIdsDtype::kI64 ? DType::kI64 : DType::kI32,
-      {tokens, layer.top_k}, ids);
+  return make_topk_ids(dtype_of(layer.topk_ids_dtype), {tokens, layer.top_k}, ids);
 }
 
 TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, const RandomInputs& random) {
@@ -76,9 +72,8 @@ TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, const Rand
     return inputs;
   }
   inputs["topk_ids"] = random_topk_ids(layer, tokens, random);
-  inputs["topk_probs"] = make_topk_probs(
-      layer.topk_probs_dtype == compiler::TopkProbsDtype::kBf16 ? DType::kBF16 : DType::kF32,
-      {tokens, layer.top_k}, reference::random_probs(tokens, layer.top_k, random.seed));
+  inputs["topk_probs"] = make_topk_probs(dtype_of(layer.topk_probs_dtype), {tokens, layer.top_k},
+                                         reference::random_probs(tokens, layer.top_k, random.seed));
   return inputs;
 }
 

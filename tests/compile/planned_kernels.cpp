@@ -23,7 +23,7 @@ using compiler::Dispatch;
 using compiler::KernelPlan;
 
 compiler::Layer routed_as_in_frameworks(compiler::Layer layer) {
-  layer.topk_ids_dtype = compiler::TopkIdsDtype::kI64;
+  layer.topk_ids_dtype = compiler::IndexDtype::kI64;
   layer.topk_probs_dtype = compiler::TopkProbsDtype::kBf16;
   layer.foreign_experts = compiler::ForeignExperts::kIgnore;
   return layer;
@@ -32,7 +32,7 @@ compiler::Layer routed_as_in_frameworks(compiler::Layer layer) {
 // The layer of one rank, for rows in the order of experts.
 compiler::Layer grouped(compiler::Layer layer) {
   layer.input = compiler::LayerInput::kGrouped;
-  layer.tokens_per_expert_dtype = compiler::TopkIdsDtype::kI64;
+  layer.tokens_per_expert_dtype = compiler::IndexDtype::kI64;
   layer.experts = layer.local_experts;
   layer.top_k = 1;
   layer.splits_alignment = 1;

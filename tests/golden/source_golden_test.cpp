@@ -244,7 +244,7 @@ void add_variants(std::map<std::string, std::string>& sources) {
     }
   };
   compiler::Layer routing = layer, foreign = layer;
-  routing.topk_ids_dtype = compiler::TopkIdsDtype::kI64;
+  routing.topk_ids_dtype = compiler::IndexDtype::kI64;
   routing.topk_probs_dtype = compiler::TopkProbsDtype::kBf16;
   routing.foreign_experts = foreign.foreign_experts = compiler::ForeignExperts::kIgnore;
   compiler::Layer bf16_routing = routing;

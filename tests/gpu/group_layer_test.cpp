@@ -122,7 +122,7 @@ TEST(GroupEdges, NobodyNeedsToWantAnExpert) {
 
 TEST(GroupEdges, TakeWideIdsAndBf16Probabilities) {
   Layer layer = group_layer(2);
-  layer.topk_ids_dtype = compiler::TopkIdsDtype::kI64;
+  layer.topk_ids_dtype = compiler::IndexDtype::kI64;
   layer.topk_probs_dtype = compiler::TopkProbsDtype::kBf16;
   expect_bits_of_one_rank(layer, {12, 8});
 }

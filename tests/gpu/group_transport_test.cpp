@@ -113,7 +113,7 @@ TEST(TransportEdges, RowsThatOneExpertMadeTwiceGoHome) {
 
 TEST(TransportEdges, TakeWideIdsBiasesAndFewerGradients) {
   Layer layer = layer_over_transport(2);
-  layer.topk_ids_dtype = compiler::TopkIdsDtype::kI64;
+  layer.topk_ids_dtype = compiler::IndexDtype::kI64;
   layer.topk_probs_dtype = compiler::TopkProbsDtype::kBf16;
   layer.biases = true;
   layer.recompute = compiler::Recompute::kMoeExpert;

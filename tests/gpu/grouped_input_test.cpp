@@ -64,7 +64,7 @@ class GroupedInput : public ::testing::TestWithParam<std::tuple<Recipe, bool>> {
                                            .recipe = recipe,
                                            .biases = rows.shape.has_biases,
                                            .input = input,
-                                           .topk_ids_dtype = compiler::TopkIdsDtype::kI64});
+                                           .topk_ids_dtype = compiler::IndexDtype::kI64});
     EXPECT_TRUE(succeeded(layer));
     if (!layer) return nullptr;
     const bool has_codes = (*layer)->plan().quantized_weight_bytes > 0;

@@ -16,8 +16,8 @@
 namespace moejit::testing {
 namespace {
 
+using compiler::IndexDtype;
 using compiler::Recipe;
-using compiler::TopkIdsDtype;
 using compiler::TopkProbsDtype;
 
 class RoutingLayer : public ::testing::Test {
@@ -63,7 +63,7 @@ TEST_P(RoutingEdge, EqualsTheReferenceInEveryType) {
   const uint32_t overflow =
       name == "row_overflow" && recipe != Recipe::kBf16 ? reference::kRowOverflow : 0;
   run(edge, {.recipe = recipe,
-             .topk_ids_dtype = TopkIdsDtype::kI64,
+             .topk_ids_dtype = IndexDtype::kI64,
              .topk_probs_dtype = TopkProbsDtype::kBf16});
   expect_reference(*layer_, inputs_, dy_);
   EXPECT_EQ(status(), status_of_bad_ids | overflow);
@@ -72,7 +72,7 @@ TEST_P(RoutingEdge, EqualsTheReferenceInEveryType) {
     if (id < -1) id = 99;
   run(edge, {.recompute = compiler::Recompute::kMoeExpert,
              .recipe = recipe,
-             .topk_ids_dtype = TopkIdsDtype::kI64,
+             .topk_ids_dtype = IndexDtype::kI64,
              .topk_probs_dtype = TopkProbsDtype::kBf16});
   expect_reference(*layer_, inputs_, dy_);
   EXPECT_EQ(status(), overflow);
@@ -99,7 +99,7 @@ TEST_F(RoutingLayer, GivesTheSameBitsWhateverTheTypesOfEqualNumbers) {
   std::vector<uint16_t> dprobs;
   for (const float dprob : layer_->read<float>("dprobs"))
     dprobs.push_back(reference::bf16_from_float(dprob));
-  run(edge, {.topk_ids_dtype = TopkIdsDtype::kI64, .topk_probs_dtype = TopkProbsDtype::kBf16});
+  run(edge, {.topk_ids_dtype = IndexDtype::kI64, .topk_probs_dtype = TopkProbsDtype::kBf16});
   EXPECT_EQ(layer_->read<uint16_t>("y"), y);
   EXPECT_EQ(layer_->read<uint16_t>("dx"), dx);
   EXPECT_EQ(layer_->read<uint32_t>("dw1"), dw1);

@@ -81,7 +81,7 @@ class TestLayer {
     compiler::GateUpLayout gate_up_layout = compiler::GateUpLayout::kConcat;
     bool biases = false;
     compiler::LayerInput input = compiler::LayerInput::kTokens;
-    compiler::TopkIdsDtype topk_ids_dtype = compiler::TopkIdsDtype::kI32;
+    compiler::IndexDtype topk_ids_dtype = compiler::IndexDtype::kI32;
     compiler::TopkProbsDtype topk_probs_dtype = compiler::TopkProbsDtype::kF32;
     std::vector<compiler::Gradient> gradients = {};  // empty: all
     bool backward_halves = false;

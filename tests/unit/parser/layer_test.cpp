@@ -56,7 +56,7 @@ TEST(LayerJson, ReadsBackToAnEqualRecord) {
                     .top_k = 6,
                     .hidden = 2880,
                     .intermediate = 1408,
-                    .topk_ids_dtype = TopkIdsDtype::kI64,
+                    .topk_ids_dtype = IndexDtype::kI64,
                     .topk_probs_dtype = TopkProbsDtype::kBf16,
                     .foreign_experts = ForeignExperts::kIgnore,
                     .recipe = Recipe::kNvfp4,

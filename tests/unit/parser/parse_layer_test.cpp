@@ -36,7 +36,7 @@ TEST(Parser, FillsInDefaults) {
                        .gate_up_layout = GateUpLayout::kConcat,
                        .biases = false,
                        .dtype = "bf16",
-                       .topk_ids_dtype = TopkIdsDtype::kI32,
+                       .topk_ids_dtype = IndexDtype::kI32,
                        .topk_probs_dtype = TopkProbsDtype::kF32,
                        .foreign_experts = ForeignExperts::kReport,
                        .recipe = Recipe::kFp8Flow,
@@ -75,7 +75,7 @@ TEST(Parser, ReadsEveryField) {
                        .intermediate = 1408,
                        .gate_up_layout = GateUpLayout::kInterleaved,
                        .biases = true,
-                       .topk_ids_dtype = TopkIdsDtype::kI64,
+                       .topk_ids_dtype = IndexDtype::kI64,
                        .topk_probs_dtype = TopkProbsDtype::kBf16,
                        .foreign_experts = ForeignExperts::kIgnore,
                        .scale_sharing_k = 2,
@@ -201,7 +201,7 @@ std::string grouped_with(std::string_view fields) {
 TEST(Parser, TakesGroupedRowsAlignedNoMoreThanTheRecipeNeeds) {
   const Layer layer = parsed(grouped_with(R"(, "tokens_per_expert_dtype": "i64")"));
   EXPECT_EQ(layer.input, LayerInput::kGrouped);
-  EXPECT_EQ(layer.tokens_per_expert_dtype, TopkIdsDtype::kI64);
+  EXPECT_EQ(layer.tokens_per_expert_dtype, IndexDtype::kI64);
   EXPECT_EQ(layer.top_k, 1);
   EXPECT_EQ(layer.local_experts, 8);
   EXPECT_EQ(layer.max_permuted_rows, 300);

@@ -57,9 +57,9 @@ const std::vector<Field>& fields() {
       {"tokens_per_expert_dtype",
        [](Layer& layer) {
          layer.input = LayerInput::kGrouped;
-         layer.tokens_per_expert_dtype = TopkIdsDtype::kI64;
+         layer.tokens_per_expert_dtype = IndexDtype::kI64;
        }},
-      {"topk_ids_dtype", [](Layer& layer) { layer.topk_ids_dtype = TopkIdsDtype::kI64; }},
+      {"topk_ids_dtype", [](Layer& layer) { layer.topk_ids_dtype = IndexDtype::kI64; }},
       {"topk_probs_dtype", [](Layer& layer) { layer.topk_probs_dtype = TopkProbsDtype::kBf16; }},
       {"foreign_experts", [](Layer& layer) { layer.foreign_experts = ForeignExperts::kIgnore; }},
       {"recipe", [](Layer& layer) { layer.recipe = Recipe::kBf16; }},

@@ -22,7 +22,7 @@ TEST(RoutingPlan, HasTheDtypesOfTheDescription) {
   EXPECT_EQ(dtype_of(plain, "topk_ids"), DType::kI32);
   EXPECT_EQ(dtype_of(plain, "topk_probs"), DType::kF32);
   EXPECT_EQ(dtype_of(plain, "dprobs"), DType::kF32);
-  layer.topk_ids_dtype = TopkIdsDtype::kI64;
+  layer.topk_ids_dtype = IndexDtype::kI64;
   layer.topk_probs_dtype = TopkProbsDtype::kBf16;
   const Plan plan = plan_of(layer);
   EXPECT_EQ(dtype_of(plan, "topk_ids"), DType::kI64);
@@ -38,7 +38,7 @@ TEST(RoutingPlan, ChangesTheKernelsThatReadOrWriteThem) {
   for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kBf16}) {
     Layer layer = worst_case_layer(recipe);
     const Plan plain = plan_of(layer);
-    layer.topk_ids_dtype = TopkIdsDtype::kI64;
+    layer.topk_ids_dtype = IndexDtype::kI64;
     layer.topk_probs_dtype = TopkProbsDtype::kBf16;
     layer.foreign_experts = ForeignExperts::kIgnore;
     const Plan plan = plan_of(layer);

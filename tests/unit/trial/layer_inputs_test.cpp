@@ -83,7 +83,7 @@ compiler::Layer routed_layer() {
           .top_k = 3,
           .hidden = 16,
           .intermediate = 16,
-          .topk_ids_dtype = compiler::TopkIdsDtype::kI64,
+          .topk_ids_dtype = compiler::IndexDtype::kI64,
           .topk_probs_dtype = compiler::TopkProbsDtype::kBf16,
           .foreign_experts = compiler::ForeignExperts::kIgnore,
           .splits_alignment = 16,
@@ -98,7 +98,7 @@ TEST(RandomInputs, HaveTheTypesOfTheLayerAndTheSameNumbers) {
   const TensorMap wide = random_tokens(layer, 64, {5});
   EXPECT_EQ(wide.at("topk_ids").dtype, DType::kI64);
   EXPECT_EQ(wide.at("topk_probs").dtype, DType::kBF16);
-  layer.topk_ids_dtype = compiler::TopkIdsDtype::kI32;
+  layer.topk_ids_dtype = compiler::IndexDtype::kI32;
   layer.topk_probs_dtype = compiler::TopkProbsDtype::kF32;
   const TensorMap usual = random_tokens(layer, 64, {5});
   EXPECT_EQ(usual.at("topk_ids").dtype, DType::kI32);
@@ -218,7 +218,7 @@ TEST(FileInputs, AreReadInTheTypesOfTheLayerAndNoOthers) {
   ASSERT_TRUE(testing::succeeded(read));
   EXPECT_EQ(expert_ids(read->at("topk_ids")), expert_ids(tensors.at("topk_ids")));
   EXPECT_EQ(probabilities(read->at("topk_probs")), probabilities(tensors.at("topk_probs")));
-  layer.topk_ids_dtype = compiler::TopkIdsDtype::kI32;
+  layer.topk_ids_dtype = compiler::IndexDtype::kI32;
   const auto refused = load_layer_inputs(*plan_layer(layer, {}), {.input_path = path});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kTensorMismatch);
