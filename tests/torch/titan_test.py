@@ -66,12 +66,12 @@ class Models(unittest.TestCase):
         ends = []
         for model in case.reference(), case.model_of("fp8_flow", torch.float32):
             optimizer, losses = torch.optim.AdamW(model.parameters(), lr=0.01), []
-            for _ in range(20):
+            for _ in range(6):
                 optimizer.zero_grad()
                 losses.append(case.loss_of(model, case.tokens()))
                 losses[-1].backward()
                 optimizer.step()
-            self.assertLess(losses[-1], losses[0] / 2)
+            self.assertLess(losses[-1], losses[0] - 0.5)
             ends.append(losses[-1].item())
         self.assertLessEqual(abs(ends[1] / ends[0] - 1), 0.1)
 
