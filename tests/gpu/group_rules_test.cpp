@@ -187,15 +187,15 @@ TEST(GroupOrder, HasNoBackwardBeforeForward) {
   EXPECT_EQ(group->run(), (std::vector<uint32_t>{0, 0}));  // nothing was launched
 }
 
-TEST(GroupOrder, AddsNothingToBf16Gradients) {
+TEST(GroupOrder, AddsNothingIfItMayNot) {
   std::string why_not;
   Layer layer = group_layer(1);
-  layer.wgrad_dtype = compiler::WgradDtype::kBf16;
+  layer.fuse_wgrad_accumulation = false;
   const auto group = GroupCase::open(completed(layer), {3}, why_not);
   if (group == nullptr) GTEST_SKIP() << why_not;
   EXPECT_TRUE(succeeded(group->session().call("forward")));
-  EXPECT_TRUE(
-      is_refused(group->session().call("backward+add"), ErrorCode::kUnsupported, "in bf16"));
+  EXPECT_TRUE(is_refused(group->session().call("backward+add"), ErrorCode::kUnsupported,
+                         "overwrites the gradients"));
 }
 
 // A saved block of a forward call with another T is told of on all ranks, and nobody waits.
