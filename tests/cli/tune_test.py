@@ -55,10 +55,10 @@ class Tune(tool.ToolTest):
         text = self.succeed("tune", "--gemms", self.gemms, "--dry-run").stdout
         self.assertIn("small: 16 candidates, 100 % of the estimated time", text)
         self.assertIn("1 problem, 16 candidates: about 1 min on a GPU, and never more than --budget\n", text)
-        self.assertIn("about 5 min", self.succeed("tune", "--gemms", self.gemms, "--dry-run", "--block-ms", "1000").stdout)
+        self.assertIn("about 6 min", self.succeed("tune", "--gemms", self.gemms, "--dry-run", "--block-ms", "1000").stdout)
         listed = self.succeed_json("tune", "--gemms", self.gemms, "--dry-run")
         problems = listed["problems"]
-        self.assertEqual(listed["estimated_seconds"], 26)  # 20 blocks of 0.1 s for each candidate
+        self.assertEqual(listed["estimated_seconds"], 32)  # 20 blocks of 0.1 s for each candidate
         self.assertEqual([(one["subject"], one["candidates"], one["estimated_share"]) for one in problems],
                          [("small", 16, 1.0)])
         self.assertIn(problems[0]["problem"], text)

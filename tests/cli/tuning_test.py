@@ -69,7 +69,7 @@ class Tuning(tool.ToolTest):
 
     def test_ranks_of_a_group_run_what_the_records_say(self):
         group = TINY.parent / "tiny-ep2.json"
-        record, _ = self.tuned(group, "gemm_fc2", tile_rows=32)
+        record, _ = self.tuned(group, "gemm_fc2", tile_rows=64, stages=8)
         run = ["run", group, "--ranks", "2", "--target", "sim", "--tokens", "5"]
         told = self.succeed_json(*run, "--check", "--tuning", record)
         self.assertTrue(told["check"]["passed"])
