@@ -63,7 +63,8 @@ class Vllm:
     """A kernel of vLLM, which lives as long as its layer."""
 
     def __init__(self, recipe):
-        names = ("w1_scale", "w2_scale", "w1_bias", "w2_bias", "gemm1_clamp_limit", "gemm1_alpha", "gemm1_beta")
+        names = ("w1_scale", "w2_scale", "w1_bias", "w2_bias", "gemm1_clamp_limit", "gemm1_alpha", "gemm1_beta",
+                 "a1_scale", "a2_scale", "block_shape")
         kind = type("Chosen", (MoejitExperts,), {"recipe": recipe})
         self.experts = kind(types.SimpleNamespace(), types.SimpleNamespace(**dict.fromkeys(names)))
 
