@@ -5,9 +5,8 @@
 #               make test LABEL=unit: only those of one label (docs/CONTRIBUTING.md)
 #               make test CHANGED=1: only what differs from the last whole run can break
 #   make test-torch   the same for the tests of moejit.torch, with torch 2.11; TORCH=2.15.0: another version
-#               its halves: make build-torch, and make run-torch, which builds nothing
 #   make wheel  build the Python package for other machines, build/dist/moejit-*.whl (docs/python.md)
-.PHONY: demo test test-torch build-torch run-torch wheel portable format check-format tidy clean help
+.PHONY: demo test test-torch wheel portable format check-format tidy clean help
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell nproc)
@@ -39,15 +38,10 @@ else
 	$(if $(LABEL),,$(PYTHON) tests/changed.py passed build/ci)
 endif
 
-test-torch: build-torch
-	$(MAKE) run-torch
-
-build-torch:
+test-torch:
 	.ci/setup tests
 	$(call configure,ci)
 	$(cpu_table) build cmake --build --preset ci --parallel $(JOBS) --target moejit moejit_torch moejit_torch_floor
-
-run-torch:
 	torch=$$(.ci/setup-torch $(TORCH)) && /usr/bin/python3 tests/torch/run.py build/ci $(JOBS) "$$torch"
 
 wheel:
