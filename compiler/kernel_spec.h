@@ -12,11 +12,11 @@
 #include "compiler/kernels/group_columns.h"
 #include "compiler/kernels/grouped_gemm.h"
 #include "compiler/kernels/route.h"
-#include "compiler/kernels/route_map.h"
 #include "compiler/kernels/row_chain.h"
 #include "compiler/kernels/state_scales.h"
 #include "compiler/kernels/tile_chain.h"
 #include "compiler/kernels/transpose.h"
+#include "compiler/kernels/unpermute_dprobs.h"
 #include "compiler/kernels/weight_check.h"
 
 #include <string>

@@ -5,7 +5,6 @@
 #include "compiler/kernels/kernel_kind.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/route_params.h"
-#include "moejit_device/params/unpermute_dprobs_params.h"
 
 #include <algorithm>
 #include <array>
@@ -28,7 +27,8 @@ namespace {
 using device::RouteParams;
 using enum Access;
 
-// SplitRows takes the record of Route, and reads another tensor through its first pointer.
+// RouteMap and SplitRows take the record of Route, and read other tensors through its first
+// pointer.
 constexpr std::array<RecordTensor, 7> route_pointers(const char* read) {
   return {{
       {read, offsetof(RouteParams, topk_ids), kRead},
@@ -50,6 +50,16 @@ constexpr std::array kRouteNumbers = {MOEJIT_NUMBER(RouteParams, tokens),
 constexpr ParamRecord kRouteRecord{"route", sizeof(RouteParams), kRoutePointers, {}, kRouteNumbers};
 static_assert(is_complete(kRouteRecord));
 
+// Each warp has a histogram over the experts, and a CTA has two more.
+LaunchShape shape_with_histograms(int32_t experts, int32_t warps) {
+  return {.threads = 32 * warps, .shared_bytes = 4 * (2 + warps) * experts};
+}
+
+NamedConstant aligned_starts(int32_t alignment) {
+  return integer_constant("kSplitsAlignment", alignment,
+                          "each expert's rows start at a multiple of this");
+}
+
 std::vector<KernelNumber> route_numbers() {
   return {{.role = "tokens", .dim = CallDim::kTokens}, {.role = "max_rows", .dim = CallDim::kRows}};
 }
@@ -58,7 +68,7 @@ std::vector<KernelNumber> route_numbers() {
 
 template <>
 LaunchShape KernelKind<RouteSpec>::shape(const RouteSpec& spec) {
-  return {.threads = 32 * spec.warps, .shared_bytes = 4 * (2 + spec.warps) * spec.local_experts};
+  return shape_with_histograms(spec.local_experts, spec.warps);
 }
 
 template <>
@@ -100,8 +110,7 @@ KernelText KernelKind<RouteSpec>::text(const RouteSpec& spec) {
           {
               integer_constant("kLocalExperts", spec.local_experts, "E"),
               integer_constant("kTopK", spec.top_k, "K"),
-              integer_constant("kSplitsAlignment", spec.splits_alignment,
-                               "each expert's rows start at a multiple of this"),
+              aligned_starts(spec.splits_alignment),
               integer_constant("kWarps", spec.warps, "of a CTA"),
           },
       .types_used = {{"Kernel", "Route", {"kLocalExperts", "kTopK", "kSplitsAlignment", "kWarps"}}},
@@ -126,6 +135,69 @@ KernelText KernelKind<RouteSpec>::text(const RouteSpec& spec) {
   return text;
 }
 
+std::string to_string(const RouteMapSpec& s) {
+  return fmt::format("route_map local_experts={} top_k={} splits_alignment={}{} warps={}",
+                     s.local_experts, s.top_k, s.splits_alignment,
+                     s.has_colwise_offs ? " colwise_offs" : "", s.warps);
+}
+
+template <>
+LaunchShape KernelKind<RouteMapSpec>::shape(const RouteMapSpec& spec) {
+  return shape_with_histograms(spec.local_experts, spec.warps);
+}
+
+template <>
+int64_t KernelKind<RouteMapSpec>::busy(const RouteMapSpec& spec, const CallBounds&,
+                                       int64_t tokens) {
+  // At least one CTA writes counts and offs. Every CTA reads all of the map, so beyond 32 CTAs the
+  // counting takes most of the time.
+  const int64_t steps = tokens * ceil_div(spec.local_experts, 32);
+  return std::clamp<int64_t>(ceil_div(steps, 8 * spec.warps), 1, 32);
+}
+
+template <>
+std::vector<KernelNumber> KernelKind<RouteMapSpec>::numbers(const RouteMapSpec&,
+                                                            const CallBounds&) {
+  return route_numbers();
+}
+
+template <>
+Work KernelKind<RouteMapSpec>::work(const RouteMapSpec& spec, const CallBounds&,
+                                    const CallRows& rows) {
+  const int64_t bytes_of_token = spec.local_experts + 4 * int64_t{spec.top_k};
+  return {.min_bytes = rows.tokens * bytes_of_token + 8 * spec.local_experts};
+}
+
+template <>
+const ParamRecord& KernelKind<RouteMapSpec>::record(const RouteMapSpec&) {
+  return kRouteRecord;
+}
+
+template <>
+KernelText KernelKind<RouteMapSpec>::text(const RouteMapSpec& spec) {
+  return {
+      .types = "u8",
+      .tile = fmt::format("e{}k{}", spec.local_experts, spec.top_k),
+      .summary =
+          "a routing map [T, E] to counts [E], aligned starts [E + 1] and the destination row of "
+          "every choice [T, K]",
+      .includes = {"map/route_map.cuh"},
+      .params = "RouteParams",
+      .constants =
+          {
+              integer_constant("kLocalExperts", spec.local_experts, "E"),
+              integer_constant("kTopK", spec.top_k, "K, the most experts of a token"),
+              aligned_starts(spec.splits_alignment),
+              integer_constant("kWarps", spec.warps, "of a CTA"),
+              bool_constant("kHasColwiseOffs", spec.has_colwise_offs,
+                            "starts of groups of columns, multiples of 128"),
+          },
+      .types_used = {{"Kernel",
+                      "RouteMap",
+                      {"kLocalExperts", "kTopK", "kSplitsAlignment", "kWarps", "kHasColwiseOffs"}}},
+  };
+}
+
 std::string to_string(const SplitRowsSpec& s) {
   return fmt::format(
       "split_rows local_experts={} splits_alignment={}{}{} warps={} "
@@ -144,7 +216,7 @@ static_assert(is_complete(kSplitRowsRecord));
 
 template <>
 LaunchShape KernelKind<SplitRowsSpec>::shape(const SplitRowsSpec& spec) {
-  return {.threads = 32 * spec.warps, .shared_bytes = 4 * (2 + spec.warps) * spec.local_experts};
+  return shape_with_histograms(spec.local_experts, spec.warps);
 }
 
 template <>
@@ -182,8 +254,7 @@ KernelText KernelKind<SplitRowsSpec>::text(const SplitRowsSpec& spec) {
       .constants =
           {
               integer_constant("kLocalExperts", spec.local_experts, "E"),
-              integer_constant("kSplitsAlignment", spec.splits_alignment,
-                               "each expert's rows start at a multiple of this"),
+              aligned_starts(spec.splits_alignment),
               integer_constant("kWarps", spec.warps, "of a CTA"),
               bool_constant("kHasRowMap", spec.has_row_map, "the destination of each row"),
               bool_constant("kHasColwiseOffs", spec.has_colwise_offs,
@@ -194,93 +265,6 @@ KernelText KernelKind<SplitRowsSpec>::text(const SplitRowsSpec& spec) {
                       {"kLocalExperts", "kSplitsAlignment", "kWarps", "kHasRowMap",
                        "kHasColwiseOffs", is_i64 ? "int64_t" : "int32_t"}}},
   };
-}
-
-std::string to_string(const UnpermuteDprobsSpec& s) {
-  return fmt::format("unpermute_dprobs top_k={} dprobs_columns={}{} threads={}{}", s.top_k,
-                     s.dprobs_columns, s.adds_bias_dprobs ? " bias_dprobs" : "", s.threads,
-                     s.probs == DType::kBF16 ? " bf16_probs" : "");
-}
-
-namespace {
-
-using device::UnpermuteDprobsParams;
-
-constexpr std::array kUnpermuteDprobsPointers = {
-    MOEJIT_POINTER(UnpermuteDprobsParams, row_map, kRead),
-    MOEJIT_POINTER(UnpermuteDprobsParams, dprobs_blocks, kRead),
-    MOEJIT_POINTER(UnpermuteDprobsParams, bias_dprobs, kRead),
-    MOEJIT_POINTER(UnpermuteDprobsParams, dprobs, kWrite),
-    MOEJIT_CALL_POINTERS(UnpermuteDprobsParams),
-};
-
-constexpr std::array kUnpermuteDprobsNumbers = {MOEJIT_NUMBER(UnpermuteDprobsParams, rows),
-                                                MOEJIT_NUMBER(UnpermuteDprobsParams, call.tokens)};
-
-constexpr ParamRecord kUnpermuteDprobsRecord{"unpermute_dprobs",
-                                             sizeof(UnpermuteDprobsParams),
-                                             kUnpermuteDprobsPointers,
-                                             {},
-                                             kUnpermuteDprobsNumbers};
-static_assert(is_complete(kUnpermuteDprobsRecord));
-
-}  // namespace
-
-template <>
-LaunchShape KernelKind<UnpermuteDprobsSpec>::shape(const UnpermuteDprobsSpec& spec) {
-  return {.threads = spec.threads};
-}
-
-template <>
-int64_t KernelKind<UnpermuteDprobsSpec>::busy(const UnpermuteDprobsSpec& spec, const CallBounds&,
-                                              int64_t tokens) {
-  return ceil_div(tokens * spec.top_k, spec.threads);
-}
-
-template <>
-std::vector<KernelNumber> KernelKind<UnpermuteDprobsSpec>::numbers(const UnpermuteDprobsSpec&,
-                                                                   const CallBounds&) {
-  return {{.role = "rows", .dim = CallDim::kTokens}, kCallTokens};
-}
-
-template <>
-Work KernelKind<UnpermuteDprobsSpec>::work(const UnpermuteDprobsSpec& spec, const CallBounds&,
-                                           const CallRows& rows) {
-  const int64_t parts = spec.dprobs_columns + (spec.adds_bias_dprobs ? 1 : 0);
-  return {.min_bytes =
-              4 * rows.routed * parts + (4 + size_bytes(spec.probs)) * rows.tokens * spec.top_k};
-}
-
-template <>
-const ParamRecord& KernelKind<UnpermuteDprobsSpec>::record(const UnpermuteDprobsSpec&) {
-  return kUnpermuteDprobsRecord;
-}
-
-template <>
-KernelText KernelKind<UnpermuteDprobsSpec>::text(const UnpermuteDprobsSpec& spec) {
-  const bool is_bf16 = spec.probs == DType::kBF16;
-  KernelText text{
-      .types = is_bf16 ? "bf16" : "f32",
-      .tile = fmt::format("k{}", spec.top_k),
-      .summary =
-          "gradients of the rows' probabilities [P], in blocks, to the choices of tokens "
-          "[T, K]",
-      .includes = {"map/unpermute_dprobs.cuh"},
-      .params = "UnpermuteDprobsParams",
-      .constants =
-          {
-              integer_constant("kTopK", spec.top_k, "experts that a token is routed to"),
-              integer_constant("kDprobsColumns", spec.dprobs_columns, "blocks of a row's dprobs"),
-              bool_constant("kAddsBiasDprobs", spec.adds_bias_dprobs,
-                            "what the bias adds, behind the blocks"),
-              integer_constant("kThreads", spec.threads, "per CTA"),
-          },
-      .types_used = {{"Kernel",
-                      "UnpermuteDprobs",
-                      {"kTopK", "kDprobsColumns", "kAddsBiasDprobs", "kThreads"}}},
-  };
-  if (is_bf16) text.types_used.back().arguments.emplace_back("Bf16");
-  return text;
 }
 
 }  // namespace moejit::compiler

@@ -164,7 +164,7 @@ void add_compatible_transpose(std::map<std::string, std::string>& sources) {
   if (source) sources["transpose_fork_compat.cu"] = source->text;
 }
 
-// Of the route that no layer has.
+// Adds the kernel that routes a map, which no layer has.
 void add_route_map(std::map<std::string, std::string>& sources) {
   const auto source = compiler::emit_kernel(
       {.operation = "route",

@@ -2,6 +2,7 @@
 """What misuse of experts with a process group is told in, on all ranks alike; and a rank that is silent."""
 import copy
 import pickle
+import threading
 import types
 import unittest
 import unittest.mock
@@ -106,9 +107,12 @@ class Errors(unittest.TestCase):
         self.check(unknown, "none.0, which this process does not have")
 
     def test_a_silent_rank_is_told_and_forgotten(self):
+        stepped = threading.Barrier(2)
+
         def run(case, group, rank):
             module = case.module(group, timeout_ms=3000)
             want = case.step(module, rank)
+            stepped.wait()  # a rank that is slow in its step is not silent
             x, ids, probs, _ = case.inputs(rank)
             if rank == 0:
                 module(x, ids, probs)

@@ -5,6 +5,7 @@ The device of the tests is MOEJIT_TEST_DEVICE, the CPU by default.
 """
 import os
 import pathlib
+import unittest
 import warnings
 
 os.environ.setdefault("MOEJIT_TORCH_FILL", "1")  # opcheck compares every byte of the results
@@ -16,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 warnings.filterwarnings("ignore", message="moejit: CPU tensors run in the simulator")
 torch.set_num_threads(2)
 
-from moejit.torch import experts, layer_text, ops
+from moejit.torch import Experts, experts, layer_text, ops
 from moejit.torch.devices import target_of
 from moejit.torch.plans import row_of
 
@@ -90,6 +91,22 @@ class Inputs:
                 h2 = h2 + self.b2[expert].float()
             y = y.index_add(0, tokens, self.probs[tokens, choices, None] * h2)
         return y
+
+
+class ModuleTest(unittest.TestCase):
+    """A module with biases, and its steps."""
+
+    def make(self, recipe="fp8_flow", **options):
+        torch.manual_seed(0)
+        return Experts(E, H, I, K, max_tokens=MAX_TOKENS, recipe=recipe, bias=True, device=DEVICE, **options)
+
+    def step(self, module, inputs, **options):
+        """[y, dx, dprobs, gradients of the parameters] of a forward and a backward call."""
+        for leaf in (inputs.x, inputs.probs, *module.parameters()):
+            leaf.grad = None
+        y = module(inputs.x, inputs.ids, inputs.probs, **options)
+        y.backward(inputs.dy)
+        return [y.detach(), inputs.x.grad, inputs.probs.grad, *(each.grad for each in module.parameters())]
 
 
 def calls_of(recipe, inputs, biases=False, **fields):

@@ -239,7 +239,7 @@ TEST(GemmCandidates, OfFewRowsAreSwappedAlone) {
     EXPECT_TRUE(candidate.spec.is_swapped);
 }
 
-// Of each number of rows with as many stages as fit, and fewer.
+// Each number of rows comes with as many stages as fit, and with fewer.
 TEST(GemmCandidates, OfFewRowsHaveTilesOfAllRows) {
   const GroupedGemmSpec problem{.local_experts = 8, .section_n = 4096, .k = 7168};
   for (const GroupRows& rows : {GroupRows{16, 128}, {64, 4096}}) {
