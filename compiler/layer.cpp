@@ -30,6 +30,10 @@ GradientFormat gradient_format(const Layer& layer) {
                                                         : GradientFormat::kE5m2;
 }
 
+WeightFormat weight_format(const Layer& layer) {
+  return is_packed(layer.recipe.weights) ? WeightFormat::kMxfp4 : WeightFormat::kBf16;
+}
+
 bool is_grouped(const Layer& layer) { return layer.input == LayerInput::kGrouped; }
 
 bool keeps_rows(const Layer& layer) { return is_grouped(layer) && layer.splits_alignment == 1; }
@@ -137,6 +141,14 @@ std::string_view to_string(GradientFormat format) {
   switch (format) {
     case GradientFormat::kE5m2: return "e5m2";
     case GradientFormat::kE4m3: return "e4m3";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kBf16: return "bf16";
+    case WeightFormat::kMxfp4: return "mxfp4";
   }
   return "unknown";
 }
@@ -253,6 +265,8 @@ std::string layer_json(const Layer& layer, bool has_padding) {
   add("recipe", json_string(to_string(layer.recipe)));
   add("block_size", std::to_string(layer.block_size));
   add("scale_sharing_k", std::to_string(layer.scale_sharing_k));
+  if (weight_format(layer) != WeightFormat::kBf16)
+    add("weight_format", json_string(to_string(weight_format(layer))));
   if (may_round_scales(layer.recipe))
     add("power_of_2_scales", layer.power_of_2_scales ? "true" : "false");
   if (has_gradient_formats(layer.recipe))

@@ -66,6 +66,10 @@ constexpr bool has_two_levels(const Format& format) { return format.rule == Scal
 constexpr bool has_expert_factor(const Format& format) {
   return has_expert_scale(format) || has_two_levels(format);
 }
+// Returns whether matrices are packed tiles, which the caller made.
+constexpr bool is_packed(const Format& format) {
+  return format.dtype == DType::kF4E2M1x2 && format.scale == ScaleOf::k128x128;
+}
 // Returns whether recovered matrices are the same values along either dimension.
 constexpr bool has_square_blocks(const Format& format) { return format.scale == ScaleOf::k16x16; }
 
@@ -123,6 +127,10 @@ inline constexpr float kActivationEpsilon = 1e-10f;
 inline constexpr Format kRows1x128{
     .dtype = DType::kF8E4M3, .scale = ScaleOf::k1x128, .epsilon = kActivationEpsilon};
 inline constexpr Format kTiles128x128{.dtype = DType::kF8E4M3, .scale = ScaleOf::k128x128};
+
+// MXFP4 weights that stay packed: E2M1 codes with a power of two for 32 of them, below the scale of a
+// tile (templates/moejit_device/gemm/mxfp4_mainloop.cuh). Their values are those of kTiles128x128.
+inline constexpr Format kPackedTiles{.dtype = DType::kF4E2M1x2, .scale = ScaleOf::k128x128};
 
 // The formats of Transformer Engine's Float8BlockScaling: amax 0 gives the scale 1, and values are
 // in bf16 wherever they are cast.
@@ -239,6 +247,11 @@ inline constexpr Recipe Recipe::kNvfp4{.name = "nvfp4",
 // values at hand.
 constexpr bool may_round_scales(const Recipe& recipe) {
   return recipe.tokens.rule == ScaleRule::kQuotient && !recipe.has_history;
+}
+
+// Returns whether weights of a recipe may be packed tiles.
+constexpr bool may_pack_weights(const Recipe& recipe) {
+  return recipe.weights.scale == ScaleOf::k128x128;
 }
 
 // Returns the number of rows that groups of permuted rows must start at multiples of. Blocks and

@@ -6,6 +6,7 @@
 #include "compiler/kernels/threads_per_sm.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/grouped_gemm_params.h"
+#include "moejit_device/params/packed_tile.h"
 
 #include <algorithm>
 #include <array>
@@ -15,6 +16,10 @@ namespace moejit::compiler {
 
 DType a_format(const GroupedGemmSpec& spec) {
   return spec.is_a_e5m2 ? DType::kF8E5M2 : spec.operands;
+}
+
+int64_t packed_tiles(const GroupedGemmSpec& spec) {
+  return int64_t{spec.sections} * ceil_div(spec.section_n, 128) * ceil_div(spec.k, 128);
 }
 
 bool is_one_chain(const GroupedGemmSpec& spec) {
@@ -34,7 +39,8 @@ bool may_be_clustered(const GroupedGemmSpec& spec) {
 }
 
 bool may_share_a(const GroupedGemmSpec& spec) {
-  return spec.b_major == Major::kK && (spec.wide_tiles + spec.narrow_tiles) % 2 == 0;
+  return spec.b_major == Major::kK && !spec.is_b_packed &&
+         (spec.wide_tiles + spec.narrow_tiles) % 2 == 0;
 }
 
 int32_t tile_sections(const GroupedGemmSpec& spec) { return stores_activation(spec) ? 2 : 1; }
@@ -129,9 +135,10 @@ std::string to_string(const GroupedGemmSpec& s) {
           ? fmt::format("activation={} epsilon={:g} ", to_string(s.activation), s.epsilon)
           : std::string();
   return fmt::format(
-      "grouped_gemm operands={}{} scales={} epilogue={} {}{}local_experts={} sections={} "
+      "grouped_gemm operands={}{}{} scales={} epilogue={} {}{}local_experts={} sections={} "
       "section_n={} k={} {} {}stages={} {}{}{}{}",
-      to_string(s.operands), s.is_a_e5m2 ? " a=F8_E5M2" : "", to_string(s.scales),
+      to_string(s.operands), s.is_a_e5m2 ? " a=F8_E5M2" : "", s.is_b_packed ? " b=mxfp4" : "",
+      to_string(s.scales),
       to_string(s.epilogue), bias_text(s), s.b_major == Major::kMn ? "b_major=mn " : "",
       s.local_experts, s.sections, s.section_n, s.k, tiles_text(s), activation, s.stages,
       band_text(s), cluster_text(s), accumulation_text(s), s.zeros_rest ? " zeros_rest" : "");
@@ -209,9 +216,12 @@ template <>
 LaunchShape KernelKind<GroupedGemmSpec>::shape(const GroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   const int32_t staged = columns > kWideColumns ? columns / 2 : columns;  // at once
+  const int32_t rows_b =  // of 128 bytes of a step
+      spec.is_b_packed ? align_up(device::kPackedTileBytes, 1024) / 128
+                       : tile_sections(spec) * columns;
   const int32_t element = stores_result(spec) ? 2 : 1;  // bytes of the widest staged one
-  LaunchShape shape = gemm_shape(spec.stages, spec.tile_rows, tile_sections(spec) * columns,
-                                 factor_bytes(spec), spec.tile_rows * staged * element);
+  LaunchShape shape = gemm_shape(spec.stages, spec.tile_rows, rows_b, factor_bytes(spec),
+                                 spec.tile_rows * staged * element);
   shape.cluster_ctas = spec.cluster_ctas;
   return shape;
 }
@@ -241,7 +251,9 @@ Work KernelKind<GroupedGemmSpec>::work(const GroupedGemmSpec& spec, const CallBo
   // Nobody reads the weights of an expert without rows.
   const int64_t experts =
       rows.routed_experts.value_or(std::min<int64_t>(spec.local_experts, rows.routed));
-  const int64_t weights = experts * (n * k * element + 4 * scales.of_group);
+  const int64_t matrix =
+      spec.is_b_packed ? packed_tiles(spec) * device::kPackedTileBytes : n * k * element;
+  const int64_t weights = experts * (matrix + 4 * scales.of_group);
   Work total{.min_bytes = rows.routed * (k * element + 4 * scales.of_row) + weights,
              .multiply_adds = products_of(rows.routed, n * k)};
   if (stores_result(spec)) total.min_bytes += 2 * rows.padded * n;

@@ -56,6 +56,9 @@ inline constexpr int32_t kUsualBandTiles = 16;
 struct GroupedGemmSpec {
   DType operands = DType::kF8E4M3;  // B, and A unless that is e5m2
   bool is_a_e5m2 = false;           // whether A has gradients in e5m2, beside an e4m3 B
+  // Whether B has the values of e4m3 codes, but is in memory as packed tiles of MXFP4. Only with
+  // scales of blocks and swapped tiles.
+  bool is_b_packed = false;
   GemmScales scales = GemmScales::kRowBlock;
   GemmAccumulation accumulation = GemmAccumulation::kFp32;
   GemmEpilogue epilogue = GemmEpilogue::kStoreBf16;
@@ -82,6 +85,9 @@ struct GroupedGemmSpec {
   bool zeros_rest = false;  // whether rows of D behind the last group, up to T, become zeros
   bool operator==(const GroupedGemmSpec&) const = default;
 };
+
+// Returns how many packed tiles a matrix of B has: those of one row after the other.
+int64_t packed_tiles(const GroupedGemmSpec& spec);
 
 // Returns the format of A.
 DType a_format(const GroupedGemmSpec& spec);

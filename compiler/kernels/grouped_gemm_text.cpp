@@ -66,6 +66,7 @@ Part epilogue_part(const GroupedGemmSpec& spec) {
 }
 
 std::string multiply_type(const GroupedGemmSpec& spec) {
+  if (spec.is_b_packed) return "MultiplyMxfp4<Problem>";
   if (spec.is_a_e5m2) return spec.is_swapped ? "MultiplyE4m3E5m2" : "MultiplyE5m2E4m3";
   if (spec.operands != DType::kBF16) return "MultiplyE4m3";
   return spec.b_major == Major::kMn ? "MultiplyBf16<ptx::Major::kK, ptx::Major::kMn>"
@@ -74,6 +75,7 @@ std::string multiply_type(const GroupedGemmSpec& spec) {
 
 ComposedType mainloop_type(const GroupedGemmSpec& spec) {
   const std::string multiply = multiply_type(spec);
+  if (spec.is_b_packed) return {"Mainloop", "Mxfp4Mainloop", {multiply}};
   if (is_halved(spec)) return {"Mainloop", "HalvedMainloop", {multiply}};
   if (is_one_chain(spec)) return {"Mainloop", "AccumulatingMainloop", {multiply}};
   return {"Mainloop", "PromotingMainloop", {multiply, "kBlocksPerPromotion"}};
@@ -88,6 +90,7 @@ ComposedType shape_type(const GroupedGemmSpec& spec) {
   }
   if (spec.is_swapped) {
     ComposedType shape{"Shape", "SwappedTileShape", {"kRows", "kColumnTiles", "kStages"}};
+    if (spec.is_b_packed) shape.arguments.insert(shape.arguments.end(), {"1", "kPackedTileBytes"});
     if (spec.cluster_ctas > 1) shape.arguments.emplace_back("kClusterCtas");
     return shape;
   }
@@ -117,6 +120,7 @@ std::vector<std::string> includes_of(const GroupedGemmSpec& spec) {
                                        scales_part(spec).include, "gemm/row_group_scheduler.cuh",
                                        "params/grouped_gemm_params.h"};
   if (spec.is_swapped) includes.push_back("gemm/swapped_tile.cuh");
+  if (spec.is_b_packed) includes.push_back("gemm/mxfp4_mainloop.cuh");
   if (is_one_chain(spec)) includes.push_back("gemm/accumulating_mainloop.cuh");
   if (!factors_type(spec).empty()) includes.push_back("gemm/epilogue_scaled.cuh");
   if (spec.bias != GemmBias::kNone) includes.push_back("gemm/epilogue_biased.cuh");
@@ -155,7 +159,7 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
   if (is_gated(spec)) {
     constants.push_back(
         float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));
-  } else if (!is_one_chain(spec) && !is_halved(spec)) {
+  } else if (!is_one_chain(spec) && !is_halved(spec) && !spec.is_b_packed) {
     constants.push_back(integer_constant("kBlocksPerPromotion", spec.blocks_per_promotion,
                                          spec.scales == GemmScales::kRowBlock
                                              ? "steps added up before they are scaled"
@@ -229,6 +233,7 @@ KernelText KernelKind<GroupedGemmSpec>::text(const GroupedGemmSpec& spec) {
       .types = fmt::format("{}{}_{}", stores_activation(spec) ? spec.activation.preset + "_" : "",
                            spec.operands == DType::kBF16 ? "bf16"
                            : spec.is_a_e5m2              ? "e5m2_e4m3"
+                           : spec.is_b_packed            ? "e4m3_mxfp4"
                                                          : "e4m3",
                            stores_activation(spec) ? "e4m3" : "bf16"),
       .tile = fmt::format("{}x{}x{}", spec.tile_rows, tile_sections(spec) * columns,

@@ -15,6 +15,7 @@ namespace moejit::compiler {
 namespace {
 
 constexpr std::array kGradientFormats = {GradientFormat::kE5m2, GradientFormat::kE4m3};
+constexpr std::array kWeightFormats = {WeightFormat::kBf16, WeightFormat::kMxfp4};
 constexpr std::array kAmaxComputeAlgos = {AmaxComputeAlgo::kMax, AmaxComputeAlgo::kMostRecent};
 
 // A choice and the recipes that have it.
@@ -33,6 +34,8 @@ constexpr Choice kPowersOfTwo{"power_of_2_scales", may_round_scales,
                               "scales are quotients of the values at hand", "false"};
 constexpr Choice kGradientFormat{"gradient_format", has_gradient_formats,
                                  "gradients have one scale for each expert", kNoField};
+constexpr Choice kWeightFormat{"weight_format", may_pack_weights,
+                               "weights have a scale for each 128x128 tile", "bf16"};
 constexpr Choice kOfHistory[] = {{"margin", has_history, kHistory, kNoField},
                                  {"amax_history_len", has_history, kHistory, kNoField},
                                  {"amax_compute_algo", has_history, kHistory, kNoField}};
@@ -66,6 +69,22 @@ Result<void> read_gradient_format(const JsonView& root, Recipe& recipe) {
   return {};
 }
 
+// Reads the format of weights into the recipe, of which it is a member.
+Result<void> read_weight_format(const JsonView& root, Layer& layer) {
+  MOEJIT_TRY_ASSIGN(const WeightFormat format,
+                    read_enum_at(root, "weight_format", kWeightFormats, WeightFormat::kBf16));
+  if (format == WeightFormat::kBf16) return {};
+  MOEJIT_TRY(check_choice(root, kWeightFormat, layer.recipe));
+  if (layer.scale_sharing_k > 1)
+    return root.find("weight_format")
+        ->fail(ErrorCode::kInvalidValue,
+               fmt::format("got {} with scale_sharing_k {}, wanted bf16", to_string(format),
+                           layer.scale_sharing_k),
+               "each tile of packed weights has a scale of its own: leave scale_sharing_k out");
+  layer.recipe.weights = kPackedTiles;
+  return {};
+}
+
 // Reads the choices of recipes whose scales follow from a history.
 Result<void> read_history(const JsonView& root, Layer& layer) {
   for (const Choice& choice : kOfHistory) MOEJIT_TRY(check_choice(root, choice, layer.recipe));
@@ -83,6 +102,7 @@ Result<void> read_history(const JsonView& root, Layer& layer) {
 Result<void> read_recipe_choices(const JsonView& root, Layer& layer) {
   MOEJIT_TRY_ASSIGN(layer.power_of_2_scales, read_power_of_2_scales(root, layer.recipe));
   MOEJIT_TRY(read_gradient_format(root, layer.recipe));
+  MOEJIT_TRY(read_weight_format(root, layer));
   return read_history(root, layer);
 }
 

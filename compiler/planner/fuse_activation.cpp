@@ -39,6 +39,7 @@ std::string activation_apart_reason(const Layer& layer) {
     return apart + "act is rounded to bf16 before it is quantized, which the epilogue does not do";
   if (!has_gate(layer.activation))
     return apart + "tiles that are activated in registers have gate and up, and there is no gate";
+  if (is_packed(layer.recipe.weights)) return apart + "the weights are packed, and tiles swapped";
   if (layer.biases) return apart + "sums of gate and up leave no registers for b1";
   if (layer.scale_sharing_k > 1)
     return fmt::format(

@@ -6,6 +6,7 @@
 #include "compiler/planner/candidates.h"
 #include "compiler/planner/planner_steps.h"
 #include "compiler/support/integer.h"
+#include "moejit_device/params/packed_tile.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -30,6 +31,17 @@ TensorBox operand_box(DType operands, int64_t rows, int64_t k, int32_t box_rows)
           .strides_bytes = {k * element, 0},
           .box = {static_cast<int32_t>(kCopiedBytes / element), box_rows, 1},
           .is_swizzled = true};
+}
+
+// Returns the box of packed tiles: lines of as many bytes as copies of other operands have, one tile
+// at a time.
+TensorBox packed_box(const GroupedGemmSpec& spec) {
+  constexpr int32_t kLines = device::kPackedTileBytes / kCopiedBytes;
+  return {.dtype = DType::kU8,
+          .rank = 2,
+          .dims = {kCopiedBytes, spec.local_experts * packed_tiles(spec) * kLines, 1},
+          .strides_bytes = {kCopiedBytes, 0},
+          .box = {kCopiedBytes, kLines, 1}};
 }
 
 // Returns the box of D as [rows, sections, section_n], so that a box ends with its section.
@@ -159,6 +171,10 @@ std::string swapped_tiles_reason(const GroupedGemmSpec& spec) {
       spec.narrow_columns, spec.tile_rows, spec.stages, spec.narrow_columns * kCopiedBytes / 1024);
 }
 
+constexpr std::string_view kPackedReason =
+    "the weights stay MXFP4 in memory, 4.25 bits each; warps that multiply make e4m3 codes of them "
+    "on the way to the tensor cores, which is exact";
+
 std::string accumulation_reason(const GroupedGemmSpec& spec) {
   if (spec.operands == DType::kBF16)
     return "the tensor cores add bf16 products in fp32: one chain of them over all of k";
@@ -266,7 +282,7 @@ int64_t usual_largest_group(const GroupRows& rows) {
 }
 
 GroupedGemmSpec choose_spec(const GroupedGemmSpec& problem, const GroupRows& rows) {
-  if (may_be_swapped(problem) && rows.mean <= kMostSwappedRows)
+  if (problem.is_b_packed || (may_be_swapped(problem) && rows.mean <= kMostSwappedRows))
     return choose_swapped_tiles(problem, usual_largest_group(rows));
   GroupedGemmSpec spec = choose_tiles(problem);
   if (wants_widest(spec, rows)) spec = with_widest_tiles(spec);
@@ -289,6 +305,7 @@ std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const Grou
         "a tile's columns are multiplied in two halves, one after the other: beside the sums of "
         "all "
         "columns there are registers for the partial sums of one half");
+  if (spec.is_b_packed) reasons.emplace_back(kPackedReason);
   if (spec.cluster_ctas > 1) reasons.emplace_back(spec.shares_a ? kSharedAReason : kClusterReason);
   if (spec.b_major == Major::kMn)
     reasons.emplace_back(
@@ -311,8 +328,9 @@ std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec,
   std::vector<TensorMapPlan> maps = {
       {"a_map", tensors.a, operand_box(a_format(spec), rows, spec.k, a_box_rows)},
       {"b_map", tensors.b,
-       spec.b_major == Major::kMn ? mn_major_box(spec.section_n, spec.k, spec.local_experts)
-                                  : operand_box(spec.operands, b_rows, spec.k, b_box_rows)}};
+       spec.is_b_packed           ? packed_box(spec)
+       : spec.b_major == Major::kMn ? mn_major_box(spec.section_n, spec.k, spec.local_experts)
+                                    : operand_box(spec.operands, b_rows, spec.k, b_box_rows)}};
   maps.front().box.call_dim = 1;  // rows of B are weights
   if (stores_result(spec) && !spec.is_swapped)
     maps.push_back({"d_map", tensors.d, output_box(spec, rows)});

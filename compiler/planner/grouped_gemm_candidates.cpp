@@ -116,6 +116,7 @@ std::string problem_name(const GroupedGemmSpec& problem, const GroupRows& rows) 
   ProblemName name("grouped_gemm");
   name.add("operands", to_string(problem.operands));
   if (problem.is_a_e5m2) name.add("a", to_string(a_format(problem)));
+  if (problem.is_b_packed) name.add("b", "mxfp4");
   name.add("scales", to_string(problem.scales));
   name.add("epilogue", to_string(problem.epilogue));
   if (problem.accumulation != GemmAccumulation::kFp32)
@@ -153,9 +154,11 @@ std::vector<Candidate<GroupedGemmSpec>> grouped_gemm_candidates(const GroupedGem
                                                                 const GroupRows& rows) {
   CandidateList<GroupedGemmSpec> list;
   list.add(choose_spec(problem, rows));
-  const bool is_swapped = may_be_swapped(problem) && rows.mean <= kMostRowsOfBothKinds;
+  const bool is_swapped =
+      problem.is_b_packed || (may_be_swapped(problem) && rows.mean <= kMostRowsOfBothKinds);
   if (is_swapped) add_swapped_tiles(problem, list);
-  if (!is_swapped || rows.mean > kMostSwappedRows / 2) add_tiles(problem, rows, list);
+  if (!problem.is_b_packed && (!is_swapped || rows.mean > kMostSwappedRows / 2))
+    add_tiles(problem, rows, list);
   return std::move(list).take();
 }
 

@@ -29,7 +29,7 @@ Port LayerGraphBuilder::skip_of_casts() const {
 
 void LayerGraphBuilder::quantize_weights(std::string_view name, QuantizeWeights kind) {
   if (recipe_.weights.is_recovered) return recover_weights(name, kind);
-  if (!has_scales(recipe_.weights)) return;
+  if (!has_scales(recipe_.weights) || is_packed(recipe_.weights)) return;
   kind.local_experts = layer_.local_experts;
   kind.tiles_per_scale = layer_.scale_sharing_k;
   kind.epsilon = recipe_.weights.epsilon;

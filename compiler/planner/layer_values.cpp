@@ -3,6 +3,7 @@
 
 #include "compiler/kernels/row_chain.h"
 #include "compiler/launch.h"
+#include "moejit_device/params/packed_tile.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -122,6 +123,7 @@ class ValueList {
   void add_tiles(std::string_view name, const Format& format, std::vector<Dim> shape,
                  std::vector<Dim> scales_shape) {
     if (!is_quantized(format)) return;
+    if (is_packed(format)) return add_packed(name, format, std::move(scales_shape));
     add(data_name(name, format), stored_dtype(format), kQuantized, shape);
     if (!has_scales(format) || has_expert_scale(format)) return;
     if (has_row_scale(format)) {
@@ -130,6 +132,13 @@ class ValueList {
     }
     add(scales_name(name, format), kF32, kQuantized, std::move(scales_shape));
     values_.back().layout = Layout::kScalesTiles;
+  }
+  // Adds packed tiles, which the caller has made, and their scales.
+  void add_packed(std::string_view name, const Format& format, std::vector<Dim> tiles) {
+    add(scales_name(name, format), kF32, kWeight, tiles);
+    values_.back().layout = Layout::kScalesTiles;
+    tiles.push_back({"8704", device::kPackedTileBytes});
+    add(data_name(name, format), kU8, kWeight, std::move(tiles));
   }
   // Adds the scales of the experts' matrices or rows, if the format has such scales, and the
   // magnitudes that they come from.

@@ -110,6 +110,11 @@ Result<void> check_support(const Layer& layer, const Target& target) {
                               has_backward(layer) ? " with a backward pass" : ""),
                   std::to_string(layer.splits_alignment),
                   fmt::format("multiples of {}, the rows that share a scale", least));
+  if (is_packed(recipe.weights) && (has_backward(layer) || layer.weight_checks))
+    return refuse(layer, target,
+                  fmt::format("{} with weight_format",
+                              has_backward(layer) ? "a backward pass" : "weight_checks"),
+                  to_string(weight_format(layer)), "weight_format \"bf16\"");
   // dgrad with bf16 weights takes columns of h1 in the order of w1's rows.
   if (has_backward(layer) && layer.gate_up_layout == GateUpLayout::kInterleaved &&
       has_scales(recipe.weights) != has_scales(recipe.weights_colwise))

@@ -8,6 +8,7 @@
 #include "runtime/reference/gemm.h"
 #include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
+#include "runtime/reference/packed_weights.h"
 #include "runtime/trial/file_tensors.h"
 
 #include <algorithm>
@@ -67,7 +68,12 @@ void compare(const GroupedGemmSpec& spec, const KernelTensors& tensors, const Ro
 
 void check_block_scaled(const GroupedGemmSpec& spec, const KernelTensors& tensors,
                         CheckList& list) {
-  const reference::QuantizedWeights b = tensors.weights("b", spec.sections);
+  const reference::QuantizedWeights b =
+      spec.is_b_packed
+          ? reference::unpack_weights(tensors.view<uint8_t>("b"),
+                                      tensors.view<float>("b_scale_inv"), spec.local_experts,
+                                      columns_of(spec), spec.k, spec.sections)
+          : tensors.weights("b", spec.sections);
   const GemmSample sample =
       sample_gemm(tensors.rows("a"), tensors.route(), b.rows, kMaxMultiplyAdds);
   compare(spec, tensors, sample,

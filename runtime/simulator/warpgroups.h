@@ -13,11 +13,17 @@ namespace moejit::runtime {
 
 inline constexpr int32_t kWarpgroupWarps = sim::kWarpgroupThreads / sim::kWarpLanes;
 
+// An operand of 64 rows and 32 bytes of the contraction that came in registers.
+struct alignas(64) RegisterOperand {
+  std::array<unsigned char, 64 * 32> bytes;
+};
+
 // A WGMMA that a warpgroup has issued and for which not all of its warps have waited.
 struct Wgmma {
   sim::WgmmaLane lane{};  // of the first thread; only the sums differ in the others
   std::array<float*, sim::kWarpgroupThreads> sums{};
   std::array<sim::SumState*, sim::kWarpgroupThreads> states{};
+  std::unique_ptr<RegisterOperand> a = {};  // null: A is in shared memory
   int64_t group = 0;
   sim::Site site{};
   uint32_t waited_warps = 0;

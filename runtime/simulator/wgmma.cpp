@@ -5,6 +5,8 @@
 
 #include <cstring>
 #include <fmt/core.h>
+#include <memory>
+#include <span>
 
 namespace moejit::runtime {
 
@@ -59,6 +61,25 @@ MatrixOperand Cta::b_of(const sim::WgmmaLane& lane, sim::Site site) {
   return operand_of(lane.b, "B", lane.is_b_mn_major, lane.columns, site);
 }
 
+namespace {
+
+// Gathers A from the registers of a warpgroup (PTX ISA, "Register Fragments for
+// wgmma.mma_async.m64k32"). `lanes` are the WgmmaLanes of its threads.
+std::unique_ptr<RegisterOperand> gather_registers(std::span<const void* const> lanes) {
+  auto rows = std::make_unique<RegisterOperand>();
+  for (std::size_t thread = 0; thread < lanes.size(); ++thread) {
+    const auto* lane = static_cast<const sim::WgmmaLane*>(lanes[thread]);
+    for (std::size_t word = 0; word < 4; ++word) {
+      const std::size_t row = thread / 32 * 16 + thread % 32 / 4 + word % 2 * 8;
+      const std::size_t column = thread % 4 * 4 + word / 2 * 16;
+      std::memcpy(rows->bytes.data() + 32 * row + column, lane->a_words + word, 4);
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
 void Cta::check_lanes(const Warpgroup& group, sim::Site site) {
   const auto* first = static_cast<const sim::WgmmaLane*>(group.operands[0]);
   const int32_t first_thread =
@@ -67,6 +88,7 @@ void Cta::check_lanes(const Warpgroup& group, sim::Site site) {
     const auto* lane = static_cast<const sim::WgmmaLane*>(group.operands[i]);
     const int32_t thread = first_thread + static_cast<int32_t>(i);
     if (lane->a != first->a || lane->b != first->b || lane->accumulate != first->accumulate ||
+        (lane->a_words == nullptr) != (first->a_words == nullptr) ||
         lane->is_a_mn_major != first->is_a_mn_major ||
         lane->is_b_mn_major != first->is_b_mn_major || lane->columns != first->columns ||
         lane->a_format != first->a_format || lane->b_format != first->b_format) {
@@ -112,10 +134,11 @@ void Cta::issue_wgmma(const sim::WgmmaLane& lane, sim::Site site) {
   if (group.agent < 0) group.agent = add_agent(Agent::Kind::kWgmma, index);
   const Stamp done =
       Ordering::agent_stamp(group.agent, group.first + static_cast<uint32_t>(group.wgmmas.size()));
-  mark_operand(a_of(lane, site), index, done, site);
+  if (lane.a_words == nullptr) mark_operand(a_of(lane, site), index, done, site);
   mark_operand(b_of(lane, site), index, done, site);
   Wgmma& issued = group.wgmmas.emplace_back();
   issued.lane = lane;
+  if (lane.a_words != nullptr) issued.a = gather_registers(group.operands);
   issued.group = group.committed[0];
   issued.site = site;
   ++wgmmas_under_way_;
@@ -155,11 +178,11 @@ void Cta::carry_out_next(Warpgroup& group) {
   WgmmaBuffers& buffers = *wgmma_buffers_;
   const auto index = static_cast<int32_t>(&group - warpgroups_.data());
   const int32_t cta = cta_of(index * sim::kWarpgroupThreads);
-  gather(a_of(next.lane, next.site), cta, buffers.a.data());
+  if (next.a == nullptr) gather(a_of(next.lane, next.site), cta, buffers.a.data());
   gather(b_of(next.lane, next.site), cta, buffers.b.data());
   const MultiplyWgmma multiply =
       wgmma_arithmetic(next.lane.a_format, next.lane.b_format, vector_level());
-  multiply({.a = buffers.a.data(),
+  multiply({.a = next.a == nullptr ? buffers.a.data() : next.a->bytes.data(),
             .b = buffers.b.data(),
             .columns = next.lane.columns,
             .sums = next.sums.data(),

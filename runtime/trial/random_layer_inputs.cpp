@@ -2,10 +2,13 @@
 #include "runtime/trial/random_layer_inputs.h"
 
 #include "runtime/reference/layouts.h"
+#include "runtime/reference/packed_weights.h"
 #include "runtime/reference/random_inputs.h"
 #include "runtime/trial/routing_tensors.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 namespace moejit::trial {
 namespace {
@@ -17,7 +20,7 @@ using runtime::TensorMap;
 using compiler::DType;
 
 // Purposes of random numbers; each has its own seed, so that w1 and w2 differ.
-enum Purpose : uint64_t { kW1 = 100, kW2 = 101, kDy = 102, kB1 = 103, kB2 = 104 };
+enum Purpose : uint64_t { kW1 = 100, kW2 = 101, kDy = 102, kB1 = 103, kB2 = 104, kPacked = 105 };
 
 double unrouted_share(const compiler::Layer& layer) {
   const double local = static_cast<double>(layer.local_experts) / layer.experts;
@@ -49,6 +52,44 @@ std::vector<float> grouped_probs(int64_t rows, uint64_t seed) {
   for (int64_t row = 0; row < rows; ++row) probs[row] = probs[2 * row];
   probs.resize(rows);
   return probs;
+}
+
+// Adds packed tiles of random codes and scales, and the tiles' scales. Groups have scales within 2^4
+// of a tile's largest, as in published weights. One tile in 64, the first one among them, has every
+// shift that there is.
+void add_packed(const std::string& name, std::vector<int64_t> tiles, uint64_t seed,
+                TensorMap& weights) {
+  constexpr uint64_t kTileBytes = reference::kPackedTileBytes;
+  const reference::RandomStream random(seed, kPacked);
+  const auto count = static_cast<uint64_t>(tiles[0] * tiles[1] * tiles[2]);
+  std::vector<float> scales(count);
+  std::vector<uint8_t> bytes(count * kTileBytes);
+  for (uint64_t i = 0; i < bytes.size(); ++i) {
+    const int64_t shifts = i / kTileBytes % 64 == 0 ? 15 : 5;
+    const bool is_code = i % kTileBytes < 8192;
+    bytes[i] = static_cast<uint8_t>(is_code ? random.below(i, 256)
+                                            : 15 - shifts + random.below(i, shifts));
+  }
+  for (uint64_t i = 0; i < count; ++i)
+    scales[i] = std::ldexp(1.0F, static_cast<int>(random.below(bytes.size() + i, 3)) - 14);
+  weights[name + "_scale_inv"] = make_tensor(DType::kF32, tiles, scales);
+  tiles.push_back(reference::kPackedTileBytes);
+  weights[name + "_q"] = make_tensor(DType::kU8, std::move(tiles), bytes);
+}
+
+// Adds w1 and w2 in bf16.
+void add_bf16(const compiler::Layer& layer, int64_t experts, uint64_t seed, TensorMap& weights) {
+  const int64_t h = layer.hidden, i = layer.intermediate;
+  const int64_t rows = compiler::w1_sections(layer) * i;
+  // Both layouts get the same rows, in another order.
+  std::vector<uint16_t> w1 =
+      reference::random_weights(experts, rows, h, reference::RandomStream(seed, kW1).bits(0));
+  if (layer.gate_up_layout == compiler::GateUpLayout::kInterleaved)
+    w1 = reference::interleaved<uint16_t>(w1, i, h);
+  weights["w1"] = make_tensor(DType::kBF16, {experts, rows, h}, w1);
+  weights["w2"] = make_tensor(
+      DType::kBF16, {experts, h, i},
+      reference::random_weights(experts, h, i, reference::RandomStream(seed, kW2).bits(0)));
 }
 
 }  // namespace
@@ -89,15 +130,14 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
   const int64_t h = layer.hidden, i = layer.intermediate;
   const int64_t rows = compiler::w1_sections(layer) * i;
   TensorMap weights;
-  // Both layouts get the same rows, in another order.
-  std::vector<uint16_t> w1 =
-      reference::random_weights(experts, rows, h, reference::RandomStream(seed, kW1).bits(0));
-  if (layer.gate_up_layout == compiler::GateUpLayout::kInterleaved)
-    w1 = reference::interleaved<uint16_t>(w1, i, h);
-  weights["w1"] = make_tensor(DType::kBF16, {experts, rows, h}, w1);
-  weights["w2"] = make_tensor(
-      DType::kBF16, {experts, h, i},
-      reference::random_weights(experts, h, i, reference::RandomStream(seed, kW2).bits(0)));
+  if (is_packed(layer.recipe.weights)) {
+    add_packed("w1", {experts, compiler::w1_sections(layer) * reference::block_count(i),
+                      reference::block_count(h)}, seed, weights);
+    add_packed("w2", {experts, reference::block_count(h), reference::block_count(i)}, seed + 1,
+               weights);
+  } else {
+    add_bf16(layer, experts, seed, weights);
+  }
   if (!layer.biases) return weights;
   std::vector<uint16_t> b1 =
       reference::random_activations(experts, rows, reference::RandomStream(seed, kB1).bits(0));

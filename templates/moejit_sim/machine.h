@@ -14,7 +14,7 @@
 
 namespace moejit::sim {
 
-inline constexpr uint32_t kMachineVersion = 9;
+inline constexpr uint32_t kMachineVersion = 10;
 inline constexpr uintptr_t kSlabBytes = uintptr_t{1} << 27;
 // Shared addresses do not start at 0, as on the hardware, where the system keeps the first KiB.
 inline constexpr uint32_t kSharedBase = 1024;
@@ -87,8 +87,9 @@ enum class OperandFormat : uint32_t {
 struct WgmmaLane {
   float* sums;
   SumState* state;
-  uint64_t a;  // descriptors
-  uint64_t b;
+  uint64_t a;               // descriptor, unless A is in registers
+  const uint32_t* a_words;  // [4]: A's; null: A is in shared memory
+  uint64_t b;               // descriptor
   int32_t columns;
   OperandFormat a_format;
   OperandFormat b_format;

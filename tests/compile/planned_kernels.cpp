@@ -90,6 +90,13 @@ std::vector<compiler::Layer> layers() {
       all.push_back(training);
       training.recipe = compiler::Recipe::kFp8Flow;
       all.push_back(training);
+      for (const int64_t tokens : {16, 4096}) {  // tiles of 16 and of 128 rows
+        compiler::Layer packed = *layer;
+        packed.recipe.weights = compiler::kPackedTiles;
+        packed.max_tokens = tokens;
+        packed.max_permuted_rows = worst_case_permuted_rows(packed);
+        all.push_back(packed);
+      }
     }
     layer->scale_sharing_k = 2;
     all.push_back(*layer);

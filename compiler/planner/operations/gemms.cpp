@@ -15,7 +15,7 @@ namespace {
 std::string tile_kind_reason(const CallBounds& bounds, bool is_swapped) {
   const int64_t rows = group_rows(bounds).mean;
   const bool are_few = rows <= kMostSwappedRows;
-  if (is_swapped != are_few) return {};  // a record chose the tiles
+  if (is_swapped != are_few) return {};  // a record chose the tiles, or there are no others
   return fmt::format("{}: {} tokens give an expert {} rows in the mean, {} than {}",
                      is_swapped ? "swapped tiles" : "tiles of 128 rows", bounds.max_tokens, rows,
                      are_few ? "no more" : "more", kMostSwappedRows);
@@ -44,7 +44,8 @@ GemmTensors gemm_tensors(const Operation& operation) {
 }  // namespace
 
 void set_formats(GroupedGemmSpec& problem, const Format& a, const Format& b) {
-  problem.operands = stored_dtype(b);
+  problem.is_b_packed = is_packed(b);
+  problem.operands = problem.is_b_packed ? a.dtype : stored_dtype(b);
   problem.is_a_e5m2 = a.dtype == DType::kF8E5M2;
   problem.scales = has_expert_factor(a) ? GemmScales::kTensor
                    : has_row_scale(a)   ? GemmScales::kRowColumn

@@ -23,6 +23,7 @@ struct GatedTileShape {
   static constexpr int32_t kColumnTiles = ceil_div(kSectionN, kSectionColumns);  // of a section
   static constexpr int32_t kRows = 128;
   static constexpr int32_t kStepBytes = 128;
+  static constexpr int32_t kTileBytesB = kTileColumns * kStepBytes;  // of a step
   static constexpr int32_t kMathWarpgroups = 2;
   static constexpr int32_t kThreads = (kMathWarpgroups + 1) * ptx::kWarpgroupThreads;
   static constexpr bool kIsSwapped = false;

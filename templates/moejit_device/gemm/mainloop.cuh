@@ -16,11 +16,12 @@
 
 namespace moejit::device {
 
-// What a step of the contraction is, which dimension of the operands is contiguous, and whether
-// they lie in memory step after step, each a matrix of its own.
+// What a step of the contraction is, which dimension of the operands is contiguous, whether they lie
+// in memory step after step, each a matrix of its own, and whether B is packed.
 struct MultiplyE4m3 {
   static constexpr int32_t kStepElements = 128;
   static constexpr bool kIsBlocked = false;
+  static constexpr bool kIsPackedB = false;
   static constexpr auto kMajorA = ptx::Major::kK;
   static constexpr auto kMajorB = ptx::Major::kK;
   template <int32_t kW>
@@ -60,6 +61,7 @@ template <ptx::Major kMajorAValue, ptx::Major kMajorBValue>
 struct MultiplyBf16 {
   static constexpr int32_t kStepElements = 64;
   static constexpr bool kIsBlocked = false;
+  static constexpr bool kIsPackedB = false;
   static constexpr auto kMajorA = kMajorAValue;
   static constexpr auto kMajorB = kMajorBValue;
   template <int32_t kW>

@@ -3,7 +3,8 @@
 
 // The ring of stages in shared memory between the producer and the math warps. Stage s holds one
 // step of the contraction: 128 bytes of each row of A, then of B by sections, swizzled, which
-// tensor copies bring (if MN-major, boxes of 64 rows by all k of the step); and, apart from these,
+// tensor copies bring (if MN-major, boxes of 64 rows by all k of the step), or B as it is packed; and,
+// apart from these,
 // the factors of the step, which warps write or copies bring. `full` completes when all of a stage
 // is there, `empty` when every math warp is done with it, of all CTAs of the cluster: each of them
 // copies into the stages of all. Phases have parity 0, 1, 0, ... in each round over the ring.
@@ -41,9 +42,9 @@ struct Pipeline {
   static constexpr int32_t kStages = Shape::kStages;
   static constexpr int32_t kBytesA = Shape::kRows * Shape::kStepBytes;
   static constexpr int32_t kBoxBytesA = Shape::kBoxRowsA * Shape::kStepBytes;
-  static constexpr int32_t kBytesB = Shape::kTileColumns * Shape::kStepBytes;
+  static constexpr int32_t kBytesB = Shape::kTileBytesB;
   static constexpr int32_t kSectionBytesB = kBytesB / Shape::kTileSections;
-  static constexpr int32_t kStageBytes = kBytesA + kBytesB;
+  static constexpr int32_t kStageBytes = kBytesA + align_up(kBytesB, 1024);
   static constexpr uint32_t kFactors = kFirstByte + kStages * kStageBytes;
   static constexpr uint32_t kBarriers = kFactors + kStages * kFactorBytes;
   static constexpr uint32_t kEnd = kBarriers + 2 * 8 * kStages;
@@ -146,7 +147,7 @@ struct Pipeline {
                                            const GemmTile& tile, int32_t factor_bytes) {
     static_assert(Multiplier::kMajorA == Multiplier::kMajorB, "operands of a cluster");
     const bool has_rows = tile.rows > 0;
-    ptx::arrive_expecting(ready, (has_rows ? kStageBytes : kBytesB) + factor_bytes);
+    ptx::arrive_expecting(ready, (has_rows ? kBytesA : 0) + kBytesB + factor_bytes);
     if constexpr (Multiplier::kMajorB == ptx::Major::kMn) {
       if (has_rows) load_mn_major<Shape::kRows>(a(stage), a_map, ready, tile.a_row, k, 0);
       multicast_mn_major(b(stage), b_map, ready, tile.column, k, tile.b_matrix);
@@ -219,7 +220,7 @@ struct Pipeline {
                             tile.a_row + box * Shape::kBoxRowsA);
       }
     } else {
-      ptx::arrive_expecting(ready, kStageBytes + factor_bytes);
+      ptx::arrive_expecting(ready, kBytesA + kBytesB + factor_bytes);
       if constexpr (Multiplier::kMajorA == ptx::Major::kMn) {
         load_mn_major<Shape::kRows>(to, map, ready, tile.a_row, k, 0);
       } else if constexpr (Multiplier::kIsBlocked) {
@@ -239,6 +240,9 @@ struct Pipeline {
     } else if constexpr (Multiplier::kIsBlocked) {
       static_assert(Shape::kTileSections == 1, "of one section");
       ptx::load_tensor_3d(to, map, ready, 0, tile.b_row, k / Multiplier::kStepElements);
+    } else if constexpr (Multiplier::kIsPackedB) {
+      load_section_b(to, map, ready, 0, Multiplier::line(tile, k / Multiplier::kStepElements),
+                     tile.rows);
     } else {
       load_section_b(to, map, ready, k, tile.b_row, tile.rows);
       if constexpr (Shape::kTileSections == 2) {

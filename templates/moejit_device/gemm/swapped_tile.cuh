@@ -16,8 +16,10 @@ namespace moejit::device {
 //
 // The kClusterCtas CTAs of a cluster take tiles beside each other, which share A: each CTA copies a
 // part of A's boxes into the shared memory of all, so that L2 is read once for all.
+//
+// B may be packed: kTileBytesB bytes of a step that lie in one piece in memory.
 template <int32_t kRowsValue, int32_t kColumnTilesValue, int32_t kStagesValue,
-          int32_t kClusterCtasValue = 1>
+          int32_t kClusterCtasValue = 1, int32_t kTileBytesBValue = 128 * 128>
 struct SwappedTileShape {
   static constexpr int32_t kRows = kRowsValue;
   static constexpr int32_t kTileColumns = 128;
@@ -25,6 +27,7 @@ struct SwappedTileShape {
   static constexpr int32_t kTileSections = 1;
   static constexpr int32_t kStages = kStagesValue;
   static constexpr int32_t kStepBytes = 128;
+  static constexpr int32_t kTileBytesB = kTileBytesBValue;
   static constexpr int32_t kMathWarpgroups = 2;
   static constexpr int32_t kThreads = (kMathWarpgroups + 1) * ptx::kWarpgroupThreads;
   static constexpr bool kIsSwapped = true;

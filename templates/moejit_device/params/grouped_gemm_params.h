@@ -14,7 +14,8 @@ namespace moejit::device {
 struct GroupedGemmParams {
   TensorMap a_map;  // A [P, k], boxes of 128 rows (swapped tiles: 16) x 128 bytes, swizzled
   TensorMap b_map;  // B [E * N, k], boxes of a tile's columns of one section x 128 bytes; if
-                    // MN-major B [E, k, N], boxes of 1 x 64 x 64
+                    // MN-major B [E, k, N], boxes of 1 x 64 x 64; if packed its tiles as lines of
+                    // 128 bytes, boxes of kPackedTileBytes
   TensorMap d_map;  // D [P, sections, section_n], boxes of 64 x 1 x 64, swizzled; not if swapped
   TensorMap q_map;  // Q [P, section_n], boxes of 64 x 128, swizzled
   // Scales, by what they belong to:

@@ -18,4 +18,11 @@ MOEJIT_DEVICE uint32_t permute_bytes(uint32_t low, uint32_t high) {
   return result;
 }
 
+// Returns bytes as permute_bytes() does, whose digits are in the lower half of `selector`, 0 to 7.
+MOEJIT_DEVICE uint32_t select_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+  uint32_t result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
+  return result;
+}
+
 }  // namespace moejit::device::ptx

@@ -54,6 +54,8 @@ struct WgmmaSum {
 
 template <int32_t kN>
 struct Wgmma;
+template <int32_t kN>
+struct WgmmaOfRegisters;
 
 // Keeps the compiler from moving accesses to the sums across this point. One statement names them
 // all, since each takes the compiler its time.
@@ -100,6 +102,35 @@ template <int32_t kN>
 MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
                                    bool accumulate) {
   Wgmma<kN>::rows_e4m3(sum.value, a.bits, b.bits, accumulate);
+}
+
+// A thread's part of a[64, 128] of e4m3 in registers: of each 32 of the contraction, in the order of
+// WGMMA (PTX ISA, "Register Fragments for wgmma.mma_async.m64k32").
+//   word 0, 1: rows 16 * (warp in the warpgroup) + lane / 4 and 8 further on, columns 4 * (lane % 4)
+//   word 2, 3: the same rows, columns 16 further on
+struct RowFragments {
+  uint32_t word[4][4];
+};
+
+// Waits as wgmma_wait() does. `a` may be overwritten then: until then nothing else may have its
+// registers, which WGMMAs read while they run.
+template <int32_t kPending, int32_t kN>
+MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kN>& sum, RowFragments& a) {
+  wgmma_wait<kPending>(sum);
+#pragma unroll
+  for (int32_t k = 0; k < 4; ++k)
+    asm volatile("" : "+r"(a.word[k][0]), "+r"(a.word[k][1]), "+r"(a.word[k][2]), "+r"(a.word[k][3]));
+}
+
+// sum[64, kN] (+)= a[64, 128] * b[kN, 128]^T on e4m3, with A in registers. `a` was written before
+// wgmma_fence(), and is named in the wgmma_wait() that completes it.
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, const RowFragments& a, MatrixDescriptor b,
+                                   bool accumulate) {
+#pragma unroll
+  for (int32_t k = 0; k < 4; ++k) {
+    WgmmaOfRegisters<kN>::e4m3(sum.value, a.word[k], (b + 32 * k).bits, accumulate || k > 0);
+  }
 }
 
 // sum[64, kN] (+)= a[64, 128] * b[kN, 128]^T in the same way, where one of A and B is e5m2.
@@ -253,6 +284,28 @@ MOEJIT_WGMMA(128, "64", "65", "66", "67", "68", "69", "70")
 MOEJIT_WGMMA(192, "96", "97", "98", "99", "100", "101", "102")
 MOEJIT_WGMMA(256, "128", "129", "130", "131", "132", "133", "134")
 
+// Those with A in registers: widths of swapped tiles.
+#define MOEJIT_WGMMA_REGISTERS(n, a0, a1, a2, a3, b, accumulate)                                   \
+  template <>                                                                                      \
+  struct WgmmaOfRegisters<n> {                                                                     \
+    MOEJIT_DEVICE static void e4m3(float (&d)[(n) / 2], const uint32_t (&a)[4], uint64_t b_bits,   \
+                                   int32_t add) {                                                  \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" accumulate ", 0;\n"                        \
+                   MOEJIT_WGMMA_FP8(n, "e4m3.e4m3", "{%" a0 ", %" a1 ", %" a2 ", %" a3 "}",        \
+                                    "%" b, "p")                                                    \
+                   "}\n"                                                                           \
+                   : MOEJIT_SUMS_##n(d, 0)                                                         \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_bits), "r"(add));           \
+    }                                                                                              \
+  };
+
+MOEJIT_WGMMA_REGISTERS(16, "8", "9", "10", "11", "12", "13")
+MOEJIT_WGMMA_REGISTERS(32, "16", "17", "18", "19", "20", "21")
+MOEJIT_WGMMA_REGISTERS(64, "32", "33", "34", "35", "36", "37")
+MOEJIT_WGMMA_REGISTERS(96, "48", "49", "50", "51", "52", "53")
+MOEJIT_WGMMA_REGISTERS(128, "64", "65", "66", "67", "68", "69")
+
+#undef MOEJIT_WGMMA_REGISTERS
 #undef MOEJIT_WGMMA
 #undef MOEJIT_WGMMA_STEPS
 #undef MOEJIT_WGMMA_ROWS_FUNCTION

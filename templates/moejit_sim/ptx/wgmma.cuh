@@ -90,16 +90,18 @@ struct WgmmaSumParts {
   MOEJIT_DEVICE static void wait(WgmmaSum<kN>& sum) {
     sum.state_.is_readable = sum.state_.is_defined && sum.state_.in_flight == 0;
   }
+  // A comes from registers where `a_words` is not null.
   template <OperandFormat kFormatA, OperandFormat kFormatB, Major kA = Major::kK,
             Major kB = Major::kK, int32_t kN>
   MOEJIT_DEVICE static void issue(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
-                                  bool accumulate, Site site) {
+                                  bool accumulate, Site site, const uint32_t* a_words = nullptr) {
     static_assert(kIsWgmmaShape<kN>, "the device has no such instruction");
     static_assert((kFormatA == OperandFormat::kBf16) == (kFormatB == OperandFormat::kBf16),
                   "operands of 8 bits, or both of 16");
     const sim::WgmmaLane own{.sums = sum.value_,
                              .state = &sum.state_,
                              .a = a.bits,
+                             .a_words = a_words,
                              .b = b.bits,
                              .columns = kN,
                              .a_format = kFormatA,
@@ -192,6 +194,25 @@ MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, Matrix
                                    bool accumulate, Site site = Site::here()) {
   for (int32_t k = 0; k < 4; ++k) {
     wgmma_e4m3(sum, a + 32 * k, b + 32 * k, accumulate || k > 0, site);
+  }
+}
+
+struct RowFragments {
+  uint32_t word[4][4];
+};
+
+template <int32_t kPending, int32_t kN>
+MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kN>& sum, RowFragments&, Site site = Site::here()) {
+  wait_for_sums(kPending, site, sum);
+}
+
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, const RowFragments& a, MatrixDescriptor b,
+                                   bool accumulate, Site site = Site::here()) {
+  static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 96 || kN == 128, "of swapped tiles");
+  for (int32_t k = 0; k < 4; ++k) {
+    WgmmaSumParts::issue<OperandFormat::kE4m3, OperandFormat::kE4m3>(
+        sum, MatrixDescriptor{}, b + 32 * k, accumulate || k > 0, site, a.word[k]);
   }
 }
 
