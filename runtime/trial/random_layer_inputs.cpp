@@ -19,8 +19,8 @@ using compiler::DType;
 // Purposes of random numbers; each has its own seed, so that w1 and w2 differ.
 enum Purpose : uint64_t { kW1 = 100, kW2 = 101, kDy = 102, kB1 = 103, kB2 = 104 };
 
-// Returns the share of choices to drop. A token draws them from the local experts, and keeps as
-// many in the mean as it has here if it draws its K from the experts of all ranks.
+// Returns the share to drop of choices drawn from the local experts. In the mean as many stay as a
+// token has here if it draws its K from the experts of all ranks.
 double unrouted_share(const compiler::Layer& layer) {
   // A token has no more local choices than there are local experts.
   const int32_t drawn = std::min(layer.top_k, layer.local_experts);

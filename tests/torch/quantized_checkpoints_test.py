@@ -253,7 +253,7 @@ class Others(unittest.TestCase):
             layer.mlp.experts = Mxfp4GptOssExperts(model.config)
         model.config.quantization_config = transformers.Mxfp4Config()
         self.assertRegex(self.refusal(model), rf"^moejit: unsupported: {NAME} \(Mxfp4GptOssExperts\): its gate_up_proj is "
-                         r"uint8; [^$]*\nhint: load it with [^$]*transformers\.Mxfp4Config\(dequantize=True\)\)")
+                         r"uint8; [^$]*\nhint: load it with [^$]*experts_implementation=\"moejit\"\) behind moejit")
 
     def test_codes_as_parameters(self):
         model = make()
