@@ -47,8 +47,12 @@ def write_checkpoint(folder, layers, is_tiny):
     torch.manual_seed(0)
     with torch.device("cuda"):
         model = transformers.Qwen3MoeForCausalLM(config).bfloat16()
-    # Random logits lie close together. Where tokens weigh as much as in a trained model, rounding moves few of them.
-    torch.nn.init.normal_(model.model.embed_tokens.weight, std=0.5)
+    # Random logits lie close together. Tokens and experts weigh about the same here: wrong experts change most of what
+    # is chosen, and rounding little.
+    torch.nn.init.normal_(model.model.embed_tokens.weight, std=1.0)
+    for name, weight in model.named_parameters():
+        if ".experts." in name:
+            torch.nn.init.normal_(weight, std=weight.shape[-1] ** -0.5)
     model.save_pretrained(folder)
     del model
     torch.cuda.empty_cache()
