@@ -38,6 +38,8 @@ Result<void> measure_all(const BenchCommand& command, trial::Trial& trial, runti
   MOEJIT_TRY_ASSIGN(auto probe, measure::ClockProbe::create(engine, trial.device()));
   MOEJIT_TRY_ASSIGN(report.copy_bytes_per_second,
                     measure::measure_copy_bytes_per_second(trial.device(), command.repeat));
+  MOEJIT_TRY_ASSIGN(report.read_bytes_per_second,
+                    measure::measure_read_bytes_per_second(engine, trial.device(), command.repeat));
   MOEJIT_TRY_ASSIGN(report.times.cool, measure_cool(trial, engine, probe, command.repeat));
   const double seconds = command.hot_seconds;
   MOEJIT_TRY_ASSIGN(report.times.hot, measure_hot(trial, probe, seconds, monitor));

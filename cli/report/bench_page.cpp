@@ -33,6 +33,9 @@ void add_summary(Element main, const BenchReport& report) {
                      known(report.step->microseconds)});
   facts.push_back({"copy bandwidth, read plus written",
                    known(copy) ? fmt::format("{:.0f} GB/s", copy * 1e-9) : "unknown", known(copy)});
+  const double read = report.read_bytes_per_second;
+  facts.push_back({"bandwidth of reads alone",
+                   known(read) ? fmt::format("{:.0f} GB/s", read * 1e-9) : "unknown", known(read)});
   add_facts(main, facts);
 }
 

@@ -68,9 +68,11 @@ std::string bench_table(const compiler::Plan& plan, const BenchReport& report) {
   }
   return fmt::format(
              "{} \"{}\", target {}{}{}\n"
-             "copy bandwidth {:.0f} GB/s, bytes read plus bytes written\n{}\n",
+             "copy bandwidth {:.0f} GB/s, bytes read plus bytes written; reads alone {:.0f} GB/s\n"
+             "{}\n",
              kind_of(plan), name_of(plan), report.run.target, rows_text(report.rows),
              random_text(report.random), report.copy_bytes_per_second * 1e-9,
+             report.read_bytes_per_second * 1e-9,
              report.tuning ? tuning_text(*report.tuning) + "\n" : "") +
          table.text() + "\n" +
          (report.forward ? fmt::format("forward pass, hot: {} at {} MHz\n",
@@ -94,9 +96,11 @@ std::string bench_json(const compiler::Plan& plan, const BenchReport& report) {
   json["tokens"] = report.rows.tokens;
   json["routed_tokens"] = report.rows.routed_tokens;
   json["routed_rows"] = report.rows.routed;
+  if (report.rows.routed_experts) json["routed_experts"] = *report.rows.routed_experts;
   json["padded_rows"] = report.rows.padded;
   add_random(json, report.random);
   json["copy_bytes_per_second"] = report.copy_bytes_per_second;
+  json["read_bytes_per_second"] = report.read_bytes_per_second;
   json["kernels"] = nlohmann::ordered_json::array();
   for (const BenchLine& line : bench_lines(plan, report)) json["kernels"].push_back(json_of(line));
   if (report.forward) {

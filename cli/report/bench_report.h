@@ -46,6 +46,7 @@ struct BenchReport {
   compiler::CallRows rows;
   std::optional<trial::RandomInputs> random;  // as routed_at_random() returns it
   double copy_bytes_per_second = 0.0;
+  double read_bytes_per_second = 0.0;
   trial::KernelTimes times;
   std::optional<measure::HotRun> forward;  // of a layer: all of its kernels
   std::optional<measure::HotRun> step;     // forward and backward, if both were measured

@@ -83,6 +83,8 @@ Result<void> CacheSweep::run() {
                          nullptr);
 }
 
+int64_t CacheSweep::bytes() const { return rows_ * kRowBytes; }
+
 Result<void> CacheSweep::check_sums() {
   std::vector<float> sums(static_cast<size_t>(rows_));
   MOEJIT_TRY(device_->copy_to_host(sums.data(), sums_.address(), 4 * rows_));
@@ -105,6 +107,21 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+// Returns the median time of `repeat` single launches, in microseconds.
+template <typename Queue>
+Result<double> median_time(runtime::Device& device, int32_t repeat, const Queue& queue) {
+  std::vector<double> times;
+  for (int32_t i = 0; i < kWarmUps + repeat; ++i) {
+    TimeMark start(device), end(device);
+    MOEJIT_TRY(start.record());
+    MOEJIT_TRY(queue());
+    MOEJIT_TRY(end.record());
+    MOEJIT_TRY_ASSIGN(const double elapsed, end.since(start));
+    if (i >= kWarmUps) times.push_back(elapsed);
+  }
+  return median(std::move(times));
+}
+
 }  // namespace
 
 CoolRun CoolLaunches::medians() const { return {median(microseconds_), median(megahertz_)}; }
@@ -114,16 +131,19 @@ Result<double> measure_copy_bytes_per_second(runtime::Device& device, int32_t re
   MOEJIT_TRY_ASSIGN(const DeviceMemory source, DeviceMemory::allocate(device, kCopyBytes));
   MOEJIT_TRY_ASSIGN(const DeviceMemory destination, DeviceMemory::allocate(device, kCopyBytes));
   MOEJIT_TRY(device.fill(source.address(), std::byte{0x5A}, kCopyBytes, nullptr));
-  std::vector<double> times;
-  for (int32_t i = 0; i < kWarmUps + repeat; ++i) {
-    TimeMark start(device), end(device);
-    MOEJIT_TRY(start.record());
-    MOEJIT_TRY(device.copy_on_device(destination.address(), source.address(), kCopyBytes, nullptr));
-    MOEJIT_TRY(end.record());
-    MOEJIT_TRY_ASSIGN(const double elapsed, end.since(start));
-    if (i >= kWarmUps) times.push_back(elapsed);
-  }
-  return 2.0 * static_cast<double>(kCopyBytes) / (median(std::move(times)) * 1e-6);
+  MOEJIT_TRY_ASSIGN(const double microseconds, median_time(device, repeat, [&] {
+                      return device.copy_on_device(destination.address(), source.address(),
+                                                   kCopyBytes, nullptr);
+                    }));
+  return 2.0 * static_cast<double>(kCopyBytes) / (microseconds * 1e-6);
+}
+
+Result<double> measure_read_bytes_per_second(runtime::Engine& engine, runtime::Device& device,
+                                             int32_t repeat) {
+  MOEJIT_TRY_ASSIGN(CacheSweep sweep, CacheSweep::create(engine, device, kCopyBytes));
+  MOEJIT_TRY_ASSIGN(const double microseconds,
+                    median_time(device, repeat, [&] { return sweep.run(); }));
+  return static_cast<double>(sweep.bytes()) / (microseconds * 1e-6);
 }
 
 namespace {

@@ -32,6 +32,8 @@ class CacheSweep {
   // Queues one sweep on the default stream.
   Result<void> run();
 
+  int64_t bytes() const;  // that a sweep reads
+
  private:
   Result<void> check_sums();
 
@@ -68,6 +70,12 @@ class CoolLaunches {
 // Returns bytes read plus bytes written per second by the device's own copy of a buffer far larger
 // than any cache. It is the median of `repeat` copies.
 Result<double> measure_copy_bytes_per_second(runtime::Device& device, int32_t repeat);
+
+// Returns bytes read per second by a kernel of ours that writes next to nothing, from a buffer as
+// large as a copy's. Memory turns round between reads and writes, so this may be more than a copy
+// reaches. It is the median of `repeat` launches.
+Result<double> measure_read_bytes_per_second(runtime::Engine& engine, runtime::Device& device,
+                                             int32_t repeat);
 
 // Many launches back to back. Nothing runs between them, except a clock probe every few
 // milliseconds if there is one.

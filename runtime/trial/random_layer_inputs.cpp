@@ -22,11 +22,13 @@ using compiler::DType;
 // Purposes of random numbers; each has its own seed, so that w1 and w2 differ.
 enum Purpose : uint64_t { kW1 = 100, kW2 = 101, kDy = 102, kB1 = 103, kB2 = 104, kPacked = 105 };
 
+// Returns the share to drop of choices drawn from the local experts. In the mean as many stay as a
+// token has here if it draws its K from the experts of all ranks.
 double unrouted_share(const compiler::Layer& layer) {
-  const double local = static_cast<double>(layer.local_experts) / layer.experts;
-  double nothing_local = 1.0;  // probability that a token has no expert here
-  for (int32_t k = 0; k < layer.top_k; ++k) nothing_local *= 1.0 - local;
-  return std::max(1.0 - local / (1.0 - nothing_local), 1.0 / 64);
+  // A token has no more local choices than there are local experts.
+  const int32_t drawn = std::min(layer.top_k, layer.local_experts);
+  const double local = static_cast<double>(layer.local_experts) * layer.top_k / layer.experts;
+  return std::max(1.0 - local / drawn, 1.0 / 64);
 }
 
 // Replaces every other -1 with the id of an expert on another rank, taking these ids in turn. If
@@ -41,7 +43,9 @@ void add_foreign_ids(const compiler::Layer& layer, std::vector<int64_t>& ids) {
 // Returns how many rows each expert has, if they choose as random tokens do.
 HostTensor random_sizes(const compiler::Layer& layer, int64_t rows, const RandomInputs& random) {
   std::vector<int64_t> sizes(static_cast<size_t>(layer.local_experts));
-  for (const int64_t id : expert_ids(random_topk_ids(layer, rows, random)))
+  compiler::Layer local = layer;  // whose rows all come here
+  local.experts = layer.local_experts;
+  for (const int64_t id : expert_ids(random_topk_ids(local, rows, random)))
     if (id >= 0) ++sizes[static_cast<size_t>(id)];
   return make_topk_ids(dtype_of(layer.tokens_per_expert_dtype), {layer.local_experts}, sizes);
 }
@@ -148,16 +152,6 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
       DType::kBF16, {experts, h},
       reference::random_activations(experts, h, reference::RandomStream(seed, kB2).bits(0)));
   return weights;
-}
-
-HostTensor random_slot_ids(const compiler::Layer& layer, int64_t slots,
-                           const RandomInputs& random) {
-  // A token has no more local choices than there are local experts.
-  const int32_t drawn = std::min(layer.top_k, layer.local_experts);
-  const double local = static_cast<double>(layer.local_experts) * layer.top_k / layer.experts;
-  const std::vector<int32_t> ids = reference::random_routing(
-      slots, layer.local_experts, layer.top_k, random, {.unrouted_share = 1.0 - local / drawn});
-  return make_topk_ids(DType::kI32, {slots, layer.top_k}, {ids.begin(), ids.end()});
 }
 
 }  // namespace moejit::trial

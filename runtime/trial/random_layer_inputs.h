@@ -13,17 +13,17 @@ namespace moejit::trial {
 // target. Activations have outlier channels, tokens and elements. Rows of weights differ in size.
 // Probabilities sum to 1.
 //
-// A rank that holds r = local / all of the experts sees only tokens with at least one expert here.
-// A share of r / (1 - (1 - r)^K) of their K choices is local on average; the others are -1. If all
-// experts are local, one choice in 64 is -1 all the same. If the layer ignores foreign experts,
-// every other -1 is the id of a foreign expert instead.
+// A rank that holds r = local / all of the experts sees the tokens of all ranks, as planning takes
+// it. A share r of their K choices is local on average, and the others are -1, so that many tokens
+// have no expert here. If all experts are local, one choice in 64 is -1 all the same. If the layer
+// ignores foreign experts, every other -1 is the id of a foreign expert instead.
 
 // Returns topk_ids [T, K] alone, equal to the topk_ids of random_tokens().
 runtime::HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens,
                                     const RandomInputs& random);
 
-// Returns x, topk_ids and topk_probs; of grouped input x, tokens_per_expert and probs. As many rows
-// have no expert there as tokens choose none.
+// Returns x, topk_ids and topk_probs; of grouped input x, tokens_per_expert and probs. One row in
+// 64 has no expert there.
 runtime::TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens,
                                  const RandomInputs& random);
 
@@ -32,11 +32,5 @@ runtime::TensorMap random_gradient(const compiler::Layer& layer, int64_t tokens,
 
 // Returns w1 and w2 for this number of experts.
 runtime::TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint64_t seed);
-
-// Returns topk_ids of `slots` tokens. The layer is one that layer_of_experts() makes of a group's
-// layer. The tokens come from all ranks, so many have no expert here. On average, a share of local
-// / all experts of their K choices is local.
-runtime::HostTensor random_slot_ids(const compiler::Layer& layer, int64_t slots,
-                                    const RandomInputs& random);
 
 }  // namespace moejit::trial

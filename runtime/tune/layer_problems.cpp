@@ -23,13 +23,9 @@ Result<std::shared_ptr<const Plan>> plan_shared(const Layer& layer, const compil
 }
 
 Result<trial::CallInputs> load_inputs(const TunedLayer& tuned, const Plan& plan) {
-  const trial::RandomInputs random{tuned.seed};
-  const int64_t tokens = tuned.measured_tokens();
-  MOEJIT_TRY_ASSIGN(
-      auto inputs,
-      trial::load_layer_inputs(plan, {.tokens = tokens, .random = random, .is_measured = true}));
-  if (tuned.layer.expert_parallel.ranks > 1)
-    inputs["topk_ids"] = trial::random_slot_ids(*plan.layer, tokens, random);
+  MOEJIT_TRY_ASSIGN(auto inputs, trial::load_layer_inputs(plan, {.tokens = tuned.measured_tokens(),
+                                                                 .random = {tuned.seed},
+                                                                 .is_measured = true}));
   return trial::call_of(std::move(inputs));
 }
 

@@ -215,6 +215,17 @@ TEST_F(BenchGemm, SweepsReadEveryByte) {
   EXPECT_TRUE(succeeded(sweep->run()));
 }
 
+// Counters of a GPU's memory would tell more, but need rights. Caches alone are many times faster.
+TEST_F(BenchGemm, ReadsAloneRunAtAboutTheRateOfACopy) {
+  if (test_device().is_simulator()) GTEST_SKIP() << "the simulator has no bandwidth";
+  const auto copy = measure::measure_copy_bytes_per_second(device(), 5);
+  ASSERT_TRUE(succeeded(copy));
+  const auto read = measure::measure_read_bytes_per_second(*test_device().engine, device(), 5);
+  ASSERT_TRUE(succeeded(read));
+  EXPECT_GT(*read, 0.8 * *copy);
+  EXPECT_LT(*read, 1.3 * *copy);
+}
+
 TEST_F(BenchGemm, CoolRunsHaveTimeAndClock) {
   if (test_device().is_simulator()) GTEST_SKIP() << "the simulator has no caches";
   const std::unique_ptr<GemmTrial> session = launched(small());

@@ -70,7 +70,9 @@ class Wheel(unittest.TestCase):
         self.assertIn("Requires-Python: >=3.9", metadata)
         self.assertEqual([re.sub(r"\s|'|\"", "", line) for line in metadata if line.startswith("Requires-Dist")],
                          ["Requires-Dist:nvidia-cuda-nvrtc<14,>=13;extra==cuda"])
-        self.assertIn("moejit = moejit.tool:main", (self.info / "entry_points.txt").read_text(encoding="utf-8"))
+        entries = (self.info / "entry_points.txt").read_text(encoding="utf-8")
+        self.assertIn("moejit = moejit.tool:main", entries)
+        self.assertIn("[vllm.general_plugins]\nmoejit = moejit.vllm_plugin:register", entries)
         tags = re.findall(r"^Tag: (.+)$", (self.info / "WHEEL").read_text(encoding="utf-8"), re.MULTILINE)
         self.assertEqual([f"moejit-{self.version}-{tag}.whl" for tag in tags], [WHEEL.name])
 

@@ -6,6 +6,7 @@ The FP8 checkpoint is made here in the form of the published ones (DeepSeek-V3, 
 experts are quantized, since the other layers of transformers need kernels for GPUs.
 """
 import json
+import operator
 import pathlib
 import sys
 import tempfile
@@ -170,9 +171,11 @@ class Fp8(unittest.TestCase):
         tokens = []
         for implementation in ("eager", "moejit_fp8"):
             model.set_experts_implementation(implementation)
-            tokens.append(model.generate(prompt, max_new_tokens=12, do_sample=False).tolist())
-        self.assertEqual(*tokens)
-        self.assertGreater(len(set(tokens[0][0][8:])), 1)
+            tokens.append(model.generate(prompt, max_new_tokens=32, do_sample=False)[0, 8:].tolist())
+        self.assertEqual(len(tokens[0]), 32)
+        # Logits may lie so close together that rounding decides, which each later token then sees.
+        self.assertGreaterEqual(sum(map(operator.eq, *tokens)), 30)
+        self.assertGreater(len(set(tokens[0])), 1)
 
     def test_attention_trains_beside_frozen_experts(self):
         model, found = self.load(), []
@@ -253,7 +256,7 @@ class Others(unittest.TestCase):
             layer.mlp.experts = Mxfp4GptOssExperts(model.config)
         model.config.quantization_config = transformers.Mxfp4Config()
         self.assertRegex(self.refusal(model), rf"^moejit: unsupported: {NAME} \(Mxfp4GptOssExperts\): its gate_up_proj is "
-                         r"uint8; [^$]*\nhint: load it with [^$]*transformers\.Mxfp4Config\(dequantize=True\)\)")
+                         r"uint8; [^$]*\nhint: load it with [^$]*experts_implementation=\"moejit\"\) behind moejit")
 
     def test_codes_as_parameters(self):
         model = make()

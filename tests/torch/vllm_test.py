@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The experts class of vLLM's modular kernels, against the signatures of vLLM (vllm_signatures.py), not vLLM itself."""
+import importlib.metadata
 import inspect
 import subprocess
 import sys
+import tomllib
 import types
 import unittest
 
@@ -12,7 +14,7 @@ from torch.nn import functional as F
 import vllm_signatures
 from fp8_weights_test import given
 from serving_test import Case, clamped, reference, silu_and_mul
-from support import BOUNDS, DEVICE, E, H, I, K, TOKENS, Inputs, assert_same_bits, relative_error
+from support import BOUNDS, DEVICE, E, H, I, K, ROOT, TOKENS, Inputs, assert_same_bits, relative_error
 from vllm_signatures import FP8Registry, FusedMoEExpertsModular, MoEActivation
 
 vllm_signatures.install()
@@ -143,6 +145,25 @@ class Vllm(Case):
     def test_it_registers_as_a_backend(self):
         register_backend()
         self.assertEqual(FP8Registry.registered, ("moejit", "moejit.torch.vllm.MoejitExperts", False))
+
+    def test_the_package_offers_the_backend_to_vllm(self):
+        group, project = "vllm.general_plugins", tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        FP8Registry.registered = None
+        importlib.metadata.EntryPoint("moejit", project["entry-points"][group]["moejit"], group).load()()
+        name, path, auto_select = FP8Registry.registered
+        self.assertEqual((name, auto_select), ("moejit", False))
+        module, _, kind = path.rpartition(".")
+        self.assertIs(getattr(sys.modules[module], kind), MoejitExperts)
+
+    def test_a_vllm_without_backends_from_outside_loads_the_plugin(self):
+        program = ("import sys, types\n"
+                   "for name in ('vllm', 'vllm.model_executor', 'vllm.model_executor.layers',\n"
+                   "             'vllm.model_executor.layers.fused_moe', 'vllm.model_executor.layers.fused_moe.oracle'):\n"
+                   "    sys.modules[name] = types.ModuleType(name)\n"
+                   "import moejit.vllm_plugin\n"
+                   "moejit.vllm_plugin.register()\n"
+                   "sys.exit('torch' in sys.modules)")  # which vLLM's own order of imports decides
+        self.assertEqual(subprocess.run([sys.executable, "-c", program], check=False).returncode, 0)
 
     def test_what_it_cannot_do_is_refused(self):
         inputs, scale = Inputs(), torch.ones(1, device=DEVICE)

@@ -54,6 +54,8 @@ TEST(BenchReport, SaysHowItWasMade) {
   EXPECT_EQ(json["gpu"]["name"], "NVIDIA H200");
   EXPECT_EQ(json["gpu"]["sm_count"], 100);
   EXPECT_EQ(json["copy_bytes_per_second"], 4e12);
+  EXPECT_EQ(json["read_bytes_per_second"], 4.25e12);
+  EXPECT_EQ(json["routed_experts"], 1);
   EXPECT_EQ(json["tokens"], 1000);
   EXPECT_EQ(json["routed_tokens"], 990);
   EXPECT_EQ(json["routed_rows"], 1000);

@@ -42,8 +42,13 @@ inline BenchReport two_kernel_report(std::string command_line) {
                              .sm_count = 100,
                              .repeat = 20,
                              .hot_seconds = 0.35},
-                     .rows = {.tokens = 1000, .routed = 1000, .padded = 1024, .routed_tokens = 990},
-                     .copy_bytes_per_second = 4e12};
+                     .rows = {.tokens = 1000,
+                              .routed = 1000,
+                              .padded = 1024,
+                              .routed_tokens = 990,
+                              .routed_experts = 1},
+                     .copy_bytes_per_second = 4e12,
+                     .read_bytes_per_second = 4.25e12};
   report.times.cool = {{.microseconds = 10.0, .megahertz = 1900.0},
                        {.microseconds = 4.0, .megahertz = 1280.0}};
   report.times.hot = {{.microseconds = 8.0, .megahertz = 1800.0, .launches = 7, .seconds = 0.4},

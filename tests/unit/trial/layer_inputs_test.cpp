@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <gtest/gtest.h>
 #include <numeric>
 #include <utility>
@@ -121,6 +122,32 @@ TEST(RandomInputs, HaveForeignExpertsWhereTheLayerIgnoresThem) {
   EXPECT_EQ(rows.routed, std::ranges::count_if(ids, [](int64_t id) { return id == 0 || id == 1; }));
   layer.foreign_experts = compiler::ForeignExperts::kReport;
   EXPECT_EQ(std::ranges::max(expert_ids(random_topk_ids(layer, 64, {5}))), 1);
+}
+
+// A rank gets its experts' share of the choices of all ranks' tokens, as planning takes it.
+TEST(RandomInputs, GiveARankTheRowsThatItHasInTheMean) {
+  compiler::Layer layer = routed_layer();
+  layer.max_tokens = 4096;
+  layer.experts = 64;
+  layer.foreign_experts = compiler::ForeignExperts::kReport;
+  for (const int32_t local : {2, 8, 16}) {  // fewer than K, and more
+    layer.local_experts = local;
+    const std::vector<int64_t> ids = expert_ids(random_topk_ids(layer, 4096, {5}));
+    const auto here =
+        static_cast<double>(std::ranges::count_if(ids, [](int64_t id) { return id >= 0; }));
+    const double mean = 4096.0 * layer.top_k * local / layer.experts;
+    EXPECT_NEAR(here, mean, 4.0 * std::sqrt(mean)) << local;
+  }
+}
+
+TEST(RandomInputs, GiveNearlyAllGroupedRowsToTheExpertsOfTheRank) {
+  compiler::Layer layer = routed_layer();
+  layer.input = compiler::LayerInput::kGrouped;
+  layer.top_k = 1;
+  layer.experts = 64;
+  const std::vector<int64_t> sizes =
+      expert_ids(random_tokens(layer, 256, {5}).at("tokens_per_expert"));
+  EXPECT_GE(std::reduce(sizes.begin(), sizes.end()), 240);
 }
 
 // The shares of 4096 choices that the least and the most popular of 8 experts have.

@@ -181,7 +181,7 @@ TEST(TuneProblemsOfARank, AreMeasuredWithTheRowsThatARankHasInTheMean) {
     EXPECT_EQ(tuned.measured_tokens(), 512 * ranks);
     EXPECT_EQ(tuned.measured_layer().max_tokens, 1024 * ranks);
     const HostTensor ids =
-        trial::random_slot_ids(tuned.measured_layer(), tuned.measured_tokens(), {tuned.seed});
+        trial::random_topk_ids(tuned.measured_layer(), tuned.measured_tokens(), {tuned.seed});
     ASSERT_EQ(ids.shape, (std::vector<int64_t>{512 * ranks, 4}));
     int64_t here = 0;
     for (const int64_t id : trial::expert_ids(ids)) {

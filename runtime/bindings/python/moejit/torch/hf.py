@@ -14,6 +14,7 @@ from moejit.torch.experts import Experts
 from moejit.torch.gathered import is_sharded
 from moejit.torch.hf_fp8 import has_codes, weights_of
 from moejit.torch.hf_layers import first_weights, foreign_of, make_call, top_k_of
+from moejit.torch.hf_mxfp4 import load_mxfp4
 from moejit.torch.hf_models import check_when_set, quantization_of, quantized_error, takes_implementations
 from moejit.torch.layers import FEWEST_MAX_TOKENS, max_tokens_of
 from moejit.torch.state import ExpertsCall, State
@@ -25,8 +26,11 @@ def register_hf(name: str = "moejit", recipe: str = "fp8_flow", max_tokens: int 
     """Registers an implementation of experts with transformers.
 
     A model gets it by `model.set_experts_implementation(name)`. The model does not change, neither its parameters nor
-    its state dict. Experts of FP8 checkpoints stay FP8: their codes and scales are read where they are. That function raises an error if the model has no experts that can run; nothing else runs instead.
-    For this, the first registration wraps `PreTrainedModel.set_experts_implementation` of transformers.
+    its state dict. Experts of FP8 checkpoints stay FP8: their codes and scales are read where they are. That function
+    raises an error if the model has no experts that can run; nothing else runs instead. For this, the first registration
+    wraps `PreTrainedModel.set_experts_implementation` of transformers.
+
+    gpt-oss with MXFP4 weights becomes FP8 of the same values by `from_pretrained(..., experts_implementation=name)`.
 
     Args:
         name: The name for models; a second registration of a name replaces the first.
@@ -58,6 +62,7 @@ def register_hf(name: str = "moejit", recipe: str = "fp8_flow", max_tokens: int 
                            'does not use for experts of its own\nhint: leave it at "moejit"')
     register(name, json.dumps(fields), max_tokens, cache_weights)
     check_when_set(options_of, is_ours)
+    load_mxfp4()
 
 
 def fields_of(recipe: str, recompute: str, splits_alignment: int | None) -> dict[str, Any]:
@@ -143,15 +148,17 @@ def _experts(fields: str, max_tokens: int | None, cache_weights: bool | None, mo
 
 def _run(fields: str, max_tokens: int | None, cache_weights: bool | None, module: torch.nn.Module,
          hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
-    w1 = first_weights(module)
+    has_fp8 = has_codes(module)
+    first = weights_of(module) if has_fp8 else first_weights(module)
+    second, w1 = (None, first.w1_q) if has_fp8 else (module.down_proj, first)
     b1 = b2 = None
     if module.has_bias:
         b1 = module.gate_up_proj_bias if getattr(module, "has_gate", True) else module.up_proj_bias
         b2 = module.down_proj_bias
     bound = max_tokens_of(hidden_states.numel() // hidden_states.shape[-1], max_tokens)
     call = _call_of(module, fields, bound, top_k_index.shape[-1], w1, cache_weights)
-    return call_experts(call, hidden_states, top_k_index, top_k_weights, w1, module.down_proj, b1, b2,
-                        is_sharded=is_sharded(module))
+    return call_experts(call, hidden_states, top_k_index, top_k_weights, first, second, b1, b2,
+                        is_sharded=not has_fp8 and is_sharded(module))
 
 
 def _fp8_experts(fields: str, max_tokens: int | None, cache_weights: bool | None, module: torch.nn.Module,
@@ -160,10 +167,7 @@ def _fp8_experts(fields: str, max_tokens: int | None, cache_weights: bool | None
     if not has_codes(module):
         refuse_quantized(module)
     check_dtypes(user_name(module), hidden_states, {})
-    weights = weights_of(module)
-    bound = max_tokens_of(hidden_states.numel() // hidden_states.shape[-1], max_tokens)
-    call = _call_of(module, fields, bound, top_k_index.shape[-1], weights.w1_q, cache_weights)
-    return call_experts(call, hidden_states, top_k_index, top_k_weights, weights, None)
+    return _run(fields, max_tokens, cache_weights, module, hidden_states, top_k_index, top_k_weights)
 
 
 def _parameters(module: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -35,7 +35,8 @@ def weights_of(module: torch.nn.Module) -> FP8Weights:
         _refuse(owner, "block_size", block, f"[{_BLOCK}, {_BLOCK}]")
     has_gate = getattr(module, "has_gate", True)
     inner = module.down_proj.shape[-1]
-    if has_gate and inner % _BLOCK != 0:  # the module counts blocks from the first row of gate on, moejit anew from up's
+    # FP8Experts counts blocks from the first row of gate on, moejit anew from up's.
+    if has_gate and inner % _BLOCK != 0 and not getattr(module, "restarts_blocks_at_up", False):
         _refuse(owner, "the width of an expert", inner, f"a multiple of {_BLOCK}, so that no block lies across gate and up")
     name = "gate_up_proj" if has_gate else "up_proj"
     try:

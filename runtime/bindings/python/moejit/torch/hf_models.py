@@ -55,7 +55,10 @@ def quantized_error(name: str, module: torch.nn.Module, config: Any) -> RuntimeE
     """Returns the error for experts whose weights are quantized. `config` is the model's configuration."""
     own = getattr(config, "quantization_config", None)
     hint = "load the model without quantization, with weights in bfloat16"
-    if hasattr(own, "dequantize"):
+    if type(own).__name__ == "Mxfp4Config":
+        hint = ('load it with from_pretrained(..., dtype=torch.bfloat16, experts_implementation="moejit") behind '
+                "moejit.torch.register_hf(), which makes FP8 codes of its weights")
+    elif hasattr(own, "dequantize"):
         hint = (f"load it with from_pretrained(..., dtype=torch.bfloat16, quantization_config=transformers."
                 f"{type(own).__name__}(dequantize=True)), which multiplies the scales in; model.bfloat16() would drop them")
     kind = type(module).__name__

@@ -49,9 +49,7 @@ def mxfp4_weights(w1_q: torch.Tensor, w1_scales: torch.Tensor, w2_q: torch.Tenso
     if sections not in (1, 2):
         _refuse("w1_q", f"it has {w1_q.shape[1]} rows", f"{4 * w2_q.shape[2]} or {2 * w2_q.shape[2]}, since rows of w2 have "
                 f"{2 * w2_q.shape[2]} elements")
-    if gate_up_layout == "interleaved":
-        w1_q, w1_scales = (torch.cat((each[:, ::2], each[:, 1::2]), 1) for each in (w1_q, w1_scales))
-    return fp8_weights(*_encoded("w1", w1_q, w1_scales, sections), *_encoded("w2", w2_q, w2_scales, 1))
+    return fp8_weights(*encoded("w1", w1_q, w1_scales, sections, gate_up_layout), *encoded("w2", w2_q, w2_scales, 1))
 
 
 def _refuse(name: str, got: str, wanted: str) -> NoReturn:
@@ -77,8 +75,15 @@ def _checked(name: str, codes: torch.Tensor, scales: torch.Tensor) -> tuple[torc
     return codes.view(torch.uint8), scales.view(torch.uint8)
 
 
-def _encoded(name: str, codes: torch.Tensor, scales: torch.Tensor, sections: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns E4M3 codes [E, rows, columns] and scales of blocks [E, blocks of all sections' rows, blocks of columns]."""
+def encoded(name: str, codes: torch.Tensor, scales: torch.Tensor, sections: int,
+            gate_up_layout: str = "concat") -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns E4M3 codes [E, rows, columns] and scales of blocks [E, blocks of all sections' rows, blocks of columns].
+
+    The arguments are one matrix' as mxfp4_weights() takes them; errors call it `name`.
+    """
+    codes, scales = _checked(name, codes, scales)
+    if gate_up_layout == "interleaved":
+        codes, scales = (torch.cat((each[:, ::2], each[:, 1::2]), 1) for each in (codes, scales))
     experts, rows, size = codes.shape
     encoded = torch.empty(experts, rows, 2 * size, dtype=torch.float8_e4m3fn, device=codes.device)
     block_scales = []
