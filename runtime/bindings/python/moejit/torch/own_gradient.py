@@ -2,8 +2,8 @@
 """Gradients that nobody else holds, whose memory backward may write to.
 
 The gradient of x has the shape of the gradient of y. Where kernels have read the second one before they write the
-first, both can have the same memory. The engine of autograd does the same when it adds up gradients: in place if nobody
-else refers to the tensor or to its storage.
+first, both can have the same memory. The engine of autograd adds up gradients in place on these terms: nobody else
+refers to the tensor or to its storage.
 """
 from __future__ import annotations
 
