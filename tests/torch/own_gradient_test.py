@@ -145,5 +145,40 @@ class Steps(ModuleTest):
         self.assertNotIn("backward_weights", calls)
 
 
+# (hidden, intermediate, experts, rows)
+SHAPES = {"8 of 7168 x 2048": (7168, 2048, 8, 32768), "128 of 2048 x 768": (2048, 768, 128, 65536)}
+
+
+class Accounting(unittest.TestCase):
+    """MiB that a backward pass of grouped rows holds at its peak on the GPU, by the plans: what is kept for it, the
+    gradients of y and of rows, workspace, and gradients of weights in bf16."""
+
+    def peaks(self, recipe, hidden, intermediate, experts, rows):
+        """(before, now): in one call with gradients of its own, and as HostedExperts has it."""
+        description = json.dumps({"experts": experts, "hidden": hidden, "intermediate": intermediate, "recipe": recipe,
+                                  "input": "grouped", "max_tokens": rows})
+        whole, split = (call_text(description, "cuda:sm_90a", ("dx", "dprobs", "dw1", "dw2"), "bf16",
+                                  has_halves=has_halves) for has_halves in (False, True))
+        facts = plan_of(whole)
+        dx, dw = 2 * rows * hidden, 2 * 3 * experts * hidden * intermediate
+        x = dx if any(argument.name == "x" for argument in row_of(whole, "backward").reads) else 0
+        kept = facts.saved.most + facts.quantized_colwise.bytes + x
+        before = kept + 2 * dx + facts.workspace_bytes + dw
+        if not halves.is_smaller_split(split, whole):
+            return before, before - dx * own_gradient.may_overwrite(whole, "backward")
+        facts = plan_of(split)
+        both = dx + facts.deferred.most + facts.workspace_bytes  # the workspace of the larger step
+        return before, max(both + kept + dx * (not own_gradient.may_overwrite(split, "backward_data")),
+                           both + facts.saved.most + x + dw)
+
+    def test_a_backward_pass_holds_less(self):
+        for shape, recipe, most in (("8 of 7168 x 2048", "bf16", 2340), ("8 of 7168 x 2048", "fp8_flow", 2300),
+                                    ("128 of 2048 x 768", "bf16", 2250), ("128 of 2048 x 768", "fp8_flow", 2245)):
+            with self.subTest((shape, recipe)):
+                before, now = (round(bytes_ / 2 ** 20) for bytes_ in self.peaks(recipe, *SHAPES[shape]))
+                self.assertLessEqual(now, most, f"before {before}")
+                self.assertLess(now, before - 250)
+
+
 if __name__ == "__main__":
     unittest.main()
