@@ -17,7 +17,8 @@ import hf_experts_sections
 from performance_summary import summary
 from performance_text import bytes_text, gpu_text, layer_command, table, time_text
 
-SECTIONS = {**hf_experts_sections.SECTIONS, **expert_parallel_sections.SECTIONS}
+SECTIONS = {**hf_experts_sections.SECTIONS, **expert_parallel_sections.SECTIONS,
+            "megatron": lambda result: []}  # megatron.md has its plot
 DOCS = pathlib.Path(__file__).resolve().parent
 SHAPE = ("experts", "local_experts", "top_k", "hidden", "intermediate", "splits_alignment")
 PLACE = re.compile(r"^\{\{(summary|results)\}\}$", re.MULTILINE)

@@ -141,6 +141,14 @@ tl::unexpected<Error> overlap(const Plan& plan, const Range& one, const Range& o
       "give outputs and blocks memory of their own");
 }
 
+// Returns whether `read` is an input that no kernel reads once the tensor `written` is touched.
+bool is_read_before(const Plan& plan, const Range& read, const Range& written) {
+  if (std::max(read.slot, written.slot) >= plan.tensors.size()) return false;
+  const TensorPlan& input = plan.tensors[read.slot];
+  return input.role == compiler::TensorRole::kInput &&
+         input.last_use < plan.tensors[written.slot].first_use;
+}
+
 // The memory that a call uses: written ranges first, otherwise in no order. It is on the stack, and
 // only its used part is touched.
 class Ranges {
@@ -157,7 +165,8 @@ class Ranges {
     for (std::size_t i = 0; i < written_; ++i)
       for (std::size_t j = i + 1; j < count_; ++j) {
         const Range &one = ranges_[i], &other = ranges_[j];
-        if (one.begin < other.end && other.begin < one.end)
+        if (one.begin < other.end && other.begin < one.end &&
+            (j < written_ || !is_read_before(plan, other, one)))
           return one.slot < other.slot ? overlap(plan, one, other) : overlap(plan, other, one);
       }
     return {};

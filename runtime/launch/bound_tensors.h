@@ -71,8 +71,10 @@ Result<void> bind_memory(const compiler::Plan& plan, const compiler::MemoryLayou
 std::byte* address_in_group(const compiler::TensorPlan& tensor, std::span<std::byte* const> group);
 
 // Checks that everything a call writes has memory of its own. The tensors and the blocks that it
-// writes must overlap nothing else that it uses. Tensors and blocks that it only reads may share
-// memory. Error kTensorMismatch names both sides of an overlap. Allocates only for errors.
+// writes must overlap nothing else that it uses. But a tensor may overlap an input whose last
+// kernel comes before the tensor's first one, over all calls of the plan. Tensors and blocks that a
+// call only reads may share memory. Error kTensorMismatch names both sides of an overlap. Allocates
+// only for errors.
 Result<void> check_overlaps(const compiler::Plan& plan, const compiler::CallPlan& call,
                             const BoundTensors& bound);
 

@@ -5,7 +5,8 @@
 A step is forward and backward of MoELayer: router, dispatcher, experts, combine. Times are medians, as those of
 hf_experts_bench.py. Memory is the peak of PyTorch's allocator during a step, less the memory before it. For moejit it
 also tells whether the host waits in a step of the experts, and of the layer (sync debug mode "error"), and whether a
-graph of it, captured once with the numbers of rows on the device, has the bits of an eager step with other tokens.
+graph of it, captured once with the numbers of rows on the device, has the bits of an eager step with other tokens. Of a
+capture that fails it prints the error and the call that ended it.
 
   python3 -m pip install --no-deps --target DIR megatron-core==0.16.1    # DIR into PYTHONPATH, beside moejit
   python3 tests/bench/megatron_bench.py
@@ -18,6 +19,7 @@ import pathlib
 import shlex
 import sys
 import tempfile
+import traceback
 
 import torch
 from torch.nn import functional as F
@@ -25,6 +27,7 @@ from torch.nn import functional as F
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "torch"))
 import bench_machine
 import experts_steps
+import graph_capture
 import megatron_cpu
 from megatron.core import parallel_state
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
@@ -154,29 +157,6 @@ def wait_of_host(step):
         torch.cuda.set_sync_debug_mode("default")
 
 
-def graph_is_exact(step):
-    """Whether a graph of the step has the bits of eager steps, with the tokens of its capture and with others."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    # Other threads may ask the device meanwhile, as NCCL's watchdog does about earlier collectives.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        y = step()
-    made = [y, step.leaf.grad]
-    made += [parameter.grad for parameter in step.module.parameters() if parameter.grad is not None]
-    is_exact = True
-    for _ in range(2):
-        graph.replay()
-        got = [each.detach().clone() for each in made]
-        is_exact = is_exact and all(map(torch.equal, got, step.results()))
-        with torch.no_grad():
-            step.leaf.copy_(step.leaf.flip(0))
-    return is_exact
-
-
 def measure(sizes, name, dispatcher, spec_of, want, settings, watch):
     """One row of a result: figures of a layer, or the error that stopped it."""
     row = {"experts": name, "dispatcher": dispatcher}
@@ -191,13 +171,23 @@ def measure(sizes, name, dispatcher, spec_of, want, settings, watch):
             row.update(experts_steps.time_call(alone, DEVICE, settings, watch, "experts_step"))
             if DEVICE.type == "cuda":
                 row["waits"] = {"layer": wait_of_host(step), "experts": wait_of_host(alone)}
-                row["graph_is_exact"] = {"experts": graph_is_exact(alone)}
-                if dispatcher == "allgather":
-                    row["graph_is_exact"]["layer"] = graph_is_exact(step)
+                kinds = {"experts": alone, "layer": step} if dispatcher == "allgather" else {"experts": alone}
+                row["graphs"] = {kind: graph_capture.explained(kinds[kind]) for kind in settings.graphs if kind in kinds}
     except Exception as error:  # of any kind: the others must still be timed
         row["error"] = f"{type(error).__name__}: {error}".strip().split("\n")[0]
+        traceback.print_exc()
+    tell_of_graphs(name, row.get("graphs", {}))
     print(f"{name}: " + (row.get("error") or f"{row['step_hot_ms']:.3f} ms a step"), file=sys.stderr, flush=True)
     return row
+
+
+def tell_of_graphs(name, graphs):
+    """Prints what is known of captures that failed."""
+    for kind, found in graphs.items():
+        for mode in ("error", *graph_capture.MODES) if "error" in found else ():
+            told = found.get(mode)
+            print(f"{name}, graph of the {kind}, {mode}: " +
+                  (told if isinstance(told, str) else json.dumps(told, indent=1)), file=sys.stderr)
 
 
 def parse(arguments):
@@ -205,6 +195,8 @@ def parse(arguments):
     parser.add_argument("--tiny", action="store_true", help="small sizes and few repeats: to try the program")
     parser.add_argument("--case", default="", help="only cases whose names contain this")
     parser.add_argument("--only", default="", help="only layers whose names contain this")
+    parser.add_argument("--graphs", nargs="*", default=["experts", "layer"], choices=("experts", "layer"),
+                        help="of what CUDA graphs are captured, in this order")
     parser.add_argument("--seconds", type=float, default=2.0, help="of hot steps, behind half as many of warm-up")
     parser.add_argument("--cool-repeats", type=int, default=10)
     parser.add_argument("--pause", type=float, default=0.05, help="seconds before each cool step")

@@ -7,6 +7,7 @@ import sys
 import source_tree
 
 sys.path.insert(0, str(source_tree.ROOT / "docs"))
+import generate_megatron_plot  # noqa: E402
 import generate_performance  # noqa: E402
 import generate_ranks_plot  # noqa: E402
 import generate_step_times  # noqa: E402
@@ -16,7 +17,8 @@ import generate_training_plot  # noqa: E402
 def plot_findings(folder):
     """A sentence for each plot in a folder that is not what its results give; there is none without results."""
     found = []
-    for script, results in ((generate_step_times, "*-hf-experts.json"), (generate_ranks_plot, "*-expert-parallel.json")):
+    for script, results in ((generate_step_times, "*-hf-experts.json"), (generate_ranks_plot, "*-expert-parallel.json"),
+                            (generate_megatron_plot, "*-megatron.json")):
         path = folder / script.PLOT.name
         if (path.read_text(encoding="utf-8") if path.exists() else None) != script.plot(folder):
             found.append(f"docs/performance/{path.name}: run python3 docs/{script.__name__}.py; it draws the results named "

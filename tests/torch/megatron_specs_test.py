@@ -39,7 +39,7 @@ class Specs(megatron_cpu.OnOneRank):
     def test_what_it_cannot_convert(self):
         self.assertIn("no Mixture-of-Experts layer", told(lambda: convert_spec(get_gpt_layer_local_spec())))
         self.assertIn("recipe", told(lambda: convert_spec(case.SEQUENTIAL, recipe="fp8")))
-        self.assertIn("fp8_delayed", told(lambda: convert_spec(case.SEQUENTIAL, recipe="fp8_delayed")))
+        convert_spec(case.SEQUENTIAL, recipe="fp8_delayed")  # whose state is in checkpoints
         self.assertIn("cache_weights", told(lambda: convert_spec(case.SEQUENTIAL, cache_weights=1.5)))
         self.assertIn("input: got 'rows'", told(lambda: convert_spec(case.SEQUENTIAL, input="rows")))
         self.assertIn("dispatch: got 'fp4'", told(lambda: convert_spec(case.SEQUENTIAL, dispatch="fp4")))

@@ -284,6 +284,11 @@ typedef struct moejit_tensor_info {
   uint32_t is_optional_in_backward;  // 1: backward calls may leave it out, the others may not
   uint32_t is_updated;  // 1: calls read what this output holds: bits are or-ed in, values added
   float first_value;    // of role MOEJIT_ROLE_STATE: of all elements, before the first step
+  // The first and the last kernel that touch it, over all calls, in the order of
+  // moejit_plan_get_text(); -1: none does. An input and an output may share memory if the input's
+  // last kernel comes before the output's first.
+  int32_t first_use;
+  int32_t last_use;
 } moejit_tensor_info;
 
 // Tell about a tensor of the plan, by its index, below tensor_count, or by its name.

@@ -19,7 +19,9 @@ extern "C" {
 //
 // What a call writes must not overlap anything else that it uses. Calls write outputs, states,
 // workspace, what forward saves, what a data half defers, and the weights that update_weights
-// quantizes. Memory that a call only reads may overlap. Errors of arguments
+// quantizes. Memory that a call only reads may overlap. An output may overlap an input that no
+// kernel reads any more when the output's first kernel runs (last_use and first_use of
+// moejit_tensor_info). Errors of arguments
 // (MOEJIT_ERROR_MISSING_TENSOR, _TENSOR_MISMATCH, _WORKSPACE_TOO_SMALL, _INVALID_VALUE) come before
 // anything is launched. After an error of launching (_DRIVER, _STREAM_CAPTURE, _SIMULATOR_FAULT)
 // some of the kernels may run: what the call writes is then undefined.

@@ -77,7 +77,9 @@ Result<void> describe(const moejit_plan& handle, std::size_t index, moejit_tenso
                        .is_optional = tensor.is_optional ? 1u : 0u,
                        .is_optional_in_backward = tensor.is_optional_in_backward ? 1u : 0u,
                        .is_updated = is_updated(*handle.plan, tensor) ? 1u : 0u,
-                       .first_value = tensor.first_value},
+                       .first_value = tensor.first_value,
+                       .first_use = tensor.first_use,
+                       .last_use = tensor.last_use},
                       info, "moejit_tensor_info");
 }
 

@@ -295,6 +295,17 @@ TEST_F(OverlapsTest, OfAnOutputAreRefused) {
   EXPECT_EQ(check(), "tensor topk_ids overlaps tensor y");
 }
 
+TEST_F(OverlapsTest, OfAnInputThatIsReadNoMoreAreFine) {
+  TensorPlan &x = plan_.tensors[0], &y = plan_.tensors[3];
+  place(2, 0);
+  x.last_use = y.first_use = 3;  // the kernel that writes y reads x
+  EXPECT_EQ(check(), "tensor x overlaps tensor y");
+  y.first_use = 4;
+  EXPECT_EQ(check(), "");
+  x.role = TensorRole::kWeight;  // which the next call reads again
+  EXPECT_EQ(check(), "tensor x overlaps tensor y");
+}
+
 TEST_F(OverlapsTest, OfNoTokensAreNone) {
   x_shape_[0] = ids_shape_[0] = y_shape_[0] = 0;
   place(2, 0);

@@ -49,6 +49,8 @@ class TensorInfo:
     is_optional: bool  # whether calls may leave it out
     is_updated: bool  # whether calls read the old content of this output: they set more bits, or add to values
     first_value: float  # of role "state": of all elements, before the first step
+    first_use: int  # the first and the last kernel that touch it, over all calls; -1: none does
+    last_use: int
 
     @property
     def is_callers(self) -> bool:
@@ -100,4 +102,5 @@ def tensor_info_of(record: records.TensorInfo, calls: Iterable[CallInfo]) -> Ten
         symbols=tuple(symbol.decode() for symbol in record.symbols[:record.ndim]), bytes=record.bytes,
         offset=record.offset, role=records.ROLES[record.role],
         used_by=frozenset(call.name for call in calls if name in call.tensors),
-        is_optional=bool(record.is_optional), is_updated=bool(record.is_updated), first_value=record.first_value)
+        is_optional=bool(record.is_optional), is_updated=bool(record.is_updated), first_value=record.first_value,
+        first_use=record.first_use, last_use=record.last_use)

@@ -222,6 +222,8 @@ class TensorInfo(Record):
         ("is_optional_in_backward", c_uint32),
         ("is_updated", c_uint32),
         ("first_value", c_float),
+        ("first_use", c_int32),
+        ("last_use", c_int32),
     ]
 
 

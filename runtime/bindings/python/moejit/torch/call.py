@@ -13,7 +13,7 @@ from moejit.torch.fp8_call import call_with_codes
 from moejit.torch.fp8_weights import FP8Weights, are_codes
 from moejit.torch.function import STATE, ExpertsFunction, Options, forward
 from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
-from moejit.torch.halves import call_with_delayed_gradients
+from moejit.torch.halves import call_with_delayed_gradients, call_with_split_backward, is_smaller_split
 from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, inputs_of
 from moejit.torch.main_grads import moves_main_grads, take_main_grads
 from moejit.torch.repeat import Inference, Training
@@ -95,6 +95,11 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Se
     has_halves = call.delayed is not None and _has_halves(gradients, is_sharded)
     has_checks = not is_sharded and call.checks_weights(True, is_first_microbatch, skip_update)
     layer = call.layer(*given, gradients, call.wgrad_dtype(parameters), has_halves, has_checks)
+    is_split = False
+    if call.may_split and not has_halves and _may_split(gradients, is_sharded):
+        split = call.layer(*given, gradients, call.wgrad_dtype(parameters), True, has_checks)
+        is_split = is_smaller_split(split, layer)
+        layer = split if is_split else layer
     check_biases(layer, *cast[2:])
     dtypes = tuple(torch.float32 if weight is None else gradient_dtype(weight) for weight in cast)
     b1, b2 = biases_of(given[0], cast)
@@ -114,9 +119,13 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Se
         return made["y"], made["status"]
     options = Options(layer, dtypes, has_state=len(state) > 0, updates=call.updates_scales, keeps_weights=not keeps_none,
                       is_of_group=call.group is not None)
+    with_main_grads = parameters if call.fuse_wgrad_accumulation else None
     if has_halves:
-        return call_with_delayed_gradients(call.delayed, tensors, cast,
-                                           parameters if call.fuse_wgrad_accumulation else None, options, state)
+        return call_with_delayed_gradients(call.delayed, tensors, cast, with_main_grads, options, state)
+    if is_split:
+        if call.fuse_wgrad_accumulation and not moves_main_grads(parameters):
+            take_main_grads(parameters, given[0])  # tells now what is missing; backward takes them again
+        return call_with_split_backward(tensors, cast, with_main_grads, options, state)
     main = []
     if call.fuse_wgrad_accumulation and moves_main_grads(parameters):
         options = options._replace(dummies=(), owners=parameters)
@@ -168,6 +177,12 @@ def _gradients(call: ExpertsCall, *tensors: torch.Tensor | None) -> tuple[str, .
     if call.group is None or not wanted:
         return wanted
     return (*GRADIENTS[:2], *(name for name in wanted if name in WEIGHT_GRADIENTS))
+
+
+def _may_split(gradients: tuple[str, ...], is_sharded: bool) -> bool:
+    """Returns whether backward may be two steps: it has gradients for both, and no graph of torch.compile is made."""
+    return (gradients[:1] == GRADIENTS[:1] and not set(gradients).isdisjoint(WEIGHT_GRADIENTS) and not is_sharded
+            and not torch.compiler.is_compiling())
 
 
 def _has_halves(gradients: tuple[str, ...], is_sharded: bool) -> bool:

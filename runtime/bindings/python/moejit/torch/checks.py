@@ -22,20 +22,22 @@ def check_cache_weights(function: str, cache_weights: object) -> None:
                            "or None")
 
 
-def check_options(function: str, fields: dict[str, Any], max_tokens: int | None, cache_weights: object) -> None:
+def check_options(function: str, fields: dict[str, Any], max_tokens: int | None, cache_weights: object,
+                  keeps_state: bool = False) -> None:
     """Raises an error for options that no model can run with: plans a small layer with them.
 
     Args:
         function: The name for errors, such as "register_hf()".
         fields: Fields of a layer description that the options give.
         max_tokens, cache_weights: As for register_hf().
+        keeps_state: Whether modules keep the state of recipes that have one.
     """
     check_cache_weights(function, cache_weights)
     layer = {"experts": 8, "top_k": 2, "hidden": 256, "intermediate": 256, **fields, "dispatch": "none",
              "max_tokens": FEWEST_MAX_TOKENS if max_tokens is None else max_tokens}
     try:
         for gradients in ((), ("dx", "dprobs", "dw1", "dw2")):
-            call_text(json.dumps(layer, default=str), "sim", gradients, "bf16")
+            call_text(json.dumps(layer, default=str), "sim", gradients, "bf16", keeps_state=keeps_state)
     except RuntimeError as error:
         raise RuntimeError(f"moejit: {function}: {str(error).removeprefix('moejit: ')}") from error
 

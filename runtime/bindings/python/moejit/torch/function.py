@@ -11,6 +11,7 @@ from moejit.torch import ops, scales
 from moejit.torch.first_order import first_order
 from moejit.torch.layers import BLOCKS, FORWARD_STATE, GRADIENT_STATE, WEIGHT_GRADIENTS, inputs_of, reads_of
 from moejit.torch.main_grads import add_to_main_grads, take_main_grads
+from moejit.torch.own_gradient import memory_of_dx, with_ownership
 
 STATE = FORWARD_STATE + GRADIENT_STATE
 _WEIGHTS = ("w1", "w2", "b1", "b2")
@@ -78,7 +79,8 @@ class ExpertsFunction(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx, dy, *_):
+    @with_ownership
+    def backward(ctx, is_own, dy, *_):
         options = ctx.options
         given, others = _kept(ctx)
         state, main, order = _parts(options, others)
@@ -87,11 +89,14 @@ class ExpertsFunction(torch.autograd.Function):
             options = options._replace(dummies=dummies, overwrites=overwrites)
         if not options.keeps_weights:
             given.update(ops.run(options.layer, "update_weights", {**given, **state}))
-        given.update(state, dy=rows_of(dy))
+        rows = rows_of(dy)
+        reused = memory_of_dx(options.layer, "backward", is_own, dy, rows)
+        given.update(state, dy=rows, **reused)
         if options.dummies is None:
             made = ops.run(options.layer, "backward", given, order)
         else:
             made = add_to_main_grads(options.layer, "backward", given, main, options.overwrites, order)
+        made.update(reused)
         if options.updates:
             scales.update(state, options.layer)
         wanted = ctx.needs_input_grad[1:]

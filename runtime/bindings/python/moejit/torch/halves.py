@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 from typing import Callable, Sequence
 
 import torch
@@ -13,7 +14,8 @@ from moejit.torch.first_order import first_order
 from moejit.torch.function import STATE, Options, as_dummy, as_gradient, forward, gradients, kept_names, rows_of
 from moejit.torch.layers import WEIGHT_GRADIENTS, reads_of
 from moejit.torch.main_grads import add_to_main_grads, take_main_grads
-from moejit.torch.plans import row_of
+from moejit.torch.own_gradient import memory_of_dx, with_ownership
+from moejit.torch.plans import plan_of, row_of
 
 
 class DelayedGradients:
@@ -39,6 +41,12 @@ class DelayedGradients:
         self.queue.popleft()
         for hook in self.hooks:
             hook()
+
+    def take_newest(self) -> _WeightsHalf:
+        """Returns the newest half and forgets all: the gradients of older ones were not wanted."""
+        half = self.queue.pop()
+        self.queue.clear()
+        return half
 
 
 @dataclasses.dataclass(eq=False)
@@ -66,7 +74,7 @@ class _WeightsHalf:
 
 def _accumulate(half: _WeightsHalf) -> None:
     with torch.enable_grad():
-        done = _WeightsHalfFunction.apply(half, *half.weights)
+        done = _WeightsHalfFunction.apply(lambda: half, *half.weights)
     if done.requires_grad:  # false if all weights were frozen meanwhile
         # The graph of casts or parametrizations before the weights may serve other halves too.
         torch.autograd.backward(done, done.detach(), retain_graph=True)
@@ -76,14 +84,15 @@ class _WeightsHalfFunction(torch.autograd.Function):
     """Makes the weights half the backward pass of a function of the weights. Its result means nothing."""
 
     @staticmethod
-    def forward(ctx, half, *weights):
-        ctx.half = half
-        return weights[0].new_empty(())
+    def forward(ctx, find_half, *weights):
+        ctx.find_half = find_half
+        ctx.set_materialize_grads(False)
+        return weights[0].new_empty(0)
 
     @staticmethod
     @first_order
     def backward(ctx, _):
-        return None, *ctx.half.compute(ctx.needs_input_grad[1:])
+        return None, *ctx.find_half().compute(ctx.needs_input_grad[1:])
 
 
 def call_with_delayed_gradients(delayed: DelayedGradients, tensors: tuple[torch.Tensor, ...],
@@ -103,12 +112,48 @@ def call_with_delayed_gradients(delayed: DelayedGradients, tensors: tuple[torch.
     Returns:
         y and the status word.
     """
-    x, topk_ids, topk_probs, *operands = tensors
     # The weights are no inputs of the function, since autograd would call their hooks before there are gradients. The
     # anchor wants a gradient, so that there always is a backward call.
-    anchor = x.new_empty(0, dtype=torch.float32).requires_grad_()
+    anchor = tensors[0].new_empty(0, dtype=torch.float32).requires_grad_()
+    return _call(anchor, delayed, tensors, weights, parameters, options, state)
+
+
+def call_with_split_backward(tensors: tuple[torch.Tensor, ...], weights: Sequence[torch.Tensor | None],
+                             parameters: Sequence[torch.Tensor | None] | None, options: Options,
+                             state: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Runs the call whose backward is two steps of autograd: between them it frees what only the first one reads.
+
+    The arguments are as for call_with_delayed_gradients(). Returns y and the status word.
+    """
+    halves = DelayedGradients()
+    # Autograd runs functions of later calls first, so the weights half comes right behind the data half.
+    anchor = _WeightsHalfFunction.apply(halves.take_newest, *weights)
+    return _call(anchor, halves, tensors, weights, parameters, options, state)
+
+
+@functools.lru_cache(maxsize=None)
+def is_smaller_split(split: str, whole: str) -> bool:
+    """Returns whether backward in two steps takes less memory than in one.
+
+    One step needs its workspace, and the column-wise weights until its end. Two steps have freed these, and the
+    gradient of y if the second one does not read it, when they make the gradients of weights.
+
+    Args:
+        split, whole: The texts of the layer with halves, and of the same layer without.
+    """
+    reads = row_of(split, "backward_weights").reads
+    if any(argument.name == "dy" and not argument.is_shape_only for argument in reads):
+        return False
+    one, two = plan_of(whole), plan_of(split)
+    return two.deferred.most + two.workspace_bytes < one.workspace_bytes + one.quantized_colwise.bytes
+
+
+def _call(anchor: torch.Tensor, halves: DelayedGradients, tensors: tuple[torch.Tensor, ...],
+          weights: Sequence[torch.Tensor | None], parameters: Sequence[torch.Tensor | None] | None, options: Options,
+          state: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    x, topk_ids, topk_probs, *operands = tensors
     return _DataHalfFunction.apply(anchor, x, topk_ids, topk_probs, tuple(operands), tuple(weights),
-                                   (delayed, parameters, state), options)
+                                   (halves, parameters, state), options)
 
 
 class _DataHalfFunction(torch.autograd.Function):
@@ -128,13 +173,15 @@ class _DataHalfFunction(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx, dy, _):
+    @with_ownership
+    def backward(ctx, is_own, dy, _):
         *kept, w1, w2, b1, b2 = ctx.saved_tensors
         weights = [made if leaf is None else leaf for made, leaf in zip((w1, w2, b1, b2), ctx.leaves)]
         (delayed, parameters, state), options = ctx.others, ctx.options
         given = {**dict(zip(ctx.names, kept)), "dy": rows_of(dy)}
         of_state = dict(zip(STATE, state))
-        made = ops.run(options.layer, "backward_data", {**given, **of_state})
+        reused = memory_of_dx(options.layer, "backward_data", is_own, dy, given["dy"])
+        made = {**ops.run(options.layer, "backward_data", {**given, **of_state, **reused}), **reused}
         if options.updates:
             scales.update(of_state, options.layer)
         given.update(made)

@@ -10,9 +10,12 @@ import torch
 from moejit.torch.call import call_experts
 from moejit.torch.checks import check_cache_weights, check_dtypes, raise_better
 from moejit.torch.devices import on_device_of
+from moejit.torch.dispatch import Exchange, call_dispatched
 from moejit.torch.fp8_weights import FP8Weights
 from moejit.torch.halves import DelayedGradients
+from moejit.torch.function import STATE
 from moejit.torch.layers import FEWEST_MAX_TOKENS, GRADIENTS, json_with, max_tokens_of
+from moejit.torch.plans import plan_of
 from moejit.torch.state import ExpertsCall, State
 
 NAMES = ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias")
@@ -34,6 +37,13 @@ class HostedExperts:
         cache_weights: As for moejit.torch.Experts.
         fuse_wgrad_accumulation: Whether backward adds gradients of weights to `main_grad`, as for moejit.torch.Experts.
         delay_wgrad_compute: Whether backward leaves gradients of weights to backward_dw().
+        splits_backward: Whether backward may be two steps of autograd where it takes less memory so. It has the same
+            kernels and bits, and takes the host some ten microseconds more.
+        keeps_state: Whether calls bring the state of a recipe whose scales follow from the steps before. Each backward
+            pass moves it on by a step.
+
+    Attributes:
+        first_state: Shape and first value of the state's tensors, float32, by name; empty if the recipe has none.
 
     Raises:
         RuntimeError: No layer can be planned; the sentence says why.
@@ -45,19 +55,26 @@ class HostedExperts:
 
     def __init__(self, layer: dict[str, Any] | str, *, device: torch.device | str | None = None,
                  fewest_max_tokens: int = FEWEST_MAX_TOKENS, cache_weights: bool | None = None,
-                 fuse_wgrad_accumulation: bool = False, delay_wgrad_compute: bool = False) -> None:
+                 fuse_wgrad_accumulation: bool = False, delay_wgrad_compute: bool = False,
+                 splits_backward: bool = False, keeps_state: bool = False) -> None:
         check_cache_weights("HostedExperts()", cache_weights)
         self._fields = json.loads(layer) if isinstance(layer, str) else dict(layer)
         self._fewest, self._cache_weights, self._fuses = fewest_max_tokens, cache_weights, fuse_wgrad_accumulation
         self.delayed = DelayedGradients() if delay_wgrad_compute else None
+        self._may_split, self._keeps_state = splits_backward, keeps_state
         place = torch.device("cpu" if device is None else device)
         self._state = State(place)
         gradients = GRADIENTS if self._fields.get("biases") else GRADIENTS[:4]
-        self._call_of(0).usual_layer(torch.device("cpu") if place.type == "meta" else place, gradients)
+        call = self._make_call(max_tokens_of(fewest_max_tokens, self._fields.get("max_tokens")))
+        planned = plan_of(call.usual_layer(torch.device("cpu") if place.type == "meta" else place, gradients))
+        self._keeps_state = planned.has_state  # without one, calls take fewer steps
+        self.first_state = {name: (planned.tensors[name].shape, planned.tensors[name].first_value)
+                            for name in STATE if planned.has_state}
 
     def __call__(self, x: torch.Tensor, routing: torch.Tensor, probs: torch.Tensor, w1: torch.Tensor | FP8Weights,
-                 w2: torch.Tensor | None = None, b1: torch.Tensor | None = None, b2: torch.Tensor | None = None, *, is_sharded: bool = False,
-                 owner: str = "", names: tuple[str, ...] = NAMES) -> torch.Tensor:
+                 w2: torch.Tensor | None = None, b1: torch.Tensor | None = None, b2: torch.Tensor | None = None, *,
+                 state: tuple[torch.Tensor, ...] = (), is_sharded: bool = False, owner: str = "",
+                 names: tuple[str, ...] = NAMES) -> torch.Tensor:
         """Computes the experts of chosen tokens, or of grouped rows. All but `routing` have gradients.
 
         The host does not wait for the device.
@@ -71,6 +88,7 @@ class HostedExperts:
             w2: [E, H, I] bf16.
             b1: [E, 2I] bf16, if the description says `biases`.
             b2: [E, H] bf16, if the description says `biases`.
+            state: The tensors of `first_state`, in its order.
             is_sharded: Whether the weights' memory is freed after the call and refilled before backward, as FSDP does.
             owner: The module's name, for errors.
             names: The parameters' names in the module, for errors.
@@ -86,9 +104,30 @@ class HostedExperts:
             routing = on_device_of(x, routing)
         if torch.compiler.is_compiling():
             check_dtypes(owner, x, dict(zip(names, parameters)))
-            return call_experts(call, x, routing, probs, *parameters, is_sharded=is_sharded)
+            return call_experts(call, x, routing, probs, *parameters, is_sharded=is_sharded, state=state)
         try:
-            return call_experts(call, x, routing, probs, *parameters, is_sharded=is_sharded)
+            return call_experts(call, x, routing, probs, *parameters, is_sharded=is_sharded, state=state)
+        except RuntimeError as error:
+            raise_better(error, owner, x, dict(zip(names, parameters)))
+
+    def dispatched(self, exchange: Exchange, x: torch.Tensor, probs: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor,
+                   b1: torch.Tensor | None = None, b2: torch.Tensor | None = None, *, owner: str = "",
+                   names: tuple[str, ...] = NAMES) -> torch.Tensor:
+        """Computes the experts of tokens that an exchange sends to them in FP8, forward and backward.
+
+        Args:
+            exchange: Moves the rows. The layer's description has `"dispatch": "fp8"` and `"dispatch_calls": true`.
+            x: [T, H] bf16, the tokens of this rank.
+            probs: What the exchange gets as such, of any float dtype.
+            w1, w2, b1, b2, owner, names: As of other calls.
+
+        Returns:
+            [T, H] bf16: what the exchange has combined.
+        """
+        parameters = w1, w2, b1, b2
+        try:
+            return call_dispatched(exchange, lambda rows: self._call_of(rows).description, x, probs.float(), parameters,
+                                   self._state.keep_status, has_main_grads=self._fuses)
         except RuntimeError as error:
             raise_better(error, owner, x, dict(zip(names, parameters)))
 
@@ -105,7 +144,8 @@ class HostedExperts:
     def _make_call(self, max_tokens: int) -> ExpertsCall:
         return ExpertsCall(description=json_with(self._fields, max_tokens=max_tokens), state=self._state,
                            cache_weights=self._cache_weights, fuse_wgrad_accumulation=self._fuses, delayed=self.delayed,
-                           is_grouped=self._fields.get("input") == "grouped")
+                           may_split=self._may_split, is_grouped=self._fields.get("input") == "grouped",
+                           keeps_state=self._keeps_state, updates_scales=self._keeps_state)
 
     def backward_dw(self) -> None:
         """Computes the gradients of weights and biases that the oldest backward pass has left, if there is one."""
@@ -122,6 +162,11 @@ class HostedExperts:
             raise RuntimeError("moejit: invalid_value: hooks of backward_dw() on experts without delay_wgrad_compute"
                                "\nhint: register the hook on the parameters")
         self.delayed.hooks.append(hook)
+
+    @property
+    def description(self) -> str:
+        """The layer description as it was given, as JSON."""
+        return json.dumps(self._fields)
 
     def place(self, device: torch.device) -> None:
         """Makes compiled calls on another device able to report their status. Call it when the parameters have moved."""

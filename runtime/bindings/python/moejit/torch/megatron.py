@@ -42,7 +42,8 @@ def convert_spec(spec: Any, recipe: str = "fp8_flow", *, recompute: str = "none"
         >>> spec = get_gpt_layer_local_spec(num_experts=64)
         >>> model = GPTModel(config, moejit.torch.megatron.convert_spec(spec, recipe="fp8_flow"), ...)
     """
-    check_options("convert_spec()", {"recipe": recipe, "recompute": recompute}, max_tokens, cache_weights)
+    check_options("convert_spec()", {"recipe": recipe, "recompute": recompute}, max_tokens, cache_weights,
+                  keeps_state=True)
     for name, got, wanted in (("input", input, ("grouped", "tokens")), ("dispatch", dispatch, ("bf16", "fp8"))):
         if got not in wanted:
             raise RuntimeError(f"moejit: invalid_value: convert_spec(): {name}: got {got!r}, wanted one of {wanted}")

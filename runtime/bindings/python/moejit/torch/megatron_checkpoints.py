@@ -12,6 +12,9 @@ from megatron.core.transformer.utils import make_sharded_object_for_checkpoint
 
 LINEARS = ("linear_fc1", "linear_fc2")
 KINDS = ("weight", "bias")
+_STATE = ("amax_history", "scale", "grad_amax_history", "grad_scale")  # of each, where the recipe has a state
+_EXTRA = "._extra_state"
+_OF_STATE = re.compile(r"(?P<linear>linear_fc[12])\._extra_state(?P<expert>\d+)")
 # Keys of one expert's parameters below a module of experts: SequentialMLP's, and TEGroupedMLP's.
 _OF_ONE = re.compile(r"local_experts\.(?P<first>\d+)\.(?P<linear>linear_fc[12])\.(?P<kind>weight|bias)|"
                      r"(?P<linear_>linear_fc[12])\.(?P<kind_>weight|bias)(?P<first_>\d+)")
@@ -38,11 +41,12 @@ def sharded_state_dict(module: torch.nn.Module, prefix: str, sharded_offsets: tu
             if parameter is not None:
                 result[f"{prefix}{linear}.{kind}"] = ShardedTensorFactory(
                     f"{prefix}experts.{linear}.{kind}", parameter, build, functools.partial(_stacked, count), replica)
-        for expert in range(first, first + count):  # the others write these and ask for them; nothing is in them
+        for expert in range(first, first + count):  # the others write these and ask for them, whatever is in them
             key = f"{prefix}experts.{expert}.{linear}" if is_singleton else f"{prefix}experts.{linear}"
             offsets = () if is_singleton else ((len(sharded_offsets), expert, total),)
-            result[f"{prefix}{linear}._extra_state{expert - first}"] = make_sharded_object_for_checkpoint(
-                None, f"{key}._extra_state", (*sharded_offsets, *offsets), replica_id=replica)
+            result[f"{prefix}{linear}{_EXTRA}{expert - first}"] = make_sharded_object_for_checkpoint(
+                _state_of(getattr(module, linear), count, expert - first), f"{key}{_EXTRA}",
+                (*sharded_offsets, *offsets), replica_id=replica)
     return result
 
 
@@ -71,16 +75,51 @@ def _stacked(count: int, parts: list[torch.Tensor]) -> torch.Tensor:
     return torch.cat(parts).view(count, -1, *parts[0].shape[1:])
 
 
-def stack_experts(module: torch.nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Stacks parameters of single experts in a state dict, and leaves extra states out; a hook before loading.
+def _state_of(linear: torch.nn.Module, count: int, expert: int) -> dict[str, torch.Tensor] | None:
+    """Returns what the scales of one of `count` experts follow from, if the recipe has a state."""
+    return {name: _of_expert(tensor, count, expert).cpu() for name, tensor in linear.named_buffers()} or None
+
+
+def _of_expert(tensor: torch.Tensor, count: int, expert: int) -> torch.Tensor:
+    """Returns the columns of one of `count` experts in a tensor of a state."""
+    return tensor.chunk(count, dim=-1)[expert]
+
+
+@torch.no_grad()
+def _take_states(module: torch.nn.Module, state_dict: dict[str, Any], prefix: str) -> None:
+    """Takes extra states out of a state dict, and puts the state of recipes that have one in their place.
+
+    An expert without one of ours, as in checkpoints of other experts or recipes, begins with a first state.
+    """
+    found = {}
+    for key in [key for key in state_dict if key.startswith(prefix) and _EXTRA in key[len(prefix):]]:
+        value, match = state_dict.pop(key), _OF_STATE.fullmatch(key, len(prefix))
+        if match is not None and isinstance(value, dict):
+            found[match["linear"], int(match["expert"])] = value
+    for linear in LINEARS:
+        buffers = dict(getattr(module, linear).named_buffers())
+        for name in _STATE:
+            key = f"{prefix}{linear}.{name}"
+            if name not in buffers:
+                state_dict.pop(key, None)
+            elif key not in state_dict:
+                state_dict[key] = tensor = torch.full_like(buffers[name], getattr(module, linear).first_values[name])
+                for expert in range(module.num_local_experts):
+                    saved = found.get((linear, expert), {}).get(name)
+                    part = _of_expert(tensor, module.num_local_experts, expert)
+                    if saved is not None and saved.shape == part.shape:
+                        part.copy_(saved)
+
+
+def load_experts(module: torch.nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Stacks parameters and states of single experts in a state dict; a hook before loading.
 
     A parameter of which an expert is missing stays as it is, so that load_state_dict() tells of the keys.
     """
     found: dict[str, dict[int, str]] = {}
+    _take_states(module, state_dict, prefix)
     for key in [key for key in state_dict if key.startswith(prefix)]:
-        if "._extra_state" in key[len(prefix):]:
-            del state_dict[key]
-        elif (match := _OF_ONE.fullmatch(key, len(prefix))) is not None:
+        if (match := _OF_ONE.fullmatch(key, len(prefix))) is not None:
             of = {name.rstrip("_"): value for name, value in match.groupdict().items() if value is not None}
             found.setdefault(f"{prefix}{of['linear']}.{of['kind']}", {})[int(of["first"])] = key
     for stacked, keys in found.items():

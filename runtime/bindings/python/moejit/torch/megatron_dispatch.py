@@ -2,6 +2,7 @@
 """Token dispatchers of Megatron-Core that leave tokens as they came, and which dispatcher replaces which."""
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -39,7 +40,7 @@ class AllGatherDispatcher(MoEAllGatherTokenDispatcher):
         """Returns tokens [N, H], ids [N, K] and probabilities [N, K]."""
         ids = (self.routing_map - self.local_expert_indices[0]).clamp(min=-1)  # below -1 would be a mistake
         self.routing_map = None
-        self.local_probs = probs  # token_combine() adds up in its dtype
+        self.local_probs = probs.detach()  # token_combine() adds up in its dtype; a graph would outlive the step
         return hidden_states, ids, probs
 
     def combine_preprocess(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -108,7 +109,23 @@ def dispatcher_of(config: Any, input: str, dispatch: str) -> Replacement | None:
     return Replacement(*known[kind], top_k=config.moe_router_topk if kind in _OF_TOKENS else 0)
 
 
-def replace_dispatcher(layer: torch.nn.Module, replacement: Replacement) -> None:
+@functools.cache
+def join_experts_and_dispatchers() -> None:
+    """Gives each MoE layer the dispatcher that its experts need, when it takes experts that have one.
+
+    A subclass of MoELayer would not do. TransformerLayer of Megatron-Core 0.16 gives a model's process groups to
+    MoELayer alone; subclasses would take the default groups. And a layer does not tell its experts of itself. So torch
+    is asked to tell of parts that layers take, once experts need this.
+    """
+    def join(layer: torch.nn.Module, _: str, part: torch.nn.Module | None) -> None:
+        replacement = getattr(part, "dispatcher", None)
+        if isinstance(replacement, Replacement) and hasattr(layer, "token_dispatcher"):
+            _replace(layer, replacement)
+
+    torch.nn.modules.module.register_module_module_registration_hook(join)
+
+
+def _replace(layer: torch.nn.Module, replacement: Replacement) -> None:
     """Makes the dispatcher of an MoE layer one of ours."""
     dispatcher = layer.token_dispatcher
     if type(dispatcher) is replacement.given:

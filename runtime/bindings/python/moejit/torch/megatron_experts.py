@@ -11,24 +11,22 @@ from megatron.core.tensor_parallel.random import get_cuda_rng_tracker, get_exper
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.moe.moe_utils import get_default_pg_collection
 
-from moejit.torch.call import call_experts
-from moejit.torch.checks import check_cache_weights, name_of, raise_better, user_name
-from moejit.torch.devices import on_device_of, target_of
-from moejit.torch.dispatch import Exchange, call_dispatched
-from moejit.torch.halves import DelayedGradients
-from moejit.torch.layers import GRADIENTS, call_text, max_tokens_of
+from moejit.torch.checks import check_cache_weights, name_of, user_name
+from moejit.torch.hosted import HostedExperts
 from moejit.torch.main_grads import MainGradError
-from moejit.torch.megatron_checkpoints import KINDS, LINEARS, sharded_state_dict, stack_experts
-from moejit.torch.megatron_dispatch import dispatcher_of, replace_dispatcher
-from moejit.torch.megatron_layers import check_config, description_of, fields_of, hidden_of
-from moejit.torch.state import ExpertsCall, State
+from moejit.torch.megatron_checkpoints import KINDS, LINEARS, load_experts, sharded_state_dict
+from moejit.torch.megatron_dispatch import dispatcher_of, join_experts_and_dispatchers
+from moejit.torch.megatron_layers import check_config, fields_of, hidden_of
 
 # A rank gets another number of rows in each step. The fewer sizes of layers, the fewer kernels a step may wait for.
 _FEWEST_MAX_TOKENS = 256
 
 
 class StackedLinear(torch.nn.Module):
-    """The parameters of one linear layer of all experts: `weight` [E, rows, columns] and maybe `bias` [E, rows]."""
+    """The parameters of one linear layer of all experts: `weight` [E, rows, columns] and maybe `bias` [E, rows].
+
+    With recipe "fp8_delayed" it also has the state that its scales follow from, float32 buffers.
+    """
 
     def __init__(self, experts: int, rows: int, columns: int, *, bias: bool, init_method: Callable,
                  is_expert_parallel: bool, **options: Any) -> None:
@@ -46,6 +44,21 @@ class StackedLinear(torch.nn.Module):
             if is_delayed:
                 parameter.skip_backward_post_hook = True
 
+    def keep_state(self, first_state: dict[str, tuple[tuple[int, ...], float]]) -> None:
+        """Makes buffers of a first state: shape and value of `amax_history`, `scale`, `grad_amax_history` and so on."""
+        self.first_values = {name: value for name, (_, value) in first_state.items()}
+        with torch.inference_mode(False):  # steps write these outside of inference mode, too
+            for name, (shape, value) in first_state.items():
+                self.register_buffer(name, torch.full(shape, value, dtype=torch.float32, device=self.weight.device))
+
+    def _apply(self, fn: Callable, recurse: bool = True) -> StackedLinear:
+        of_float32 = dict(self._buffers)
+        super()._apply(fn, recurse)
+        for name, tensor in of_float32.items():
+            if self._buffers[name].dtype != torch.float32:  # `to(bfloat16)` means weights: scales keep all bits
+                setattr(self, name, tensor.to(self._buffers[name].device))
+        return self
+
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Initializes each expert as a linear layer of Megatron, with the random numbers of this rank's experts."""
@@ -56,6 +69,8 @@ class StackedLinear(torch.nn.Module):
                 self._init_method(weight)
         if self.bias is not None:
             self.bias.zero_()
+        for name, tensor in self._buffers.items():
+            tensor.fill_(self.first_values[name])
 
 
 class GroupedMLP(MegatronModule):
@@ -85,8 +100,6 @@ class GroupedMLP(MegatronModule):
         self.dispatcher, self._is_fp8 = dispatcher_of(config, input, dispatch), dispatch == "fp8"
         self.num_local_experts = num_local_experts
         self.expert_rank, self.expert_ranks, self.data_rank = groups.ep.rank(), groups.ep.size(), groups.expt_dp.rank()
-        self._fields = fields_of(config, num_local_experts, recipe, recompute)
-        self._max_tokens, self._cache_weights = max_tokens, cache_weights
         hidden, intermediate = hidden_of(config), config.moe_ffn_hidden_size
         options = {"bias": config.add_bias_linear, "is_expert_parallel": config.expert_model_parallel_size > 1,
                    "dtype": config.params_dtype, "device": _device_of(config)}
@@ -98,11 +111,25 @@ class GroupedMLP(MegatronModule):
             self.linear_fc1.reset_parameters()
             self.linear_fc2.reset_parameters()
         delays = ("delay_wgrad_compute", "overlap_dispatch_backward_with_experts_wgrad")
-        self._delayed = DelayedGradients() if any(getattr(config, name, False) for name in delays) else None
-        self._state = State(self.linear_fc1.weight.device)
+        top_k = 0 if self.dispatcher is None else self.dispatcher.top_k
+        layer = fields_of(config, num_local_experts, recipe, recompute, top_k, dispatch)
+        try:
+            self.hosted = HostedExperts(
+                layer if max_tokens is None else {**layer, "max_tokens": max_tokens}, keeps_state=True,
+                device=self.linear_fc1.weight.device, fewest_max_tokens=_FEWEST_MAX_TOKENS, cache_weights=cache_weights,
+                fuse_wgrad_accumulation=bool(config.gradient_accumulation_fusion), splits_backward=True,
+                delay_wgrad_compute=any(getattr(config, name, False) for name in delays))
+        except RuntimeError as error:  # Megatron makes another of its class, which takes one argument
+            raise RuntimeError(f"moejit: experts of Megatron: {str(error).removeprefix('moejit: ')}") from error
+        for linear in LINEARS:
+            short = linear.removeprefix("linear_") + "_"
+            getattr(self, linear).keep_state({name.removeprefix(short): value
+                                              for name, value in self.hosted.first_state.items()
+                                              if name.startswith(short)})
         self._mark_parameters()
-        self.register_load_state_dict_pre_hook(stack_experts)
-        self._check_plan()
+        self.register_load_state_dict_pre_hook(load_experts)
+        if self.dispatcher is not None:
+            join_experts_and_dispatchers()
 
     def forward(self, permuted_local_hidden_states: torch.Tensor, tokens_per_expert: torch.Tensor,
                 permuted_probs: torch.Tensor) -> tuple[torch.Tensor, None]:
@@ -120,29 +147,20 @@ class GroupedMLP(MegatronModule):
         Raises:
             RuntimeError: A tensor's dtype, shape or device is wrong, or main_grad of a parameter is.
         """
-        x, indices = permuted_local_hidden_states, tokens_per_expert
+        x, indices, probs = permuted_local_hidden_states, tokens_per_expert, permuted_probs
+        parameters = self._parameters_of_calls()
+        of_errors = {"owner": user_name(self), "names": tuple(parameters)}
         try:
-            if not isinstance(indices, torch.Tensor):
-                return self._call_dispatched(x, indices, permuted_probs), None
-            top_k = indices.shape[1] if indices.dim() == 2 else 0
-            y = call_experts(self._call_of(x.shape[0], top_k), x, on_device_of(x, indices),
-                             permuted_probs.reshape(indices.shape if top_k else -1),
-                             *self._parameters_of_calls().values())
+            if self._is_fp8:
+                return self.hosted.dispatched(indices, x, probs, *parameters.values(), **of_errors), None
+            probs = probs.reshape(indices.shape if indices.dim() == 2 else -1)
+            return self.hosted(x, indices, probs, *parameters.values(), state=self._scaling_state(), **of_errors), None
         except MainGradError as error:
             raise self._without_main_grad(error) from error
-        except RuntimeError as error:
-            raise_better(error, user_name(self), x, self._parameters_of_calls())
-        return y, None
 
-    def _call_dispatched(self, tokens: torch.Tensor, exchange: Exchange, probs: torch.Tensor) -> torch.Tensor:
-        """Computes the experts of tokens that an exchange sends to them in FP8."""
-        return call_dispatched(exchange, lambda rows: self._description_of_dispatched(rows, exchange.top_k), tokens,
-                               probs.float(), tuple(self._parameters_of_calls().values()), self._state.keep_status,
-                               has_main_grads=bool(self.config.gradient_accumulation_fusion))
-
-    def _description_of_dispatched(self, rows: int, top_k: int) -> str:
-        """Returns the description of a layer whose rows an exchange moves."""
-        return description_of(self._fields, self._bound_of(rows), top_k, dispatch="fp8", dispatch_calls=True)
+    def _scaling_state(self) -> tuple[torch.Tensor, ...]:
+        """Returns the tensors of STATE; none if the recipe has no state."""
+        return tuple([getattr(getattr(self, f"linear_{name[:3]}"), name[4:]) for name in self.hosted.first_state])
 
     def _without_main_grad(self, error: MainGradError) -> RuntimeError:
         """Returns the error in the words of Megatron."""
@@ -154,46 +172,17 @@ class GroupedMLP(MegatronModule):
                             "have another dtype\nhint: set grad_reduce_in_fp32 for all parameters alike, or "
                             "gradient_accumulation_fusion=False")
 
-    def _call_of(self, rows: int, top_k: int = 0) -> ExpertsCall:
-        """Returns the common part of calls with so many rows, or tokens with so many choices; 0: rows."""
-        bound = self._bound_of(rows)
-        call = self._state.calls.get((bound, top_k))
-        if call is None:
-            call = self._state.calls[bound, top_k] = ExpertsCall(
-                description=description_of(self._fields, bound, top_k), state=self._state,
-                cache_weights=self._cache_weights, delayed=self._delayed, is_grouped=not top_k,
-                fuse_wgrad_accumulation=bool(self.config.gradient_accumulation_fusion))
-        return call
-
-    def _bound_of(self, rows: int) -> int:
-        """Returns max_tokens of the layer for so many rows."""
-        return max_tokens_of(max(rows, _FEWEST_MAX_TOKENS), self._max_tokens)
-
     def _parameters_of_calls(self) -> dict[str, torch.Tensor | None]:
         """Returns weights and biases by name, in the order of calls."""
         return {f"{linear}.{kind}": getattr(getattr(self, linear), kind)
                 for kind, linear in itertools.product(KINDS, LINEARS)}
 
-    def _check_plan(self) -> None:
-        """Raises an error if no layer can be planned."""
-        device, top_k = self.linear_fc1.weight.device, 0 if self.dispatcher is None else self.dispatcher.top_k
-        device = torch.device("cpu") if device.type == "meta" else device
-        try:
-            gradients = GRADIENTS if self.linear_fc1.bias is not None else GRADIENTS[:4]
-            if self._is_fp8:
-                call_text(self._description_of_dispatched(0, top_k), target_of(device), gradients, "bf16")
-            else:
-                self._call_of(0, top_k).usual_layer(device, gradients)
-        except RuntimeError as error:  # Megatron makes another of its class, which takes one argument
-            raise RuntimeError(f"moejit: experts of Megatron: {str(error).removeprefix('moejit: ')}") from error
-
     def backward_dw(self) -> None:
         """Computes the gradients of weights and biases that the oldest backward pass has left, if there is one."""
-        if self._delayed is not None and self._delayed.queue:
-            try:
-                self._delayed.run_oldest()
-            except MainGradError as error:
-                raise self._without_main_grad(error) from error
+        try:
+            self.hosted.backward_dw()
+        except MainGradError as error:
+            raise self._without_main_grad(error) from error
 
     def register_wgrad_accumulation_and_reduce_hooks(self, hook: Callable[[], None]) -> None:
         """Makes backward_dw() call `hook` when the gradients of a pass are done, for Megatron's DDP.
@@ -201,10 +190,7 @@ class GroupedMLP(MegatronModule):
         Raises:
             RuntimeError: The configuration has no delay_wgrad_compute.
         """
-        if self._delayed is None:
-            raise RuntimeError("moejit: invalid_value: hooks of backward_dw() on experts without delay_wgrad_compute"
-                               "\nhint: register the hook on the parameters")
-        self._delayed.hooks.append(hook)
+        self.hosted.call_after_backward_dw(hook)
 
     def sharded_state_dict(self, prefix: str = "", sharded_offsets: tuple = (),
                            metadata: dict | None = None) -> dict[str, Any]:
@@ -213,34 +199,21 @@ class GroupedMLP(MegatronModule):
 
     def status(self) -> int:
         """Returns the status word of the last call, 0 if all was well. Waits for the device."""
-        return self._state.status_word()
+        return self.hosted.status()
 
     def _apply(self, fn: Callable, recurse: bool = True) -> GroupedMLP:
         super()._apply(fn, recurse)
-        self._state.place(self.linear_fc1.weight.device)
+        self.hosted.place(self.linear_fc1.weight.device)
         self._mark_parameters()  # new parameters lose the marks
         return self
 
     def _mark_parameters(self) -> None:
         for linear in LINEARS:
-            getattr(self, linear).mark_parameters(self._delayed is not None)
+            getattr(self, linear).mark_parameters(self.hosted.delayed is not None)
 
     def extra_repr(self) -> str:
         """Returns the text that print(module) shows."""
-        return self._fields
-
-
-def _join(layer: torch.nn.Module, _: str, part: torch.nn.Module | None) -> None:
-    """Gives an MoE layer the dispatcher that its experts need, when the layer takes them.
-
-    A subclass of MoELayer would not do. TransformerLayer of Megatron-Core 0.16 gives a model's process groups to
-    MoELayer alone; subclasses would take the default groups.
-    """
-    if isinstance(part, GroupedMLP) and part.dispatcher is not None and hasattr(layer, "token_dispatcher"):
-        replace_dispatcher(layer, part.dispatcher)
-
-
-torch.nn.modules.module.register_module_module_registration_hook(_join)
+        return self.hosted.description
 
 
 def _device_of(config: Any) -> torch.device | str | int:

@@ -2,8 +2,6 @@
 """The layer descriptions of experts of Megatron-Core's configurations, and what of these is refused."""
 from __future__ import annotations
 
-import functools
-import json
 from typing import Any, NoReturn
 
 import torch
@@ -94,21 +92,18 @@ def hidden_of(config: Any) -> int:
     return getattr(config, "moe_latent_size", None) or config.hidden_size
 
 
-def fields_of(config: Any, num_local_experts: int, recipe: str, recompute: str) -> str:
-    """Returns the fields of descriptions of a configuration's layers as JSON, all but description_of() adds."""
-    return json.dumps({
-        "experts": num_local_experts, "hidden": hidden_of(config), "intermediate": config.moe_ffn_hidden_size,
-        "recipe": recipe, "activation": activation_of(config), "biases": bool(config.add_bias_linear),
-        "recompute": recompute, "passes": ["forward", "backward"]})
-
-
-@functools.lru_cache(maxsize=None)
-def description_of(fields: str, max_tokens: int, top_k: int, **more: Any) -> str:
-    """Returns the description of a layer, given the text of fields_of().
+def fields_of(config: Any, num_local_experts: int, recipe: str, recompute: str, top_k: int,
+              dispatch: str) -> dict[str, Any]:
+    """Returns the fields of the description of a configuration's layer.
 
     Args:
+        config: A TransformerConfig.
+        num_local_experts: The number of this rank's experts.
+        recipe, recompute, dispatch: As for convert_spec().
         top_k: The number of choices of a token; 0: rows come in the order of experts.
-        more: More fields.
     """
     of_input = {"top_k": top_k, "foreign_experts": "ignore"} if top_k else {"input": "grouped"}
-    return json.dumps({**json.loads(fields), **of_input, **more, "max_tokens": max_tokens})
+    of_dispatch = {"dispatch": "fp8", "dispatch_calls": True} if dispatch == "fp8" else {}
+    return {"experts": num_local_experts, "hidden": hidden_of(config), "intermediate": config.moe_ffn_hidden_size,
+            "recipe": recipe, "activation": activation_of(config), "biases": bool(config.add_bias_linear),
+            "recompute": recompute, "passes": ["forward", "backward"], **of_input, **of_dispatch}

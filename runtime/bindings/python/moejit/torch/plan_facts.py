@@ -106,6 +106,7 @@ class Plan:
     max_tokens: int
     saved: BlockSize
     deferred: BlockSize
+    workspace_bytes: int  # of the call that needs the most
     tensors: dict[str, TensorInfo] = dataclasses.field(hash=False)
     calls: dict[str, CallInfo] = dataclasses.field(hash=False)
 
@@ -238,4 +239,4 @@ def plan_facts(planned: Planned) -> Plan:
     saved = BlockSize(info.saved_bytes, info.saved_fixed_bytes, info.saved_bytes_per_token)
     deferred = BlockSize(info.deferred_bytes, info.deferred_fixed_bytes, info.deferred_bytes_per_token)
     return Plan(planned.target, info.plan_digest, planned.description, info.max_tokens, saved, deferred,
-                planned.tensors, planned.calls)
+                info.workspace_bytes, planned.tensors, planned.calls)

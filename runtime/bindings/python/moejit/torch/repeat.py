@@ -17,6 +17,7 @@ from moejit.torch.first_order import first_order
 from moejit.torch.fp8_weights import FP8Weights
 from moejit.torch.function import Options, gradients, kept_names, rows_of
 from moejit.torch.layers import BLOCKS, WEIGHT_GRADIENTS, inputs_of, reads_of
+from moejit.torch.own_gradient import memory_of_dx, with_ownership
 from moejit.torch.plans import row_of
 from moejit.torch.state import State
 from moejit.torch.weights import KeptBlocks
@@ -242,11 +243,16 @@ class _TrainingFunction(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx, dy):
-        record = ctx.record
-        tensors = *ctx.saved_tensors, rows_of(dy), record.none
-        made = _call([tensors[place] for place in record.read_again], "backward", record.layer)
-        return record.results(ctx.needs_input_grad, made)
+    @with_ownership
+    def backward(ctx, is_own, dy):
+        record, rows = ctx.record, rows_of(dy)
+        tensors = *ctx.saved_tensors, rows, record.none
+        given = [tensors[place] for place in record.read_again]
+        reused = memory_of_dx(record.layer, "backward", is_own, dy, rows)
+        if reused:
+            made = ops.run(record.layer, "backward", {**dict(zip(reads_of(record.layer, "backward"), given)), **reused})
+            return record.results(ctx.needs_input_grad, [*map({**made, **reused}.get, record.results_of)])
+        return record.results(ctx.needs_input_grad, _call(given, "backward", record.layer))
 
 
 # Function.apply() looks for transforms of torch.func first, which takes as long as the rest. Training.run() has looked

@@ -29,6 +29,7 @@ class ExpertsCall:
     fuse_wgrad_accumulation: bool = False
     is_transposed: bool = False  # whether weights are [E, H, 2I] and [E, I, H]
     delayed: DelayedGradients | None = None  # takes the gradients of weights that backward leaves for later
+    may_split: bool = False  # whether backward may be two steps of autograd, where this takes less memory
     group: ProcessGroupLayers | None = None  # of modules whose experts the ranks of a process group share
     is_grouped: bool = False  # whether rows come in the order of experts
     timeout_ms: int = 0  # how long a call of a group waits for another rank
