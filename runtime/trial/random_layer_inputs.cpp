@@ -89,12 +89,19 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
   const int64_t h = layer.hidden, i = layer.intermediate;
   const int64_t rows = compiler::w1_sections(layer) * i;
   TensorMap weights;
-  // Both layouts get the same rows, in another order.
+  // All layouts get the same rows, in another order or in two tensors.
   std::vector<uint16_t> w1 =
       reference::random_weights(experts, rows, h, reference::RandomStream(seed, kW1).bits(0));
   if (layer.gate_up_layout == compiler::GateUpLayout::kInterleaved)
     w1 = reference::interleaved<uint16_t>(w1, i, h);
-  weights["w1"] = make_tensor(DType::kBF16, {experts, rows, h}, w1);
+  if (has_separate_gate_up(layer)) {
+    const auto elements = static_cast<size_t>(i * h);
+    for (const auto& [name, section] : {std::pair("w1_gate", 0), std::pair("w1_up", 1)})
+      weights[name] = make_tensor(DType::kBF16, {experts, i, h},
+                                  reference::section_of<uint16_t>(w1, section, elements));
+  } else {
+    weights["w1"] = make_tensor(DType::kBF16, {experts, rows, h}, w1);
+  }
   weights["w2"] = make_tensor(
       DType::kBF16, {experts, h, i},
       reference::random_weights(experts, h, i, reference::RandomStream(seed, kW2).bits(0)));

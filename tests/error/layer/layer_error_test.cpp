@@ -287,7 +287,7 @@ const WrongLayer kWords[] = {
      "layer.json:1: $.recipe: got null, wanted one of"},
     {"unknown_gate_up_layout", with("gate_up_layout", "\"interleave\""), ErrorCode::kInvalidValue,
      "layer.json:1: $.gate_up_layout: got \"interleave\", wanted one of \"concat\", "
-     "\"interleaved\""},
+     "\"interleaved\", \"separate\""},
     {"interleaved_without_gate",
      with("gate_up_layout", "\"interleaved\", \"activation\": \"relu_squared\""),
      ErrorCode::kInvalidValue,
