@@ -64,6 +64,10 @@ bool fuses_wgrad_accumulation(WgradDtype dtype) { return dtype == WgradDtype::kF
 
 int32_t w1_sections(const Layer& layer) { return has_gate(layer.activation) ? 2 : 1; }
 
+bool has_separate_gate_up(const Layer& layer) {
+  return layer.gate_up_layout == GateUpLayout::kSeparate;
+}
+
 int32_t padded_intermediate(const Layer& layer) {
   const Format& gradients = layer.recipe.gradients;
   if (!has_scales(gradients) || has_row_scale(gradients) || w1_sections(layer) == 1)
@@ -197,6 +201,7 @@ std::string_view to_string(GateUpLayout layout) {
   switch (layout) {
     case GateUpLayout::kConcat: return "concat";
     case GateUpLayout::kInterleaved: return "interleaved";
+    case GateUpLayout::kSeparate: return "separate";
   }
   return "unknown";
 }

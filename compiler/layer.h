@@ -84,6 +84,7 @@ struct ExpertParallel {
 enum class GateUpLayout {
   kConcat,       // all of gate, then all of up
   kInterleaved,  // they alternate, gate first
+  kSeparate,     // as kConcat, but w1_gate and w1_up take the place of w1, and so do gradients
 };
 
 // A Mixture-of-Experts layer as one rank sees it. docs/layer-description.md describes each field
@@ -171,6 +172,9 @@ bool fuses_wgrad_accumulation(WgradDtype dtype);
 // Returns how many parts of I rows w1 has, each with I columns of h1: 2 for gate and up, 1 for up
 // alone.
 int32_t w1_sections(const Layer& layer);
+
+// Returns whether gate and up have weights and gradients of their own.
+bool has_separate_gate_up(const Layer& layer);
 
 // Returns I', the columns of each half, gate and up, of operands that are contracted over both
 // halves. It is I, or I rounded up to a multiple of 128 if no scale block may lie in both halves.

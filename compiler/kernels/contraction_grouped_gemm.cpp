@@ -6,6 +6,7 @@
 #include "compiler/kernels/threads_per_sm.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/contraction_grouped_gemm_params.h"
+#include "moejit_device/params/separate_gradients_params.h"
 
 #include <algorithm>
 #include <array>
@@ -69,7 +70,9 @@ std::string_view to_string(GradientOutput output) {
 std::string to_string(const ContractionGroupedGemmSpec& s) {
   const std::string sections =
       s.sections > 1 ? fmt::format("sections={} section_rows={} {}", s.sections, s.section_rows,
-                                   s.is_interleaved ? "interleaved=true " : "")
+                                   s.is_interleaved ? "interleaved=true "
+                                   : s.is_separate  ? "separate=true "
+                                                    : "")
                      : std::string();
   return fmt::format(
       "contraction_grouped_gemm {}scales={} {}output={} local_experts={} rows={} {}n={} "
@@ -124,6 +127,33 @@ static_assert(is_complete(kContractionGroupedGemmRecord));
 constexpr ParamRecord kAddingRecord{
     kContractionGroupedGemmRecord.name, kContractionGroupedGemmRecord.bytes,
     kContractionGroupedGemmPointers, kAddingMaps, kContractionGroupedGemmNumbers};
+
+using device::SeparateGradientsParams;
+
+constexpr std::array kSeparatePointers = {
+    MOEJIT_POINTER(SeparateGradientsParams, a_scale_inv, kRead),
+    MOEJIT_POINTER(SeparateGradientsParams, b_scale_inv, kRead),
+    MOEJIT_POINTER(SeparateGradientsParams, counts, kRead),
+    MOEJIT_POINTER(SeparateGradientsParams, offs, kRead),
+    MOEJIT_POINTER(SeparateGradientsParams, elapsed, kWrite),
+    MOEJIT_CALL_POINTERS(SeparateGradientsParams),
+};
+
+constexpr std::array kSeparateNumbers = {MOEJIT_NUMBER(SeparateGradientsParams, columns),
+                                         MOEJIT_NUMBER(SeparateGradientsParams, call.tokens)};
+
+template <Access kAccess>
+constexpr std::array kSeparateMaps = {
+    MOEJIT_POINTER(SeparateGradientsParams, a_map, kRead),
+    MOEJIT_POINTER(SeparateGradientsParams, b_map, kRead),
+    RecordTensor{"d_map", offsetof(SeparateGradientsParams, d_map.gate), kAccess},
+    RecordTensor{"d_up_map", offsetof(SeparateGradientsParams, d_map.up), kAccess},
+};
+
+template <Access kAccess>
+constexpr ParamRecord kSeparateRecord{"separate_gradients", sizeof(SeparateGradientsParams),
+                                      kSeparatePointers, kSeparateMaps<kAccess>, kSeparateNumbers};
+static_assert(is_complete(kSeparateRecord<kWrite>));
 
 }  // namespace
 
@@ -193,6 +223,8 @@ Work KernelKind<ContractionGroupedGemmSpec>::work(const ContractionGroupedGemmSp
 template <>
 const ParamRecord& KernelKind<ContractionGroupedGemmSpec>::record(
     const ContractionGroupedGemmSpec& spec) {
+  if (spec.is_separate)
+    return adds(spec.output) ? kSeparateRecord<kReadWrite> : kSeparateRecord<kWrite>;
   return adds(spec.output) ? kAddingRecord : kContractionGroupedGemmRecord;
 }
 

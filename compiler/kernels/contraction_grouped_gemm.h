@@ -49,6 +49,7 @@ struct ContractionGroupedGemmSpec {
   int32_t sections = 1;  // if more than 1, D has the first section_rows rows of each section
   int32_t section_rows = 0;
   bool is_interleaved = false;  // whether rows of the sections alternate in D
+  bool is_separate = false;     // whether each of two sections has a D of its own
   int32_t n = 0;
   int32_t wide_columns = 192, wide_tiles = 0;
   int32_t narrow_columns = 128, narrow_tiles = 0;

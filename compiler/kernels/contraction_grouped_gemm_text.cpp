@@ -83,10 +83,13 @@ std::vector<std::string> includes_of(const ContractionGroupedGemmSpec& spec,
                                      const ScalingText& scaling) {
   std::vector<std::string> includes = {"gemm/contraction_group_scheduler.cuh",
                                        "gemm/epilogue_store_gradient.cuh", "gemm/grouped_gemm.cuh",
-                                       "params/contraction_grouped_gemm_params.h"};
+                                       spec.is_separate
+                                           ? "params/separate_gradients_params.h"
+                                           : "params/contraction_grouped_gemm_params.h"};
   includes.insert(includes.end() - 1, scaling.includes.begin(), scaling.includes.end());
   if (spec.start_times > 1) includes.emplace_back("gemm/staggered_start.cuh");
   std::ranges::sort(includes);
+  if (spec.is_separate) includes.insert(includes.begin(), "gemm/section_maps.cuh");
   return includes;
 }
 
@@ -211,7 +214,7 @@ KernelText KernelKind<ContractionGroupedGemmSpec>::text(const ContractionGrouped
                              spec.sections * result_rows(spec), spec.n,
                              adds(spec.output) ? "+=" : "=", spec.rows, spec.n),
       .includes = includes_of(spec, scaling),
-      .params = "ContractionGroupedGemmParams",
+      .params = spec.is_separate ? "SeparateGradientsParams" : "ContractionGroupedGemmParams",
       .constants = constants_of(spec),
       .types_used = types_of(spec, scaling),
       .cluster_ctas = spec.cluster_ctas > 1 ? "kClusterCtas" : "",

@@ -138,10 +138,10 @@ std::string to_string(const GroupedGemmSpec& s) {
       "grouped_gemm operands={}{}{} scales={} epilogue={} {}{}local_experts={} sections={} "
       "section_n={} k={} {} {}stages={} {}{}{}{}",
       to_string(s.operands), s.is_a_e5m2 ? " a=F8_E5M2" : "", s.is_b_packed ? " b=mxfp4" : "",
-      to_string(s.scales),
-      to_string(s.epilogue), bias_text(s), s.b_major == Major::kMn ? "b_major=mn " : "",
-      s.local_experts, s.sections, s.section_n, s.k, tiles_text(s), activation, s.stages,
-      band_text(s), cluster_text(s), accumulation_text(s), s.zeros_rest ? " zeros_rest" : "");
+      to_string(s.scales), to_string(s.epilogue), bias_text(s),
+      s.b_major == Major::kMn ? "b_major=mn " : "", s.local_experts, s.sections, s.section_n, s.k,
+      tiles_text(s), activation, s.stages, band_text(s), cluster_text(s), accumulation_text(s),
+      s.zeros_rest ? " zeros_rest" : "");
 }
 
 namespace {
@@ -216,7 +216,7 @@ template <>
 LaunchShape KernelKind<GroupedGemmSpec>::shape(const GroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   const int32_t staged = columns > kWideColumns ? columns / 2 : columns;  // at once
-  const int32_t rows_b =  // of 128 bytes of a step
+  const int32_t rows_b =                                                  // of 128 bytes of a step
       spec.is_b_packed ? align_up(device::kPackedTileBytes, 1024) / 128
                        : tile_sections(spec) * columns;
   const int32_t element = stores_result(spec) ? 2 : 1;  // bytes of the widest staged one

@@ -16,10 +16,10 @@ namespace moejit::compiler {
 std::string to_string(const TileChainSpec& s) {
   return fmt::format(
       "tile_chain sections={} section_rows={} columns={} tiles_per_scale={} epsilon={:g} "
-      "{}{}{}{}threads={}",
+      "{}{}{}{}{}threads={}",
       s.sections, s.section_rows, s.columns, s.tiles_per_scale, s.epsilon,
       s.writes_colwise ? "writes_colwise=true " : "", s.is_interleaved ? "interleaved=true " : "",
-      s.has_expert_scale ? "expert_scale=true " : "",
+      s.is_separate ? "separate=true " : "", s.has_expert_scale ? "expert_scale=true " : "",
       is_recorded(s.amax) ? fmt::format("amax={} ", to_string(s.amax)) : "", s.threads);
 }
 
@@ -37,6 +37,7 @@ constexpr std::array kTileChainPointers = {
     MOEJIT_POINTER(TileChainParams, skip, kRead),
     MOEJIT_POINTER(TileChainParams, expert_scales, kRead),
     MOEJIT_POINTER(TileChainParams, amax, kReadWrite),
+    MOEJIT_POINTER(TileChainParams, input_up, kRead),
 };
 
 constexpr std::array kTileChainNumbers = {MOEJIT_NUMBER(TileChainParams, matrices)};
@@ -121,7 +122,7 @@ KernelText KernelKind<TileChainSpec>::text(const TileChainSpec& spec) {
                       {"kSections", "kSectionRows", "kColumns", "kTilesPerScale", "kEpsilonBits",
                        "kThreads"}}},
   };
-  if (spec.is_interleaved || spec.has_expert_scale) {
+  if (spec.is_interleaved || spec.is_separate || spec.has_expert_scale) {
     text.constants.push_back(bool_constant("kInterleaved", spec.is_interleaved,
                                            "rows of the parts alternate in the input"));
     text.types_used.back().arguments.emplace_back("kInterleaved");
@@ -131,6 +132,13 @@ KernelText KernelKind<TileChainSpec>::text(const TileChainSpec& spec) {
     text.types_used.back().arguments.emplace_back("ScaleOfMatrixRecorded<kAmaxStride, kAmaxFirst>");
   } else if (spec.has_expert_scale) {
     text.types_used.back().arguments.emplace_back("ScaleOfMatrix");
+  } else if (spec.is_separate) {
+    text.types_used.back().arguments.emplace_back("ScaleOfTile<kEpsilonBits>");
+  }
+  if (spec.is_separate) {
+    text.constants.push_back(
+        bool_constant("kSeparate", true, "each of the two parts is an input of its own"));
+    text.types_used.back().arguments.emplace_back("kSeparate");
   }
   return text;
 }

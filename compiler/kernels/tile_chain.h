@@ -14,7 +14,8 @@ namespace moejit::compiler {
 // in a row of tiles share their scale, and one CTA. With `writes_colwise` the same launch also
 // writes bytes and scales transposed: the operand of dgrad, whose contraction runs along the rows.
 // There zeros fill up each of several sections to a multiple of 128. With `is_interleaved` the rows
-// of the sections alternate in the input, but not in the outputs. With `has_expert_scale` a matrix
+// of the sections alternate in the input, but not in the outputs. With `is_separate` each of two
+// sections is an input of its own. With `has_expert_scale` a matrix
 // has one scale, which is known beforehand.
 struct TileChainSpec {
   int32_t sections = 1;
@@ -24,6 +25,7 @@ struct TileChainSpec {
   float epsilon = 0.0f;
   bool writes_colwise = false;
   bool is_interleaved = false;
+  bool is_separate = false;
   bool has_expert_scale = false;
   AmaxColumns amax = {};  // of has_expert_scale: the columns that record largest magnitudes
   int32_t threads = 256;  // with writes_colwise: 256 for each tile that shares a scale

@@ -65,7 +65,8 @@ constexpr std::array kWgradDtypes = {WgradDtype::kF32, WgradDtype::kBf16};
 constexpr std::array kIndexDtypes = {IndexDtype::kI32, IndexDtype::kI64};
 constexpr std::array kTopkProbsDtypes = {TopkProbsDtype::kF32, TopkProbsDtype::kBf16};
 constexpr std::array kForeignExperts = {ForeignExperts::kReport, ForeignExperts::kIgnore};
-constexpr std::array kGateUpLayouts = {GateUpLayout::kConcat, GateUpLayout::kInterleaved};
+constexpr std::array kGateUpLayouts = {GateUpLayout::kConcat, GateUpLayout::kInterleaved,
+                                       GateUpLayout::kSeparate};
 constexpr std::array kDispatches = {Dispatch::kNone, Dispatch::kFp8};
 constexpr std::array<std::string_view, 1> kLayerDTypes = {"bf16"};
 
@@ -110,7 +111,7 @@ Result<GateUpLayout> read_gate_up_layout(const JsonView& root, const Activation&
       ->fail(ErrorCode::kInvalidValue,
              fmt::format("got {} with the activation {}, wanted {}", to_string(layout),
                          to_string(activation), to_string(GateUpLayout::kConcat)),
-             "the activation has no gate, and rows alternate between gate and up");
+             "the activation has no gate: there is only up");
 }
 
 Result<std::string> read_dtype(const JsonView& root) {

@@ -12,9 +12,9 @@ namespace moejit::compiler {
 Result<Activation> read_activation(const JsonView& view);
 
 // Reads the choices that some recipes have into a layer whose recipe is known. These are
-// power_of_2_scales, gradient_format and weight_format (members of the recipe), margin, amax_history_len and
-// amax_compute_algo. Errors: a field's, and kInvalidValue for a choice that the recipe does not
-// have.
+// power_of_2_scales, gradient_format and weight_format (members of the recipe), margin,
+// amax_history_len and amax_compute_algo. Errors: a field's, and kInvalidValue for a choice that
+// the recipe does not have.
 Result<void> read_recipe_choices(const JsonView& root, Layer& layer);
 
 // Reads the field "input"; tokens without it.

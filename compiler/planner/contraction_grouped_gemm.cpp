@@ -31,7 +31,8 @@ TensorBox output_box(const ContractionGroupedGemmSpec& spec) {
             .is_swizzled = true};
   return {.dtype = element,
           .rank = 3,
-          .dims = {spec.n, result_rows(spec), int64_t{spec.sections} * spec.local_experts},
+          .dims = {spec.n, result_rows(spec),
+                   int64_t{spec.is_separate ? 1 : spec.sections} * spec.local_experts},
           .strides_bytes = {row_bytes, result_rows(spec) * row_bytes},
           .box = {panel_columns, kGradientPanelRows, 1},
           .is_swizzled = true};
@@ -146,6 +147,8 @@ std::vector<std::string> tile_reasons(const ContractionGroupedGemmSpec& spec,
   if (spec.is_interleaved)
     reasons.emplace_back(
         "rows of gate and up alternate in the gradient: tensor copies put them so");
+  if (spec.is_separate)
+    reasons.emplace_back("gate and up have gradients of their own: a tile belongs to one of them");
   if (spec.ends_groups)
     reasons.emplace_back(
         "groups start anywhere: rows of the next group are made zeros in a group's last step");
@@ -173,9 +176,12 @@ std::vector<TensorMapPlan> contraction_grouped_gemm_tensor_maps(
   const int32_t box_rows = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   TensorBox b_box = gradient_operand_box(operands_of(spec), spec.n, columns, box_rows);
   b_box.box[1] /= spec.cluster_ctas;  // each CTA copies a part: rows, or tokens of MN-major boxes
-  return {{"a_map", tensors.a, gradient_operand_box(a_format(spec), spec.rows, columns, kTileRows)},
-          {"b_map", tensors.b, b_box},
-          {"d_map", tensors.d, output_box(spec)}};
+  std::vector<TensorMapPlan> maps = {
+      {"a_map", tensors.a, gradient_operand_box(a_format(spec), spec.rows, columns, kTileRows)},
+      {"b_map", tensors.b, b_box},
+      {"d_map", tensors.d, output_box(spec)}};
+  if (spec.is_separate) maps.push_back({"d_up_map", tensors.d_up, output_box(spec)});
+  return maps;
 }
 
 KernelPlan contraction_grouped_gemm_kernel(const ContractionGroupedGemmSpec& problem,

@@ -57,8 +57,10 @@ std::string problem_name(const ContractionGroupedGemmSpec& problem, int64_t mean
       to_string(problem.scales),
       problem.accumulation == GemmAccumulation::kFast ? "accumulation=fast " : "",
       to_string(problem.output), problem.local_experts, problem.sections, problem.rows,
-      problem.is_interleaved ? "interleaved=true " : "", problem.n,
-      rows_class(std::max<int64_t>(mean_columns, 1)));
+      problem.is_interleaved ? "interleaved=true "
+      : problem.is_separate  ? "separate=true "
+                             : "",
+      problem.n, rows_class(std::max<int64_t>(mean_columns, 1)));
 }
 
 Choices choices_of(const ContractionGroupedGemmSpec& spec) {

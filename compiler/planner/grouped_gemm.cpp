@@ -33,8 +33,8 @@ TensorBox operand_box(DType operands, int64_t rows, int64_t k, int32_t box_rows)
           .is_swizzled = true};
 }
 
-// Returns the box of packed tiles: lines of as many bytes as copies of other operands have, one tile
-// at a time.
+// Returns the box of packed tiles: lines of as many bytes as copies of other operands have, one
+// tile at a time.
 TensorBox packed_box(const GroupedGemmSpec& spec) {
   constexpr int32_t kLines = device::kPackedTileBytes / kCopiedBytes;
   return {.dtype = DType::kU8,
@@ -328,7 +328,7 @@ std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec,
   std::vector<TensorMapPlan> maps = {
       {"a_map", tensors.a, operand_box(a_format(spec), rows, spec.k, a_box_rows)},
       {"b_map", tensors.b,
-       spec.is_b_packed           ? packed_box(spec)
+       spec.is_b_packed             ? packed_box(spec)
        : spec.b_major == Major::kMn ? mn_major_box(spec.section_n, spec.k, spec.local_experts)
                                     : operand_box(spec.operands, b_rows, spec.k, b_box_rows)}};
   maps.front().box.call_dim = 1;  // rows of B are weights

@@ -91,6 +91,7 @@ struct GemmTensors {
   std::string q_scale_inv = {};
   std::string probs = {};
   std::string bias = {};
+  std::string d_up = {};  // of wgrad, where D is gate's
 };
 
 // Returns the box of `matrices` bf16 matrices [k, elements]: 64 elements by one step of the

@@ -223,7 +223,8 @@ void LayerGraphBuilder::for_each_mode(const Append& append_in) {
 }
 
 void LayerGraphBuilder::wgrad(std::string_view name, ContractionGroupedGemmSpec problem,
-                              const Port& a, const Port& b, std::string_view output) {
+                              const Port& a, const Port& b,
+                              const std::vector<std::string>& outputs) {
   problem.scales = gradient_scales(recipe_.wgrad_operands);
   problem.has_bf16_operands = problem.scales == GradientScales::kTensor &&
                               stored_dtype(recipe_.wgrad_operands) == DType::kBF16;
@@ -231,10 +232,12 @@ void LayerGraphBuilder::wgrad(std::string_view name, ContractionGroupedGemmSpec 
       problem.scales == GradientScales::kTensor && recipe_.gradients.dtype == DType::kF8E5M2;
   if (recipe_.is_backward_fast) problem.accumulation = GemmAccumulation::kFast;
   problem.local_experts = layer_.local_experts;
+  std::vector<Port> writes = {port("d", outputs.front())};
+  if (problem.is_separate) writes.push_back(port("d_up", outputs.back()));
   for_each_mode([&](GradientMode mode, std::string_view end) {
     problem.output = gradient_output(layer_.wgrad_dtype, mode);
     append(fmt::format("{}{}", name, end), Wgrad{problem},
-           {a, b, port("counts", "counts"), column_starts("offs")}, {port("d", output)})
+           {a, b, port("counts", "counts"), column_starts("offs")}, writes)
         .gradient_mode = mode;
   });
 }
@@ -244,7 +247,7 @@ void LayerGraphBuilder::fc2_wgrad() {
       wgrad_operand("a", "grad_permuted", recipe_.gradients, "grad_colwise", "grad", layer_.hidden);
   const Port b =
       wgrad_operand("b", "act", recipe_.activations, "act_colwise", "act", layer_.intermediate);
-  wgrad("gemm_fc2_wgrad", {.rows = layer_.hidden, .n = layer_.intermediate}, a, b, "dw2");
+  wgrad("gemm_fc2_wgrad", {.rows = layer_.hidden, .n = layer_.intermediate}, a, b, {"dw2"});
 }
 
 void LayerGraphBuilder::fc1_wgrad() {
@@ -254,12 +257,13 @@ void LayerGraphBuilder::fc1_wgrad() {
   const Port b = wgrad_operand("b", "permuted", recipe_.tokens, "x_colwise", "x", layer_.hidden);
   ContractionGroupedGemmSpec problem{.rows = operand_rows,
                                      .is_interleaved = is_interleaved() && !has_interleaved_h1(),
+                                     .is_separate = has_separate_gate_up(),
                                      .n = layer_.hidden};
-  if (padded != layer_.intermediate || problem.is_interleaved) {
+  if (padded != layer_.intermediate || problem.is_interleaved || problem.is_separate) {
     problem.sections = 2;
     problem.section_rows = layer_.intermediate;
   }
-  wgrad("gemm_fc1_wgrad", problem, a, b, "dw1");
+  wgrad("gemm_fc1_wgrad", problem, a, b, tensors_of(layer_, Gradient::kDw1));
 }
 
 void LayerGraphBuilder::fc2_bias_grad() {

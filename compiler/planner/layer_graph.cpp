@@ -13,7 +13,8 @@ void LayerGraphBuilder::quantize_weights() {
   quantize_weights("w1", {.sections = w1_sections(layer_),
                           .section_rows = layer_.intermediate,
                           .columns = layer_.hidden,
-                          .is_interleaved = is_interleaved()});
+                          .is_interleaved = is_interleaved(),
+                          .is_separate = has_separate_gate_up()});
   quantize_weights("w2", {.section_rows = layer_.hidden, .columns = layer_.intermediate});
 }
 
@@ -35,9 +36,13 @@ void LayerGraphBuilder::quantize_weights(std::string_view name, QuantizeWeights 
   kind.epsilon = recipe_.weights.epsilon;
   if (has_expert_scale(recipe_.weights)) return cast_weights(name, kind);
   if (has_row_scale(recipe_.weights)) return quantize_weight_rows(name, kind);
-  Operation& operation =
-      append(fmt::format("quantize_{}", name), kind, {port("input", name), skip_of_casts()},
-             {port("output", name, recipe_.weights)});
+  std::vector<Port> reads = {port("input", name), skip_of_casts()};
+  if (kind.is_separate) {
+    reads.front() = port("input", fmt::format("{}_gate", name));
+    reads.push_back(port("input_up", fmt::format("{}_up", name)));
+  }
+  Operation& operation = append(fmt::format("quantize_{}", name), kind, std::move(reads),
+                                {port("output", name, recipe_.weights)});
   if (has_backward(layer_) && has_scales(recipe_.weights_colwise))
     operation.writes.push_back(
         optional(port("output_colwise", fmt::format("{}_colwise", name), recipe_.weights_colwise)));
@@ -177,7 +182,8 @@ Graph layer_graph(const Layer& layer) { return LayerGraphBuilder(layer).build();
 
 std::vector<std::string> layer_outputs(const Layer& layer) {
   std::vector<std::string> outputs = {"y"};
-  for (const Gradient gradient : gradients_of(layer)) outputs.emplace_back(to_string(gradient));
+  for (const Gradient gradient : gradients_of(layer))
+    for (std::string& name : tensors_of(layer, gradient)) outputs.push_back(std::move(name));
   // No gradient needs the scales of the next step.
   if (!layer.recipe.has_history) return outputs;
   for (const Pass pass : layer.passes)

@@ -60,6 +60,7 @@ class LayerGraphBuilder {
         graph_.operations, [&](const Operation& operation) { return defines(operation, tensor); });
   }
   bool is_interleaved() const { return layer_.gate_up_layout == GateUpLayout::kInterleaved; }
+  bool has_separate_gate_up() const { return compiler::has_separate_gate_up(layer_); }
   // Returns whether the columns of h1 and dh1 alternate like w1's rows, because w1 is multiplied in
   // its given order.
   bool has_interleaved_h1() const { return is_interleaved() && !has_scales(recipe_.weights); }
@@ -133,8 +134,9 @@ class LayerGraphBuilder {
   void fc2_bias_grad();
   void fc2_wgrad();
   void fc1_wgrad();
+  // Appends the GEMM whose result is the only output, or gate's and up's, where it is separate.
   void wgrad(std::string_view name, ContractionGroupedGemmSpec problem, const Port& a,
-             const Port& b, std::string_view output);
+             const Port& b, const std::vector<std::string>& outputs);
   // Appends an operation once for each gradient mode that backward calls may have.
   template <typename Append>
   void for_each_mode(const Append& append);

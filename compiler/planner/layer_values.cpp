@@ -36,6 +36,11 @@ StateNames state_names(std::string_view linear, Pass pass) {
 
 int32_t state_columns(Pass pass) { return pass == Pass::kBackward ? 2 : 3; }
 
+std::vector<std::string> tensors_of(const Layer& layer, Gradient gradient) {
+  if (gradient == Gradient::kDw1 && has_separate_gate_up(layer)) return {"dw1_gate", "dw1_up"};
+  return {std::string(to_string(gradient))};
+}
+
 StateOf state_of(std::string_view name) {
   const bool is_weight = name == "w1" || name == "w2";
   const bool is_gradient = name == "grad_permuted" || name == "dh1";
@@ -231,7 +236,12 @@ void add_callers(ValueList& list, const Layer& layer, const LayerDims& d) {
     list.add("topk_ids", dtype_of(layer.topk_ids_dtype), kInput, {d.t, d.k});
     list.add("topk_probs", dtype_of(layer.topk_probs_dtype), kInput, {d.t, d.k});
   }
-  list.add("w1", kBF16, kWeight, {d.e, d.h1, d.h});
+  if (has_separate_gate_up(layer)) {
+    list.add("w1_gate", kBF16, kWeight, {d.e, d.i, d.h});
+    list.add("w1_up", kBF16, kWeight, {d.e, d.i, d.h});
+  } else {
+    list.add("w1", kBF16, kWeight, {d.e, d.h1, d.h});
+  }
   list.add("w2", kBF16, kWeight, {d.e, d.h, d.i});
   list.add("b1", kBF16, kWeight, {d.e, d.h1});
   list.add("b2", kBF16, kWeight, {d.e, d.h});
@@ -305,7 +315,8 @@ void add_backward(ValueList& list, const Layer& layer, const LayerDims& d) {
   list.add("dprobs", dtype_of(layer.topk_probs_dtype), kOutput,
            is_grouped(layer) ? std::vector{d.t} : std::vector{d.t, d.k});
   const DType wgrad = layer.wgrad_dtype == WgradDtype::kBf16 ? kBF16 : kF32;
-  list.add("dw1", wgrad, kOutput, {d.e, d.h1, d.h});
+  for (const std::string& name : tensors_of(layer, Gradient::kDw1))
+    list.add(name, wgrad, kOutput, {d.e, has_separate_gate_up(layer) ? d.i : d.h1, d.h});
   list.add("dw2", wgrad, kOutput, {d.e, d.h, d.i});
   list.add("db1", kF32, kOutput, {d.e, d.h1});
   list.add("db2", kF32, kOutput, {d.e, d.h});

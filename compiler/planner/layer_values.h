@@ -36,6 +36,9 @@ struct StateOf {
   Pass pass = Pass::kForward;
   AmaxColumns columns = {};
 };
+// Returns the names of the tensors that hold a gradient: one, or of dw1 one each for gate and up.
+std::vector<std::string> tensors_of(const Layer& layer, Gradient gradient);
+
 // Returns the place of "permuted", "act", "w1", "w2", "grad_permuted" or "dh1".
 StateOf state_of(std::string_view name);
 

@@ -63,11 +63,30 @@ tl::unexpected<Error> refuse(const Layer& layer, const Target& target, std::stri
               fmt::format("it can run: {}", available));
 }
 
-std::string names_of_runnable() {
+std::string names_of_runnable(bool (*has)(const Recipe&) = has_kernels) {
   std::string names;
   for (const Recipe& recipe : kRecipes)
-    if (has_kernels(recipe)) names += fmt::format("{}{}", names.empty() ? "" : ", ", recipe.name);
+    if (has_kernels(recipe) && has(recipe))
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", recipe.name);
   return names;
+}
+
+bool joins_gate_up(const Recipe& recipe) {
+  return has_scales(recipe.weights) && recipe.weights.scale == ScaleOf::k128x128;
+}
+
+// Gate and up are joined by the cast of w1, where it reads tiles.
+Result<void> check_separate_gate_up(const Layer& layer, const Target& target) {
+  const std::string_view separate = to_string(GateUpLayout::kSeparate);
+  if (!joins_gate_up(layer.recipe))
+    return refuse(layer, target, fmt::format("recipe {} with gate_up_layout", layer.recipe.name),
+                  separate,
+                  fmt::format("gate_up_layout \"concat\", or the recipes {}",
+                              names_of_runnable(joins_gate_up)));
+  if (layer.weight_checks)
+    return refuse(layer, target, "weight_checks true with gate_up_layout", separate,
+                  "weight_checks false, or gate_up_layout \"concat\"");
+  return {};
 }
 
 }  // namespace
@@ -115,6 +134,7 @@ Result<void> check_support(const Layer& layer, const Target& target) {
                   fmt::format("{} with weight_format",
                               has_backward(layer) ? "a backward pass" : "weight_checks"),
                   to_string(weight_format(layer)), "weight_format \"bf16\"");
+  if (has_separate_gate_up(layer)) MOEJIT_TRY(check_separate_gate_up(layer, target));
   // dgrad with bf16 weights takes columns of h1 in the order of w1's rows.
   if (has_backward(layer) && layer.gate_up_layout == GateUpLayout::kInterleaved &&
       has_scales(recipe.weights) != has_scales(recipe.weights_colwise))

@@ -255,11 +255,26 @@ std::vector<T> gather(const HostTensor& tensor, std::span<const size_t> at) {
   return chosen;
 }
 
-void compare(const KernelTensors& tensors, bool adds, ContractionSample sample, CheckList& list) {
-  const HostTensor& gradient = tensors.at("d");
-  const std::string_view name = tensors.name("d");
+// Returns the part of a sample that belongs to one of two sections, at its places in a gradient of
+// its own.
+ContractionSample section_of(const ContractionSample& sample, size_t section, size_t elements) {
+  ContractionSample part;
+  for (size_t i = 0; i < sample.at.size(); ++i) {
+    const size_t matrix = sample.at[i] / elements;
+    if (matrix % 2 != section) continue;
+    part.at.push_back(matrix / 2 * elements + sample.at[i] % elements);
+    part.wanted.push_back(sample.wanted[i]);
+  }
+  return part;
+}
+
+void compare(const KernelTensors& tensors, std::string_view role, bool adds,
+             ContractionSample sample, CheckList& list) {
+  if (!tensors.has(role) || (adds && tensors.before(role) == nullptr)) return;
+  const HostTensor& gradient = tensors.at(role);
+  const std::string_view name = tensors.name(role);
   if (adds) {
-    const std::vector<float> old = gather<float>(*tensors.before("d"), sample.at);
+    const std::vector<float> old = gather<float>(*tensors.before(role), sample.at);
     for (size_t i = 0; i < old.size(); ++i) sample.wanted[i] += old[i];
   }
   TensorCheck check = check_of(
@@ -271,29 +286,37 @@ void compare(const KernelTensors& tensors, bool adds, ContractionSample sample, 
   list.add(std::move(check));
 }
 
+void compare(const ContractionGroupedGemmSpec& spec, const KernelTensors& tensors,
+             ContractionSample sample, CheckList& list) {
+  const bool adds = compiler::adds(spec.output);
+  if (!spec.is_separate) return compare(tensors, "d", adds, std::move(sample), list);
+  const auto elements = static_cast<size_t>(int64_t{result_rows(spec)} * spec.n);
+  compare(tensors, "d", adds, section_of(sample, 0, elements), list);
+  compare(tensors, "d_up", adds, section_of(sample, 1, elements), list);
+}
+
 }  // namespace
 
 void check_kernel(const ContractionGroupedGemmSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
   if (!tensors.has("a") || !tensors.has("b") || !tensors.has("d")) return;
-  const bool adds = compiler::adds(spec.output);
-  if (adds && tensors.before("d") == nullptr) return;
+  if (compiler::adds(spec.output) && tensors.before("d") == nullptr) return;
   if (spec.scales == GradientScales::kNone) {
     const RowOperand a(tensors, "a"), b(tensors, "b");
-    return compare(tensors, adds, take_sample(spec, tensors, a, b), list);
+    return compare(spec, tensors, take_sample(spec, tensors, a, b), list);
   }
   if (has_bf16_end_scales(spec)) {
     const ScaledRowOperand a(tensors, "a", "a_scale_inv"), b(tensors, "b", "b_scale_inv");
-    return compare(tensors, adds, take_sample(spec, tensors, a, b), list);
+    return compare(spec, tensors, take_sample(spec, tensors, a, b), list);
   }
   if (has_end_scales(spec)) {
     const EndScaledOperand a(spec, tensors, "a", "a_scale_inv", a_format(spec)),
         b(spec, tensors, "b", "b_scale_inv", operands_of(spec));
-    return compare(tensors, adds, take_sample(spec, tensors, a, b), list);
+    return compare(spec, tensors, take_sample(spec, tensors, a, b), list);
   }
   const ColumnOperand a(tensors, "a", "a_scale_inv", spec.scales),
       b(tensors, "b", "b_scale_inv", spec.scales);
-  compare(tensors, adds, take_sample(spec, tensors, a, b), list);
+  compare(spec, tensors, take_sample(spec, tensors, a, b), list);
 }
 
 }  // namespace moejit::check

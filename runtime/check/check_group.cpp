@@ -62,8 +62,8 @@ std::vector<uint16_t> partial_sums(const Layer& layer, const OneRankRun& one,
 std::vector<TensorCheck> check_group(const Layer& layer, const OneRankRun& one,
                                      std::span<const TensorMap> ranks,
                                      std::span<const int64_t> tokens) {
-  constexpr std::array kNames =
-      std::to_array<std::string_view>({"y", "dx", "dprobs", "dw1", "dw2", "db1", "db2"});
+  constexpr std::array kNames = std::to_array<std::string_view>(
+      {"y", "dx", "dprobs", "dw1", "dw1_gate", "dw1_up", "dw2", "db1", "db2"});
   std::vector<TensorCheck> checks;
   for (const std::string_view name : kNames) {
     const auto found = one.results.find(name);

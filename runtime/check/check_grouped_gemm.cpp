@@ -69,11 +69,10 @@ void compare(const GroupedGemmSpec& spec, const KernelTensors& tensors, const Ro
 void check_block_scaled(const GroupedGemmSpec& spec, const KernelTensors& tensors,
                         CheckList& list) {
   const reference::QuantizedWeights b =
-      spec.is_b_packed
-          ? reference::unpack_weights(tensors.view<uint8_t>("b"),
-                                      tensors.view<float>("b_scale_inv"), spec.local_experts,
-                                      columns_of(spec), spec.k, spec.sections)
-          : tensors.weights("b", spec.sections);
+      spec.is_b_packed ? reference::unpack_weights(
+                             tensors.view<uint8_t>("b"), tensors.view<float>("b_scale_inv"),
+                             spec.local_experts, columns_of(spec), spec.k, spec.sections)
+                       : tensors.weights("b", spec.sections);
   const GemmSample sample =
       sample_gemm(tensors.rows("a"), tensors.route(), b.rows, kMaxMultiplyAdds);
   compare(spec, tensors, sample,

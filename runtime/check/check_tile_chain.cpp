@@ -23,14 +23,24 @@ std::vector<uint8_t> fill_up(const std::vector<uint8_t>& rows, int64_t section_c
   return all;
 }
 
+// Returns the values of the matrices, gate first.
+std::vector<uint16_t> input_of(const compiler::TileChainSpec& spec, const KernelTensors& tensors) {
+  const std::span<const uint16_t> input = tensors.view<uint16_t>("input");
+  if (spec.is_separate)
+    return reference::join_sections<uint16_t>(
+        input, tensors.view<uint16_t>("input_up"),
+        static_cast<size_t>(int64_t{spec.section_rows} * spec.columns));
+  if (spec.is_interleaved)
+    return reference::gate_first<uint16_t>(input, spec.section_rows, spec.columns);
+  return {input.begin(), input.end()};
+}
+
 // Checks matrices that each have one known scale.
 void check_known_scales(const compiler::TileChainSpec& spec, const KernelTensors& tensors,
                         CheckList& list) {
   const HostTensor& output = tensors.at("output");
   if (tensors.has("input") && tensors.has("expert_scales")) {
-    std::vector<uint16_t> rows = copy_elements<uint16_t>(tensors.at("input"));
-    if (spec.is_interleaved)
-      rows = reference::gate_first<uint16_t>(rows, spec.section_rows, spec.columns);
+    const std::vector<uint16_t> rows = input_of(spec, tensors);
     std::vector<uint8_t> wanted;
     const std::span<const float> scales = tensors.view<float>("expert_scales");
     const size_t size = rows.size() / scales.size();
@@ -67,12 +77,10 @@ void check_kernel(const compiler::TileChainSpec& spec, const KernelTensors& tens
                   CheckList& list) {
   if (spec.has_expert_scale) return check_known_scales(spec, tensors, list);
   if (tensors.has("input")) {
-    const HostTensor& input = tensors.at("input");
-    std::vector<uint16_t> rows = copy_elements<uint16_t>(input);
-    if (spec.is_interleaved)
-      rows = reference::gate_first<uint16_t>(rows, spec.section_rows, spec.columns);
+    const int64_t section_rows = spec.section_rows;
     const reference::QuantizedWeights wanted = reference::quantize_128x128(
-        rows, input.shape[0], input.shape[1], input.shape[2], spec.sections, spec.tiles_per_scale);
+        input_of(spec, tensors), tensors.at("input").shape[0], spec.sections * section_rows,
+        spec.columns, spec.sections, spec.tiles_per_scale);
     list.codes(tensors, "output", wanted.q);
     list.floats(tensors, "output_scale_inv", wanted.scale_inv);
   }

@@ -43,6 +43,11 @@ struct LoadedExperts {
   compiler::GateUpLayout layout = compiler::GateUpLayout::kConcat;
 };
 
+// Returns the order of gate and up of a layer as long as they are one tensor.
+inline compiler::GateUpLayout joined_layout(const compiler::Layer& layer) {
+  return has_separate_gate_up(layer) ? compiler::GateUpLayout::kConcat : layer.gate_up_layout;
+}
+
 // Returns whether the group has a projection of all experts in one tensor, under a known name.
 bool has_fused_experts(const ExpertGroup& group);
 

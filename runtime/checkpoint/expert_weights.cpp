@@ -95,6 +95,18 @@ void reorder(HostTensor& tensor, GateUpLayout wanted, int64_t half, int64_t colu
                            : reference::gate_first<uint16_t>(values, half, columns));
 }
 
+// Puts w1_gate and w1_up in the place of w1, if there is one.
+void separate_gate_up(const compiler::Layer& layer, TensorMap& tensors) {
+  const auto found = tensors.find("w1");
+  if (found == tensors.end()) return;
+  const HostTensor w1 = std::move(tensors.extract(found).mapped());
+  const int64_t i = layer.intermediate, h = layer.hidden;
+  for (const auto& [name, section] : {std::pair("w1_gate", 0), std::pair("w1_up", 1)})
+    tensors[name] = make_tensor(w1.dtype, {w1.shape.front(), i, h},
+                                reference::section_of<uint16_t>(elements<uint16_t>(w1), section,
+                                                                static_cast<size_t>(i * h)));
+}
+
 // Returns whether the layer reads such codes as they are. dgrad multiplies with columns of the
 // weights: of 128x128 blocks they are the same codes, else they are quantized from bf16. Blocks of
 // a checkpoint share no scales.
@@ -128,11 +140,13 @@ Result<TensorMap> load_expert_weights(const compiler::Layer& layer,
   MOEJIT_TRY_ASSIGN(LoadedExperts loaded, load(layer, options, group, shards));
   if (loaded.tensors.contains("w1_q") && !takes_codes(layer, loaded.tensors))
     dequantize_weights(layer, loaded.tensors);
-  if (loaded.layout == layer.gate_up_layout) return std::move(loaded.tensors);
-  // Biases have one column. Quantized weights are not reordered: gate comes first in both layouts.
+  const GateUpLayout order = joined_layout(layer);
+  // Biases have one column. Quantized weights are not reordered: gate comes first in all layouts.
   for (const auto& [name, columns] : {std::pair("w1", layer.hidden), std::pair("b1", 1)})
-    if (const auto found = loaded.tensors.find(name); found != loaded.tensors.end())
-      reorder(found->second, layer.gate_up_layout, layer.intermediate, columns);
+    if (const auto found = loaded.tensors.find(name);
+        found != loaded.tensors.end() && loaded.layout != order)
+      reorder(found->second, order, layer.intermediate, columns);
+  if (has_separate_gate_up(layer)) separate_gate_up(layer, loaded.tensors);
   return std::move(loaded.tensors);
 }
 

@@ -116,7 +116,7 @@ class FusedLoader {
     if (const auto known = family_gate_up_layout(shards_.folder())) return *known;
     if (group_.fused.contains(blocks_name(first()))) return GateUpLayout::kInterleaved;
     const auto usual = has_biases() ? GateUpLayout::kInterleaved : GateUpLayout::kConcat;
-    if (layer_.gate_up_layout == usual) return usual;
+    if (joined_layout(layer_) == usual) return usual;
     return fail(
         Stage::kFile, ErrorCode::kInvalidValue,
         fmt::format("{}: tensor {} has gate and up in an order that the file does not tell",

@@ -62,4 +62,25 @@ std::vector<T> interleaved(std::span<const T> matrices, std::int64_t half, std::
                               [half](std::int64_t row) { return row % half * 2 + row / half; });
 }
 
+// Returns section 0, gate, or 1, up, of matrices of two such sections of `elements` each.
+template <typename T>
+std::vector<T> section_of(std::span<const T> matrices, std::size_t section, std::size_t elements) {
+  std::vector<T> result;
+  for (std::size_t first = section * elements; first < matrices.size(); first += 2 * elements)
+    result.insert(result.end(), matrices.begin() + static_cast<std::ptrdiff_t>(first),
+                  matrices.begin() + static_cast<std::ptrdiff_t>(first + elements));
+  return result;
+}
+
+// Returns matrices of two sections of `elements` each, gate first.
+template <typename T>
+std::vector<T> join_sections(std::span<const T> gate, std::span<const T> up, std::size_t elements) {
+  std::vector<T> result;
+  for (std::size_t first = 0; first < gate.size(); first += elements)
+    for (const std::span<const T> section : {gate, up})
+      result.insert(result.end(), section.begin() + static_cast<std::ptrdiff_t>(first),
+                    section.begin() + static_cast<std::ptrdiff_t>(first + elements));
+  return result;
+}
+
 }  // namespace moejit::reference

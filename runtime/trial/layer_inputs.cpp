@@ -24,7 +24,6 @@ using compiler::TensorPlan;
 constexpr int64_t kMeasuredExperts = 4;  // that have weights of their own
 constexpr std::array<std::string_view, 3> kTokenTensors = {"x", "topk_ids", "topk_probs"};
 constexpr std::array<std::string_view, 3> kGroupedTensors = {"x", "tokens_per_expert", "probs"};
-constexpr std::array<std::string_view, 2> kWeights = {"w1", "w2"};
 constexpr std::array<std::string_view, 2> kBiases = {"b1", "b2"};
 constexpr std::array<std::string_view, 4> kQuantizedWeights = {"w1_q", "w1_scale_inv", "w2_q",
                                                                "w2_scale_inv"};
@@ -85,11 +84,14 @@ Result<TensorMap> read_file_inputs(const Plan& plan, const InputOptions& options
   if (!with_weights) return inputs;
   if (plan.layer->biases)
     for (const std::string_view name : kBiases) MOEJIT_TRY(read(name));
-  if (has_scales(plan.layer->recipe.weights) && !file.has("w1") && file.has("w1_q")) {
+  const std::vector<std::string_view> weights =
+      has_separate_gate_up(*plan.layer) ? std::vector<std::string_view>{"w1_gate", "w1_up", "w2"}
+                                        : std::vector<std::string_view>{"w1", "w2"};
+  if (has_scales(plan.layer->recipe.weights) && !file.has(weights.front()) && file.has("w1_q")) {
     for (const std::string_view name : kQuantizedWeights) MOEJIT_TRY(read(name));
     return inputs;
   }
-  for (const std::string_view name : kWeights) MOEJIT_TRY(read(name));
+  for (const std::string_view name : weights) MOEJIT_TRY(read(name));
   return inputs;
 }
 

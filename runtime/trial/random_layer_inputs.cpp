@@ -58,9 +58,9 @@ std::vector<float> grouped_probs(int64_t rows, uint64_t seed) {
   return probs;
 }
 
-// Adds packed tiles of random codes and scales, and the tiles' scales. Groups have scales within 2^4
-// of a tile's largest, as in published weights. One tile in 64, the first one among them, has every
-// shift that there is.
+// Adds packed tiles of random codes and scales, and the tiles' scales. Groups have scales within
+// 2^4 of a tile's largest, as in published weights. One tile in 64, the first one among them, has
+// every shift that there is.
 void add_packed(const std::string& name, std::vector<int64_t> tiles, uint64_t seed,
                 TensorMap& weights) {
   constexpr uint64_t kTileBytes = reference::kPackedTileBytes;
@@ -85,12 +85,19 @@ void add_packed(const std::string& name, std::vector<int64_t> tiles, uint64_t se
 void add_bf16(const compiler::Layer& layer, int64_t experts, uint64_t seed, TensorMap& weights) {
   const int64_t h = layer.hidden, i = layer.intermediate;
   const int64_t rows = compiler::w1_sections(layer) * i;
-  // Both layouts get the same rows, in another order.
+  // All layouts get the same rows, in another order or in two tensors.
   std::vector<uint16_t> w1 =
       reference::random_weights(experts, rows, h, reference::RandomStream(seed, kW1).bits(0));
   if (layer.gate_up_layout == compiler::GateUpLayout::kInterleaved)
     w1 = reference::interleaved<uint16_t>(w1, i, h);
-  weights["w1"] = make_tensor(DType::kBF16, {experts, rows, h}, w1);
+  if (has_separate_gate_up(layer)) {
+    const auto elements = static_cast<size_t>(i * h);
+    for (const auto& [name, section] : {std::pair("w1_gate", 0), std::pair("w1_up", 1)})
+      weights[name] = make_tensor(DType::kBF16, {experts, i, h},
+                                  reference::section_of<uint16_t>(w1, section, elements));
+  } else {
+    weights["w1"] = make_tensor(DType::kBF16, {experts, rows, h}, w1);
+  }
   weights["w2"] = make_tensor(
       DType::kBF16, {experts, h, i},
       reference::random_weights(experts, h, i, reference::RandomStream(seed, kW2).bits(0)));
@@ -135,8 +142,10 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
   const int64_t rows = compiler::w1_sections(layer) * i;
   TensorMap weights;
   if (is_packed(layer.recipe.weights)) {
-    add_packed("w1", {experts, compiler::w1_sections(layer) * reference::block_count(i),
-                      reference::block_count(h)}, seed, weights);
+    add_packed("w1",
+               {experts, compiler::w1_sections(layer) * reference::block_count(i),
+                reference::block_count(h)},
+               seed, weights);
     add_packed("w2", {experts, reference::block_count(h), reference::block_count(i)}, seed + 1,
                weights);
   } else {

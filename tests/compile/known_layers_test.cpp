@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of layers that once did not compile. Needs NVRTC, no GPU.
+// Kernels of layers that once did not compile, or that no other test of compilers has. Needs NVRTC,
+// no GPU.
 
 #include "tests/compile/layer_kernels.h"
 #include "tests/support/matchers.h"
@@ -23,6 +24,13 @@ constexpr KnownLayer kLayers[] = {
     {R"({"experts": 8, "top_k": 2, "hidden": 400, "intermediate": 720, "max_tokens": 1024,
          "activation": "clamped_swiglu"})",
      "gemm_fc1_activation_quantize"},
+    // Two tensor maps of a result, one of which a tile takes.
+    {R"({"experts": 8, "top_k": 2, "hidden": 512, "intermediate": 400, "max_tokens": 1024,
+         "gate_up_layout": "separate", "passes": ["forward", "backward"]})",
+     "gemm_fc1_wgrad"},
+    {R"({"experts": 8, "top_k": 2, "hidden": 512, "intermediate": 400, "max_tokens": 1024,
+         "gate_up_layout": "separate", "passes": ["forward", "backward"]})",
+     "quantize_w1"},
 };
 
 TEST(KnownLayers, Compile) {

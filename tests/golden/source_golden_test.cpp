@@ -222,6 +222,8 @@ void add_variants(std::map<std::string, std::string>& sources) {
   compiler::Layer up = layer, interleaved = layer, biased = layer;
   up.activation = compiler::make_activation("relu_squared").value();
   interleaved.gate_up_layout = compiler::GateUpLayout::kInterleaved;
+  compiler::Layer separate = layer;
+  separate.gate_up_layout = compiler::GateUpLayout::kSeparate;
   biased = interleaved;
   biased.biases = true;
   compiler::Layer bf16 = interleaved;
@@ -255,6 +257,7 @@ void add_variants(std::map<std::string, std::string>& sources) {
   add(foreign, "foreign", {"route"});
   add(up, "relu_squared", {"activation_quantize", "activation_backward_quantize"});
   add(interleaved, "interleaved", {"quantize_w1", "gemm_fc1_wgrad_add"});
+  add(separate, "separate", {"quantize_w1", "gemm_fc1_wgrad_add"});
   add(bf16, "interleaved_bf16", {"activation", "activation_backward"});
   add(frozen, "frozen", {"activation_backward_quantize", "unpermute_dx"});
   add(router, "router", {"activation_dprobs", "unpermute_dprobs"});

@@ -2,6 +2,7 @@
 #include "tests/gpu/layer_checks.h"
 
 #include "runtime/check/check_plan.h"
+#include "runtime/reference/layouts.h"
 #include "tests/support/layer_inputs.h"
 
 #include <algorithm>
@@ -27,6 +28,14 @@ runtime::TensorMap given_tensors(const TestLayer& test, const LayerInputs& input
       {"w1", runtime::make_tensor(DType::kBF16, {experts, columns, hidden}, inputs.w1)},
       {"w2", runtime::make_tensor(DType::kBF16, {experts, hidden, intermediate}, inputs.w2)},
       {"dy", runtime::make_tensor(DType::kBF16, {tokens, hidden}, dy)}};
+  if (has_separate_gate_up(layer)) {
+    given.erase("w1");
+    for (const auto& [name, section] : {std::pair("w1_gate", 0), std::pair("w1_up", 1)})
+      given[name] =
+          runtime::make_tensor(DType::kBF16, {experts, intermediate, hidden},
+                               reference::section_of<uint16_t>(
+                                   inputs.w1, section, static_cast<size_t>(intermediate * hidden)));
+  }
   given.merge(routing_tensors(plan, inputs));
   given.insert(test.states().begin(), test.states().end());
   if (!inputs.b1.empty()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/test_layer.h"
 
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/trial/layer_inputs.h"
 #include "runtime/trial/routing_tensors.h"
@@ -167,7 +168,15 @@ Result<void> TestLayer::upload(std::string_view name, const void* data, std::siz
 }
 
 Result<void> TestLayer::upload_weights(const LayerInputs& inputs) {
-  MOEJIT_TRY(upload("w1", inputs.w1.data(), 2 * inputs.w1.size()));
+  if (has_separate_gate_up(*plan().layer)) {
+    const size_t section = inputs.w1.size() / 2 / static_cast<size_t>(plan().layer->local_experts);
+    for (const auto& [name, index] : {std::pair("w1_gate", 0), std::pair("w1_up", 1)}) {
+      const auto rows = reference::section_of<uint16_t>(inputs.w1, index, section);
+      MOEJIT_TRY(upload(name, rows.data(), 2 * rows.size()));
+    }
+  } else {
+    MOEJIT_TRY(upload("w1", inputs.w1.data(), 2 * inputs.w1.size()));
+  }
   MOEJIT_TRY(upload("w2", inputs.w2.data(), 2 * inputs.w2.size()));
   if (!plan().layer->biases) return {};
   MOEJIT_TRY(upload("b1", inputs.b1.data(), 2 * inputs.b1.size()));
@@ -232,7 +241,7 @@ Result<void> TestLayer::set_gradient(const std::vector<uint16_t>& dy) {
 }
 
 Result<void> TestLayer::set_weight_gradients(float value) {
-  for (const std::string_view name : {"dw1", "dw2", "db1", "db2"}) {
+  for (const std::string_view name : {"dw1", "dw1_gate", "dw1_up", "dw2", "db1", "db2"}) {
     if (find(name) == nullptr) continue;
     if (find(name)->plan->dtype == compiler::DType::kBF16) {
       const std::vector<uint16_t> values(static_cast<std::size_t>(find(name)->buffer.bytes()) / 2,

@@ -164,8 +164,12 @@ class LayerMaker {
       has_gate = formula.find("gate") != std::string::npos;
       add("activation", fmt::format(R"({{"expression": "{}"}})", formula));
     }
-    if (random_.in_percent(30))
-      add("gate_up_layout", has_gate && random_.in_percent(60) ? "\"interleaved\"" : "\"concat\"");
+    if (random_.in_percent(30)) {
+      const bool is_interleaved = has_gate && random_.in_percent(60);
+      add("gate_up_layout", is_interleaved             ? "\"interleaved\""
+                            : has_gate && has_blocks() ? "\"separate\""
+                                                       : "\"concat\"");
+    }
     if (random_.in_percent(30)) {
       has_biases_ = !has_end_scales() && random_.in_percent(50);
       add("biases", has_biases_ ? "true" : "false");

@@ -105,6 +105,7 @@ FIGURES = (
     ({"recipe": "fp9"}, r'invalid_value\]: .*\$\.recipe: got "fp9", wanted one of "bf16", "fp8_flow"'),
     ({"activation": "swigloo"}, r'\$\.activation: got "swigloo", wanted one of [^$]*hint: did you mean "swiglu"\?'),
     ({"gate_up_layout": "rows"}, r'\$\.gate_up_layout: got "rows", wanted one of "concat", "interleaved"'),
+    ({"gate_up_layout": "separate"}, r'gate_up_layout "separate", wanted "concat" or "interleaved": .*\nhint: .*cat'),
     ({"top_k": E + 1}, rf"\$\.top_k: got {E + 1}, wanted 1 to {E} \(experts\)"),
     ({"max_tokens": 0}, r"\$\.max_tokens: got 0, wanted 1 to \d+"),
     ({"splits_alignment": 0}, r"\$\.splits_alignment: got 0, wanted 1 to \d+"),

@@ -15,6 +15,7 @@ if case.IS_THERE:
     from torchtitan.components.quantization import QuantizationConverter
     from torchtitan.models.common.moe import GroupedExperts
 
+    from moejit.torch import titan_experts
     from moejit.torch.titan import ExpertsConverter, MoejitGroupedExperts
 
 SIZES = (3, 0, 5, 2, 0, 0, 4, 1)  # of E experts
@@ -126,6 +127,20 @@ class Rows(unittest.TestCase):
         for one, other in zip(got, want):
             self.assertEqual(one.dtype, torch.float32)
             self.assertLessEqual(relative_error(one, other), BOUNDS["bf16"])
+
+    def test_gate_and_up_are_read_where_they_are_with_the_bits_of_one_weight(self):
+        x, sizes = (each.to(DEVICE) for each in rows())
+        for recipe in RECIPES:
+            with self.subTest(recipe):
+                experts, joins = self.experts_of(recipe), recipe not in ("fp8_flow", "fp8_blockwise")
+                with mock.patch.object(torch, "cat", side_effect=torch.cat) as cat:
+                    got = results_of(experts, x, sizes)
+                self.assertEqual(cat.called, joins)
+                if joins:
+                    continue
+                with mock.patch.object(titan_experts, "_call_text", titan_experts.call_text):
+                    assert_same_bits(self, got, results_of(experts, x, sizes))
+                self.assertFalse(torch.equal(got[2], got[4]))
 
     def test_no_copy_of_weights_is_kept_for_backward(self):
         kept = []

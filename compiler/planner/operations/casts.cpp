@@ -34,6 +34,7 @@ KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weight
                             .epsilon = weights.epsilon,
                             .writes_colwise = writes_colwise,
                             .is_interleaved = weights.is_interleaved,
+                            .is_separate = weights.is_separate,
                             .has_expert_scale = weights.has_expert_scale,
                             .amax = weights.amax,
                             // each thread holds as many elements for any tiles_per_scale
@@ -43,13 +44,16 @@ KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weight
                                              "tile"},
   };
   add_arguments(kernel, operation,
-                {"input", "output", "skip", "output_colwise", "expert_scales", "amax"});
+                {"input", "input_up", "output", "skip", "output_colwise", "expert_scales", "amax"});
   if (writes_colwise)
     kernel.reasons.emplace_back("both orientations from one read: dgrad multiplies with columns");
   if (weights.is_interleaved)
     kernel.reasons.emplace_back(
         "rows of gate and up, which alternate, are sorted on the way: GEMMs have all of gate "
         "first");
+  if (weights.is_separate)
+    kernel.reasons.emplace_back(
+        "gate and up are read where they lie and joined on the way: GEMMs have all of gate first");
   return kernel;
 }
 

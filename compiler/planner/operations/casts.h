@@ -21,7 +21,8 @@ enum class QuantizeStage;
 
 // Quantizes the weights of all experts in tiles of 128x128. Reads input [E, sections *
 // section_rows, columns] and skip [1], a word that makes the kernel do nothing if it is not 0.
-// Writes output, of the same shape, and output_colwise, its transposes, if wanted.
+// Parts that are separate are input and input_up, [E, section_rows, columns]. Writes output [E,
+// sections * section_rows, columns], and output_colwise, its transposes, if wanted.
 struct QuantizeWeights {
   int32_t local_experts = 0;
   int32_t sections = 1;
@@ -30,6 +31,7 @@ struct QuantizeWeights {
   int32_t tiles_per_scale = 1;
   float epsilon = 0.0f;
   bool is_interleaved = false;  // whether rows of gate and up alternate in the input only
+  bool is_separate = false;     // whether gate and up are tensors of their own in the input only
   // Whether each expert has one scale: reads expert_scales [E] too.
   bool has_expert_scale = false;
   AmaxColumns amax = {};  // columns of a state amax, which a cast raises to largest magnitudes

@@ -100,7 +100,11 @@ KernelPlan make_kernel(const Operation& operation, const Wgrad& wgrad,
   problem.ends_groups = ends_groups(problem, bounds.splits_alignment);
   KernelPlan kernel = contraction_grouped_gemm_kernel(
       problem, padded, mean_columns,
-      {.a = a.tensor, .b = b.tensor, .d = write_of(operation, "d").tensor}, context.options);
+      {.a = a.tensor,
+       .b = b.tensor,
+       .d = write_of(operation, "d").tensor,
+       .d_up = problem.is_separate ? write_of(operation, "d_up").tensor : ""},
+      context.options);
   add_arguments(kernel, operation, {"counts", "offs"});
   if (!a.scale_inv.empty()) {
     kernel.arguments.push_back({"a_scale_inv", a.scale_inv});

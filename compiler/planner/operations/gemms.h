@@ -28,7 +28,8 @@ void set_formats(GroupedGemmSpec& problem, const Format& a, const Format& b);
 
 // Multiplies along the tokens of each group: D[e] = A * B^T. Reads a and b. They are blocks of 128
 // columns with a scale for each tile [C / 128, rows, 128], or bf16 in permuted order [P, rows].
-// Also reads counts, and offs, where the groups of these columns start. Writes d [E, rows, n].
+// Also reads counts, and offs, where the groups of these columns start. Writes d [E, rows, n]; of
+// separate sections d and d_up, [E, section_rows, n].
 struct Wgrad {
   ContractionGroupedGemmSpec problem;  // all but its tiles
 };

@@ -16,8 +16,8 @@
 
 namespace moejit::device {
 
-// What a step of the contraction is, which dimension of the operands is contiguous, whether they lie
-// in memory step after step, each a matrix of its own, and whether B is packed.
+// What a step of the contraction is, which dimension of the operands is contiguous, whether they
+// lie in memory step after step, each a matrix of its own, and whether B is packed.
 struct MultiplyE4m3 {
   static constexpr int32_t kStepElements = 128;
   static constexpr bool kIsBlocked = false;

@@ -58,8 +58,8 @@ class Mxfp4Decoder {
     if (k == -8) of_lane_ = {0x03020100u, 0x0c080604u};
   }
 
-  // Returns a thread's part of 64 rows and four groups: `upper` and `lower` are the words of its two
-  // rows, `upper_shifts` and `lower_shifts` have their groups' k + 8. All lanes of a warp.
+  // Returns a thread's part of 64 rows and four groups: `upper` and `lower` are the words of its
+  // two rows, `upper_shifts` and `lower_shifts` have their groups' k + 8. All lanes of a warp.
   MOEJIT_DEVICE ptx::RowFragments decode(const Bytes16& upper, const Bytes16& lower,
                                          uint32_t upper_shifts, uint32_t lower_shifts) const {
     // Bytes of 3 and more give normal numbers. Others are rare, and slower.

@@ -3,11 +3,11 @@
 
 // The ring of stages in shared memory between the producer and the math warps. Stage s holds one
 // step of the contraction: 128 bytes of each row of A, then of B by sections, swizzled, which
-// tensor copies bring (if MN-major, boxes of 64 rows by all k of the step), or B as it is packed; and,
-// apart from these,
-// the factors of the step, which warps write or copies bring. `full` completes when all of a stage
-// is there, `empty` when every math warp is done with it, of all CTAs of the cluster: each of them
-// copies into the stages of all. Phases have parity 0, 1, 0, ... in each round over the ring.
+// tensor copies bring (if MN-major, boxes of 64 rows by all k of the step), or B as it is packed;
+// and, apart from these, the factors of the step, which warps write or copies bring. `full`
+// completes when all of a stage is there, `empty` when every math warp is done with it, of all CTAs
+// of the cluster: each of them copies into the stages of all. Phases have parity 0, 1, 0, ... in
+// each round over the ring.
 
 #include "moejit_device/gemm/tile.cuh"
 #include "moejit_device/ptx/tensor_copy.cuh"

@@ -5,9 +5,9 @@
 //
 // A warp that supplies factors has few registers, and each load takes hundreds of cycles. So each
 // lane has the scales of two rows of A for the next two steps, or four where steps are short.
-// Whenever it takes one step's scales, it fetches the scales of the step two or four later. The scales of B are in lanes, for eight steps at
-// once. Addresses are whole pointers: to form them from offsets in each step costs the GEMM 4 % of
-// its time.
+// Whenever it takes one step's scales, it fetches the scales of the step two or four later. The
+// scales of B are in lanes, for eight steps at once. Addresses are whole pointers: to form them
+// from offsets in each step costs the GEMM 4 % of its time.
 
 #include "moejit_device/gemm/scale_factors.cuh"
 #include "moejit_device/ptx/memory.cuh"

@@ -10,7 +10,7 @@ namespace moejit::device {
 // row-major and 16-byte aligned. The column-wise fields are read only where that operand is
 // written too.
 struct TileChainParams {
-  const Bf16* input;                // [matrices, R, C]
+  const Bf16* input;                // [matrices, R, C]; of separate parts [matrices, R / 2, C]
   E4m3* output;                     // [matrices, R, C]
   float* output_scale_inv;          // [matrices, S, Cb]
   int64_t matrices;                 // may be 0
@@ -22,6 +22,7 @@ struct TileChainParams {
                                     // multiplied by; then the scales above are not written
   float* amax;                      // [columns of a state], chains that record: not negative; is
                                     // raised to the largest magnitude of each matrix
+  const Bf16* input_up;             // [matrices, R / 2, C]: the second of two separate parts
 };
 
 }  // namespace moejit::device

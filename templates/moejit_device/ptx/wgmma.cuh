@@ -104,10 +104,10 @@ MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, Matrix
   Wgmma<kN>::rows_e4m3(sum.value, a.bits, b.bits, accumulate);
 }
 
-// A thread's part of a[64, 128] of e4m3 in registers: of each 32 of the contraction, in the order of
-// WGMMA (PTX ISA, "Register Fragments for wgmma.mma_async.m64k32").
-//   word 0, 1: rows 16 * (warp in the warpgroup) + lane / 4 and 8 further on, columns 4 * (lane % 4)
-//   word 2, 3: the same rows, columns 16 further on
+// A thread's part of a[64, 128] of e4m3 in registers: of each 32 of the contraction, in the order
+// of WGMMA (PTX ISA, "Register Fragments for wgmma.mma_async.m64k32").
+//   word 0, 1: rows 16 * (warp in the warpgroup) + lane / 4 and 8 further on, columns 4 * (lane %
+//   4) word 2, 3: the same rows, columns 16 further on
 struct RowFragments {
   uint32_t word[4][4];
 };
@@ -119,7 +119,8 @@ MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kN>& sum, RowFragments& a) {
   wgmma_wait<kPending>(sum);
 #pragma unroll
   for (int32_t k = 0; k < 4; ++k)
-    asm volatile("" : "+r"(a.word[k][0]), "+r"(a.word[k][1]), "+r"(a.word[k][2]), "+r"(a.word[k][3]));
+    asm volatile(""
+                 : "+r"(a.word[k][0]), "+r"(a.word[k][1]), "+r"(a.word[k][2]), "+r"(a.word[k][3]));
 }
 
 // sum[64, kN] (+)= a[64, 128] * b[kN, 128]^T on e4m3, with A in registers. `a` was written before

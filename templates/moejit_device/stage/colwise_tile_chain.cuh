@@ -19,15 +19,15 @@
 
 #include "moejit_device/core/byte_transpose.cuh"
 #include "moejit_device/params/tile_chain_params.h"
-#include "moejit_device/stage/input_row.cuh"
 #include "moejit_device/stage/position.cuh"
+#include "moejit_device/stage/tile_input.cuh"
 #include "moejit_device/stage/tile_scale.cuh"
 
 namespace moejit::device {
 
 template <int32_t kSections, int32_t kSectionRows, int32_t kColumns, int32_t kTilesPerScale,
           uint32_t kEpsilonBits, int32_t kThreads_, bool kInterleaved = false,
-          typename Scale = ScaleOfTile<kEpsilonBits>>
+          typename Scale = ScaleOfTile<kEpsilonBits>, bool kSeparate = false>
 struct ColwiseTileChain {
   static_assert(kTilesPerScale > 0, "a tile has a scale");
   static_assert(kSections > 0 && kSectionRows > 0, "a matrix has rows");
@@ -100,9 +100,7 @@ struct ColwiseTileChain {
               exists ? RowKind::kReal : RowKind::kAbsent};
     }
     MOEJIT_DEVICE Bf16Segment fetch(const TileChainParams& params, int32_t i) const {
-      const SegmentPosition<kColumns> at = position(i);
-      return fetch_runs(ptx::global(params.input), at,
-                        input_row<kSections, kSectionRows, kInterleaved>(at.row), at.is_real());
+      return fetch_input<kSections, kSectionRows, kInterleaved, kSeparate>(params, position(i));
     }
     MOEJIT_DEVICE int64_t matrix() const { return section / kSections; }
     // [matrices, S, Cb] and transposed: a row of the first and a column of the second are a row of

@@ -7,9 +7,9 @@
 // magnitude, through shared memory.
 //
 // A matrix is kSections stacked parts of kSectionRows rows; tiles restart at each part. With
-// kInterleaved the rows of the parts alternate in the input. In memory
-// order of their scales the groups of tiles of all matrices are one list, dealt out to the CTAs in
-// turn.
+// kInterleaved the rows of the parts alternate in the input, with kSeparate each of two parts is an
+// input of its own. In memory order of their scales the groups of tiles of all matrices are one
+// list, dealt out to the CTAs in turn.
 //
 // Emitted kernels look like this:
 //
@@ -32,15 +32,15 @@
 //   }
 
 #include "moejit_device/params/tile_chain_params.h"
-#include "moejit_device/stage/input_row.cuh"
 #include "moejit_device/stage/position.cuh"
+#include "moejit_device/stage/tile_input.cuh"
 #include "moejit_device/stage/tile_scale.cuh"
 
 namespace moejit::device {
 
 template <int32_t kSections, int32_t kSectionRows, int32_t kColumns, int32_t kTilesPerScale,
           uint32_t kEpsilonBits, int32_t kThreads_, bool kInterleaved = false,
-          typename Scale = ScaleOfTile<kEpsilonBits>>
+          typename Scale = ScaleOfTile<kEpsilonBits>, bool kSeparate = false>
 struct TileChain {
   static_assert(kTilesPerScale > 0, "a tile has a scale");
   static_assert(kSections > 0 && kSectionRows > 0, "a matrix has rows");
@@ -110,9 +110,7 @@ struct TileChain {
               exists ? RowKind::kReal : RowKind::kAbsent};
     }
     MOEJIT_DEVICE Bf16Segment fetch(const TileChainParams& params, int32_t i) const {
-      const SegmentPosition<kColumns> at = position(i);
-      return fetch_runs(ptx::global(params.input), at,
-                        input_row<kSections, kSectionRows, kInterleaved>(at.row), at.is_real());
+      return fetch_input<kSections, kSectionRows, kInterleaved, kSeparate>(params, position(i));
     }
     MOEJIT_DEVICE void store(const TileChainParams& params, int32_t i, const Bf16Segment& segment,
                              const BlockScale& scale) const {

@@ -48,8 +48,8 @@ class PackedGemm : public GemmTest {
 
   void expect_exact(const GroupedGemmSpec& spec, const reference::Route& route, uint64_t seed) {
     const QuantizedWeights b = packed_weights(spec, seed);
-    const QuantizedWeights codes = reference::unpack_weights(b.q, b.scale_inv, b.experts, b.rows,
-                                                             b.cols, b.sections);
+    const QuantizedWeights codes =
+        reference::unpack_weights(b.q, b.scale_inv, b.experts, b.rows, b.cols, b.sections);
     reference::QuantizedRows rows = random_rows(spec, route.rows(), seed + 1);
     const auto wanted = reference::grouped_gemm(rows, codes, route);
     poison_pad_rows(route, rows);

@@ -3,6 +3,7 @@
 
 #include "compiler/support/file.h"
 #include "runtime/checkpoint/safetensors_file.h"
+#include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
 #include "tests/support/matchers.h"
 
@@ -175,6 +176,25 @@ TEST_F(FusedExperts, AreSortedIntoTheOrderOfTheLayer) {
   expect_loaded(
       load(fused(Order::kOutputFirst, false, true), {.gate_up_layout = GateUpLayout::kConcat}),
       true);
+}
+
+TEST_F(FusedExperts, AreDividedWhereGateAndUpAreSeparate) {
+  layer_.gate_up_layout = GateUpLayout::kSeparate;
+  const auto expect_divided = [&](const Result<TensorMap>& loaded) {
+    ASSERT_TRUE(testing::succeeded(loaded));
+    EXPECT_FALSE(loaded->contains("w1"));
+    const int64_t h = layer_.hidden;
+    const auto all = matrices(2 * kIntermediate, h, Order::kOutputFirst, same_row);
+    for (const auto& [name, section] : {std::pair("w1_gate", 0), std::pair("w1_up", 1)}) {
+      EXPECT_EQ(loaded->at(name).shape, (std::vector<int64_t>{kExperts, kIntermediate, h}));
+      EXPECT_EQ(copy_elements<uint16_t>(loaded->at(name)),
+                reference::section_of<uint16_t>(all, section, kIntermediate * h));
+    }
+  };
+  expect_divided(load(fused(Order::kInputFirst)));
+  layer_.biases = true;
+  expect_divided(
+      load(fused(Order::kInputFirst, true, true), {.gate_up_layout = GateUpLayout::kInterleaved}));
 }
 
 TEST_F(FusedExperts, AreRefusedWhereNothingTellsTheOrderOfGateAndUp) {

@@ -96,6 +96,22 @@ TEST(Parser, ReadsEveryField) {
   EXPECT_EQ(layer, expected);
 }
 
+TEST(Parser, TakesGateAndUpApartWhereThereIsAGate) {
+  const std::string_view start = R"({"experts": 8, "top_k": 2, "hidden": 64, "intermediate": 64,
+    "max_tokens": 64, "gate_up_layout": "separate")";
+  const auto layer = parse_layer(fmt::format("{}}}", start), "layer.json");
+  ASSERT_TRUE(layer);
+  EXPECT_EQ(layer->gate_up_layout, GateUpLayout::kSeparate);
+  EXPECT_EQ(parse_layer(to_json(*layer), "again").value(), *layer);
+  const auto refused =
+      parse_layer(fmt::format(R"({}, "activation": "relu_squared"}})", start), "layer.json");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "layer.json:2: $.gate_up_layout: got separate with the activation relu_squared, wanted "
+            "concat");
+  EXPECT_EQ(refused.error().hint, "the activation has no gate: there is only up");
+}
+
 TEST(Parser, PadsAsLittleAsRecipeAndPassesTake) {
   struct Case {
     std::string_view recipe;

@@ -56,6 +56,60 @@ TEST(ExpertVariantsPlan, SortsAlternatingRowsInTheKernelThatQuantizesThem) {
             (std::array<int64_t, 3>{4 * 7168, 2 * 4 * 7168, int64_t{4096} * 4 * 7168}));
 }
 
+TEST(ExpertVariantsPlan, ReadsAndWritesGateAndUpWhereTheyLie) {
+  for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kFp8Blockwise}) {
+    Layer layer = training_layer();
+    layer.recipe = recipe;
+    const Plan concat = plan_of(layer);
+    layer.gate_up_layout = GateUpLayout::kSeparate;
+    const Plan plan = plan_of(layer);
+    ASSERT_EQ(plan.kernels.size(), concat.kernels.size());
+    for (size_t i = 0; i < plan.kernels.size(); ++i) {
+      const KernelPlan& kernel = plan.kernels[i];
+      const bool knows =
+          kernel.operation == "quantize_w1" || kernel.operation.starts_with("gemm_fc1_wgrad");
+      EXPECT_EQ(kernel.spec != concat.kernels[i].spec, knows) << kernel.operation;
+    }
+    EXPECT_EQ(plan.workspace_bytes, concat.workspace_bytes);
+    EXPECT_EQ(plan.quantized_weight_bytes, concat.quantized_weight_bytes);
+    EXPECT_EQ(find_tensor(plan, "w1"), nullptr);
+    EXPECT_EQ(find_tensor(plan, "dw1"), nullptr);
+    for (const char* name : {"w1_gate", "w1_up", "dw1_gate", "dw1_up"})
+      EXPECT_EQ(shape_of(plan, name), "8 2048 7168") << name;
+    for (const char* operation : {"gemm_fc1_wgrad", "gemm_fc1_wgrad_add"}) {
+      const std::vector<TensorMapPlan>& maps = find_kernel(plan, operation)->tensor_maps;
+      ASSERT_EQ(maps.size(), 4u);
+      EXPECT_EQ(maps[2].tensor, "dw1_gate");
+      EXPECT_EQ(maps[3].tensor, "dw1_up");
+      EXPECT_EQ(maps[3].box, maps[2].box);
+      EXPECT_EQ(maps[3].box.dims, (std::array<int64_t, 4>{7168, 2048, 8}));
+    }
+    layer.gradients = {Gradient::kDx, Gradient::kDw2};
+    EXPECT_EQ(find_tensor(plan_of(layer), "dw1_up"), nullptr);
+  }
+}
+
+TEST(ExpertVariantsPlan, RefusesSeparateTensorsThatNoCastJoins) {
+  for (const Recipe& recipe : kRecipes) {
+    if (recipe == Recipe::kFp8Flow || recipe == Recipe::kFp8Blockwise) continue;
+    Layer layer = training_layer();
+    layer.recipe = recipe;
+    layer.gate_up_layout = GateUpLayout::kSeparate;
+    const Result<Plan> plan = plan_layer(layer, Target{});
+    ASSERT_FALSE(plan) << recipe.name;
+    EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
+    EXPECT_EQ(plan.error().message,
+              "layer \"" + layer.name + "\": recipe " + std::string(recipe.name) +
+                  " with gate_up_layout \"separate\" does not run on target cuda:sm_90a");
+    EXPECT_EQ(plan.error().hint,
+              "it can run: gate_up_layout \"concat\", or the recipes fp8_flow, fp8_blockwise");
+  }
+  Layer layer = training_layer();
+  layer.gate_up_layout = GateUpLayout::kSeparate;
+  layer.weight_checks = true;
+  EXPECT_FALSE(plan_layer(layer, Target{}));
+}
+
 TEST(ExpertVariantsPlan, LetsColumnsAlternateWhereNothingIsQuantized) {
   Layer layer = training_layer();
   layer.recipe = Recipe::kBf16;

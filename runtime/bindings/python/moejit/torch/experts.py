@@ -17,7 +17,7 @@ from moejit.torch.function import STATE
 from moejit.torch.gathered import is_sharded
 from moejit.torch.groups import ProcessGroupLayers, layers_of, plan_of_rank
 from moejit.torch.halves import DelayedGradients
-from moejit.torch.layers import GRADIENTS
+from moejit.torch.layers import GRADIENTS, refuse_separate
 from moejit.torch.plans import plan
 from moejit.torch.state import ExpertsCall, State
 
@@ -122,6 +122,7 @@ class Experts(torch.nn.Module):
         elif (transport, combine, sms) != ("peer", "partial", None):
             raise RuntimeError("moejit: invalid_value: transport, combine or sms of experts without process_group\nhint: "
                                "give the ranks that share the experts as process_group, or leave them out")
+        refuse_separate(fields)
         self.description = json.dumps(fields)
         planned = plan(self.description, "sim") if group is None else plan_of_rank(self.description, group.ranks)
         local_experts, rows, _ = planned.tensors["w1"].shape

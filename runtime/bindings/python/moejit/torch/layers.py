@@ -68,10 +68,19 @@ def _read(description: str) -> dict[str, Any]:
     return fields
 
 
+def refuse_separate(fields: dict[str, Any]) -> None:
+    """Refuses a layer whose gate and up are two weights."""
+    if fields.get("gate_up_layout") == "separate":
+        raise RuntimeError('moejit: unsupported: gate_up_layout "separate", wanted "concat" or "interleaved": functions '
+                           "and modules of moejit.torch take gate and up as one weight\nhint: give them "
+                           "torch.cat((gate, up), dim=1), or run the layer with moejit.Layer")
+
+
 def call_fields(description: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
                 topk_probs_dtype: str, has_halves: bool = False, has_checks: bool = False) -> dict[str, Any]:
     """Returns a layer description for one call, as a dict. The arguments are as for call_text()."""
     fields = _read(description)
+    refuse_separate(fields)
     if fields.get("input") == "grouped":
         fields.update(tokens_per_expert_dtype=topk_ids_dtype)
     else:
@@ -140,7 +149,9 @@ def _reads_of(layer: str, call: str) -> tuple[str, ...]:
 @torch.compiler.assume_constant_result
 def inputs_of(layer: str) -> tuple[str, ...]:
     """Returns the names of what calls take, in the order of the functions' arguments."""
-    return _OF_GROUPED if "tokens_per_expert" in plan_of(layer).tensors else _OF_TOKENS
+    tensors = plan_of(layer).tensors
+    names = _OF_GROUPED if "tokens_per_expert" in tensors else _OF_TOKENS
+    return (*names[:3], "w1_gate", "w1_up", *names[4:]) if "w1_gate" in tensors else names
 
 
 @functools.lru_cache(maxsize=None)
