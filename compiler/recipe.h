@@ -129,8 +129,7 @@ inline constexpr Format kRows1x128{
 inline constexpr Format kTiles128x128{.dtype = DType::kF8E4M3, .scale = ScaleOf::k128x128};
 
 // MXFP4 weights that stay packed: E2M1 codes with a power of two for 32 of them, below the scale of
-// a tile (templates/moejit_device/gemm/mxfp4_mainloop.cuh). Their values are those of
-// kTiles128x128.
+// a tile (templates/moejit_device/gemm/mxfp4_mainloop.cuh). kTiles128x128 can have the same values.
 inline constexpr Format kPackedTiles{.dtype = DType::kF4E2M1x2, .scale = ScaleOf::k128x128};
 
 // The formats of Transformer Engine's Float8BlockScaling: amax 0 gives the scale 1, and values are

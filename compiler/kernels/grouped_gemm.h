@@ -86,7 +86,7 @@ struct GroupedGemmSpec {
   bool operator==(const GroupedGemmSpec&) const = default;
 };
 
-// Returns how many packed tiles a matrix of B has: those of one row after the other.
+// Returns how many packed tiles a matrix of B has: row after row.
 int64_t packed_tiles(const GroupedGemmSpec& spec);
 
 // Returns the format of A.

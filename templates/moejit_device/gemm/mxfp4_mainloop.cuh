@@ -6,8 +6,8 @@
 // from shared memory, so math warps make e4m3 codes on the way.
 //
 // An E2M1 value times 2^k is an e4m3 number for k from -8 to 6. A 128x128 block of B has a power of
-// two as its scale, and each group of 32 its k below that. Results are therefore those of e4m3
-// codes with the same values and the same scale, in every bit.
+// two as its scale, and each group of 32 its k below that. Results
+// therefore have the bits of e4m3 codes with the same values and the same scale.
 //
 // A packed tile has 128 rows of B and 128 of the contraction, kPackedTileBytes that lie in one
 // piece in memory: the words of the first 64 rows, then of the others, as the threads of a

@@ -285,7 +285,7 @@ MOEJIT_WGMMA(128, "64", "65", "66", "67", "68", "69", "70")
 MOEJIT_WGMMA(192, "96", "97", "98", "99", "100", "101", "102")
 MOEJIT_WGMMA(256, "128", "129", "130", "131", "132", "133", "134")
 
-// Those with A in registers: widths of swapped tiles.
+// WGMMAs with A in registers have the widths of swapped tiles.
 #define MOEJIT_WGMMA_REGISTERS(n, a0, a1, a2, a3, b, accumulate)                                   \
   template <>                                                                                      \
   struct WgmmaOfRegisters<n> {                                                                     \

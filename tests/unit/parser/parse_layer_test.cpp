@@ -319,9 +319,11 @@ TEST(Parser, LetsMaxPermutedRowsReplaceAWorstCaseThatIsTooLarge) {
 }
 
 TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
-  // The recipes with choices: powers of two as scales, and histories.
+  // The recipes with choices: packed weights, powers of two as scales, and histories.
   std::set<std::string_view> written;
-  for (const Recipe& recipe : {Recipe::kFp8Current, Recipe::kFp8Delayed}) {
+  Recipe packed = Recipe::kFp8Flow;
+  packed.weights = kPackedTiles;
+  for (const Recipe& recipe : {packed, Recipe::kFp8Current, Recipe::kFp8Delayed}) {
     Layer layer;
     layer.recipe = recipe;
     layer.passes.push_back(Pass::kBackward);
@@ -341,7 +343,24 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     }
   }
   for (const std::string_view key : layer_keys()) EXPECT_TRUE(written.contains(key)) << key;
-  EXPECT_EQ(layer_keys().size(), 39u);
+  EXPECT_EQ(layer_keys().size(), 40u);
+}
+
+TEST(Parser, ReadsPackedWeightsOfRecipesWithTilesAlone) {
+  const Layer layer = parsed(with(R"("weight_format": "mxfp4")"));
+  EXPECT_EQ(layer.recipe.weights, kPackedTiles);
+  EXPECT_EQ(parsed(to_json(layer)), layer);
+  const auto of_rows =
+      parse_layer(with(R"("recipe": "fp8_rowwise", "weight_format": "mxfp4")"), "layer.json");
+  ASSERT_FALSE(of_rows);
+  EXPECT_NE(of_rows.error().message.find("with the recipe fp8_rowwise, wanted bf16"),
+            std::string::npos);
+  EXPECT_NE(of_rows.error().hint.find("fp8_flow, fp8_blockwise"), std::string::npos);
+  const auto shared =
+      parse_layer(with(R"("scale_sharing_k": 2, "weight_format": "mxfp4")"), "layer.json");
+  ASSERT_FALSE(shared);
+  EXPECT_NE(shared.error().message.find("got mxfp4 with scale_sharing_k 2, wanted bf16"),
+            std::string::npos);
 }
 
 }  // namespace
