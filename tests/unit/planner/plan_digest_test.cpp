@@ -65,6 +65,7 @@ const std::vector<Field>& fields() {
       {"recipe", [](Layer& layer) { layer.recipe = Recipe::kBf16; }},
       {"block_size", [](Layer& layer) { layer.block_size = 64; }},
       {"scale_sharing_k", [](Layer& layer) { layer.scale_sharing_k = 2; }},
+      {"weight_format", [](Layer& layer) { layer.recipe.weights = kPackedTiles; }},
       {"power_of_2_scales", [](Layer& layer) { layer.power_of_2_scales = true; },
        Recipe::kFp8Current},
       {"gradient_format",
