@@ -135,6 +135,13 @@ Result<LoadedExperts> load(const compiler::Layer& layer, const CheckpointOptions
 
 Result<TensorMap> load_expert_weights(const compiler::Layer& layer,
                                       const CheckpointOptions& options) {
+  if (is_packed(layer.recipe.weights))
+    return fail(
+        Stage::kFile, ErrorCode::kUnsupported,
+        fmt::format("weights of a checkpoint for {}, whose weight_format is {}, wanted bf16",
+                    named_layer(layer), to_string(weight_format(layer))),
+        "hand packed weights over with --input, or leave weight_format out: the recipe then "
+        "quantizes the checkpoint's values");
   MOEJIT_TRY_ASSIGN(ShardSet shards, ShardSet::open(options.shards));
   MOEJIT_TRY_ASSIGN(const ExpertGroup group, choose_expert_group(shards, options));
   MOEJIT_TRY_ASSIGN(LoadedExperts loaded, load(layer, options, group, shards));

@@ -55,9 +55,9 @@ struct CheckpointOptions {
 // Rows of `w1` and elements of `b1` have the order of the layer's `gate_up_layout`, whatever the
 // file's order is. `w1_q` has all of gate first.
 //
-// Errors name file and tensor. kMissingTensor, kTensorMismatch; kInvalidFile: a tensor is in two
-// shards; kInvalidValue: the options do not say which tensors are meant. Also returns the errors of
-// opening a shard.
+// Errors name file and tensor. kUnsupported: the layer takes packed weights; kMissingTensor,
+// kTensorMismatch; kInvalidFile: a tensor is in two shards; kInvalidValue: the options do not say
+// which tensors are meant. Also returns the errors of opening a shard.
 Result<runtime::TensorMap> load_expert_weights(const compiler::Layer& layer,
                                                const CheckpointOptions& options);
 

@@ -87,7 +87,8 @@ Result<TensorMap> read_file_inputs(const Plan& plan, const InputOptions& options
   const std::vector<std::string_view> weights =
       has_separate_gate_up(*plan.layer) ? std::vector<std::string_view>{"w1_gate", "w1_up", "w2"}
                                         : std::vector<std::string_view>{"w1", "w2"};
-  if (has_scales(plan.layer->recipe.weights) && !file.has(weights.front()) && file.has("w1_q")) {
+  const compiler::Format& format = plan.layer->recipe.weights;
+  if (is_packed(format) || (has_scales(format) && !file.has(weights.front()) && file.has("w1_q"))) {
     for (const std::string_view name : kQuantizedWeights) MOEJIT_TRY(read(name));
     return inputs;
   }

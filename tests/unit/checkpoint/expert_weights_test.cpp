@@ -295,6 +295,11 @@ TEST(Mxfp4, IsExactAtTheEndsOfItsRange) {
   EXPECT_TRUE(std::isnan(first(2, 255)));  // the scale is no number
 }
 
+TEST_F(FusedExperts, AreRefusedWhereTheLayerTakesPackedWeights) {
+  layer_.recipe.weights = compiler::kPackedTiles;
+  expect_refused(load({}), ErrorCode::kUnsupported, "whose weight_format is mxfp4, wanted bf16");
+}
+
 TEST_F(FusedExperts, AreReadFromMxfp4) {
   layer_.hidden = 64;
   layer_.intermediate = 32;
