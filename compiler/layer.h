@@ -16,8 +16,7 @@ namespace moejit::compiler {
 enum class Pass { kForward, kBackward };
 enum class Recompute { kNone, kMoeExpert };
 
-// Element type of dw1 and dw2. Every call overwrites bf16 gradients: adding to them would round
-// them each time.
+// Element type of dw1 and dw2.
 enum class WgradDtype { kF32, kBf16 };
 
 // What a call gets.

@@ -249,8 +249,9 @@ constexpr bool may_round_scales(const Recipe& recipe) {
   return recipe.tokens.rule == ScaleRule::kQuotient && !recipe.has_history;
 }
 
-// Returns whether weights of a recipe may be packed tiles.
-constexpr bool may_pack_weights(const Recipe& recipe) {
+// Returns whether weights have a scale for each tile of 128x128. Such a tile may be packed, and its
+// cast joins gate and up that are two tensors.
+constexpr bool has_weight_tiles(const Recipe& recipe) {
   return recipe.weights.scale == ScaleOf::k128x128;
 }
 

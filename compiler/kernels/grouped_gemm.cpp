@@ -216,9 +216,9 @@ template <>
 LaunchShape KernelKind<GroupedGemmSpec>::shape(const GroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   const int32_t staged = columns > kWideColumns ? columns / 2 : columns;  // at once
-  const int32_t rows_b =                                                  // of 128 bytes of a step
-      spec.is_b_packed ? align_up(device::kPackedTileBytes, 1024) / 128
-                       : tile_sections(spec) * columns;
+  // A step of B has so many rows of 128 bytes.
+  const int32_t rows_b = spec.is_b_packed ? align_up(device::kPackedTileBytes, 1024) / 128
+                                          : tile_sections(spec) * columns;
   const int32_t element = stores_result(spec) ? 2 : 1;  // bytes of the widest staged one
   LaunchShape shape = gemm_shape(spec.stages, spec.tile_rows, rows_b, factor_bytes(spec),
                                  spec.tile_rows * staged * element);

@@ -34,7 +34,7 @@ constexpr Choice kPowersOfTwo{"power_of_2_scales", may_round_scales,
                               "scales are quotients of the values at hand", "false"};
 constexpr Choice kGradientFormat{"gradient_format", has_gradient_formats,
                                  "gradients have one scale for each expert", kNoField};
-constexpr Choice kWeightFormat{"weight_format", may_pack_weights,
+constexpr Choice kWeightFormat{"weight_format", has_weight_tiles,
                                "weights have a scale for each 128x128 tile", "bf16"};
 constexpr Choice kOfHistory[] = {{"margin", has_history, kHistory, kNoField},
                                  {"amax_history_len", has_history, kHistory, kNoField},

@@ -264,6 +264,10 @@ bool may_be_swapped(const GroupedGemmSpec& problem) {
   return problem.b_major == Major::kK && tile_sections(problem) == 1;
 }
 
+bool are_swapped(const GroupedGemmSpec& problem, const GroupRows& rows, int64_t most_rows) {
+  return problem.is_b_packed || (may_be_swapped(problem) && rows.mean <= most_rows);
+}
+
 GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group) {
   constexpr int32_t kMostStages = 12;
   GroupedGemmSpec spec = choose_promotion(join_sections(problem));
@@ -282,7 +286,7 @@ int64_t usual_largest_group(const GroupRows& rows) {
 }
 
 GroupedGemmSpec choose_spec(const GroupedGemmSpec& problem, const GroupRows& rows) {
-  if (problem.is_b_packed || (may_be_swapped(problem) && rows.mean <= kMostSwappedRows))
+  if (are_swapped(problem, rows, kMostSwappedRows))
     return choose_swapped_tiles(problem, usual_largest_group(rows));
   GroupedGemmSpec spec = choose_tiles(problem);
   if (wants_widest(spec, rows)) spec = with_widest_tiles(spec);

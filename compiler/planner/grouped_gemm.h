@@ -38,6 +38,10 @@ inline constexpr int64_t kMostSwappedRows = 32;
 // WGMMA, nor with an epilogue that joins gate and up.
 bool may_be_swapped(const GroupedGemmSpec& problem);
 
+// Returns whether tiles are swapped where experts have up to `most_rows` rows in the mean. Tiles of
+// packed weights always are.
+bool are_swapped(const GroupedGemmSpec& problem, const GroupRows& rows, int64_t most_rows);
+
 // Completes a spec as choose_tiles() does, but with swapped tiles. They have as many rows as the
 // largest group (1 or more), up to 128, and as many stages as fit into shared memory. Larger groups
 // give right results too, but slower. Not for epilogues that join gate and up.

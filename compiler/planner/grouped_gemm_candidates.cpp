@@ -154,11 +154,9 @@ std::vector<Candidate<GroupedGemmSpec>> grouped_gemm_candidates(const GroupedGem
                                                                 const GroupRows& rows) {
   CandidateList<GroupedGemmSpec> list;
   list.add(choose_spec(problem, rows));
-  const bool is_swapped =
-      problem.is_b_packed || (may_be_swapped(problem) && rows.mean <= kMostRowsOfBothKinds);
+  const bool is_swapped = are_swapped(problem, rows, kMostRowsOfBothKinds);
   if (is_swapped) add_swapped_tiles(problem, list);
-  if (!problem.is_b_packed && (!is_swapped || rows.mean > kMostSwappedRows / 2))
-    add_tiles(problem, rows, list);
+  if (!are_swapped(problem, rows, kMostSwappedRows / 2)) add_tiles(problem, rows, list);
   return std::move(list).take();
 }
 

@@ -142,7 +142,7 @@ class ValueList {
   void add_packed(std::string_view name, const Format& format, std::vector<Dim> tiles) {
     add(scales_name(name, format), kF32, kWeight, tiles);
     values_.back().layout = Layout::kScalesTiles;
-    tiles.push_back({"8704", device::kPackedTileBytes});
+    tiles.push_back({std::to_string(device::kPackedTileBytes), device::kPackedTileBytes});
     add(data_name(name, format), kU8, kWeight, std::move(tiles));
   }
   // Adds the scales of the experts' matrices or rows, if the format has such scales, and the

@@ -71,18 +71,14 @@ std::string names_of_runnable(bool (*has)(const Recipe&) = has_kernels) {
   return names;
 }
 
-bool joins_gate_up(const Recipe& recipe) {
-  return has_scales(recipe.weights) && recipe.weights.scale == ScaleOf::k128x128;
-}
-
 // Gate and up are joined by the cast of w1, where it reads tiles.
 Result<void> check_separate_gate_up(const Layer& layer, const Target& target) {
   const std::string_view separate = to_string(GateUpLayout::kSeparate);
-  if (!joins_gate_up(layer.recipe))
+  if (!has_weight_tiles(layer.recipe))
     return refuse(layer, target, fmt::format("recipe {} with gate_up_layout", layer.recipe.name),
                   separate,
                   fmt::format("gate_up_layout \"concat\", or the recipes {}",
-                              names_of_runnable(joins_gate_up)));
+                              names_of_runnable(has_weight_tiles)));
   if (layer.weight_checks)
     return refuse(layer, target, "weight_checks true with gate_up_layout", separate,
                   "weight_checks false, or gate_up_layout \"concat\"");

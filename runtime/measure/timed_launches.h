@@ -72,8 +72,8 @@ class CoolLaunches {
 Result<double> measure_copy_bytes_per_second(runtime::Device& device, int32_t repeat);
 
 // Returns bytes read per second by a kernel of ours that writes next to nothing, from a buffer as
-// large as a copy's. Memory turns round between reads and writes, so this may be more than a copy
-// reaches. It is the median of `repeat` launches.
+// large as a copy's. It is no ceiling: other kernels may read faster. It is the median of `repeat`
+// launches.
 Result<double> measure_read_bytes_per_second(runtime::Engine& engine, runtime::Device& device,
                                              int32_t repeat);
 

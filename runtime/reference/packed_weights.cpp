@@ -2,6 +2,7 @@
 #include "runtime/reference/packed_weights.h"
 
 #include "runtime/reference/number_formats.h"
+#include "runtime/reference/random_inputs.h"
 
 #include <cmath>
 
@@ -19,7 +20,7 @@ std::uint8_t element_of(const std::uint8_t* tile, std::int64_t row, std::int64_t
   const std::int64_t code = in_four + 4 * is_last;
   const int magnitude = word[code / 2] >> (code % 2 * 4) & 7;
   const bool is_negative = (word[in_four] >> (is_last == 1 ? 3 : 7) & 1) != 0;
-  const int shift = tile[8192 + row * 4 + group] - 8;
+  const int shift = tile[kPackedCodeBytes + row * 4 + group] - 8;
   const float value = std::ldexp(kMagnitudes[magnitude], shift);
   return encode_e4m3(is_negative ? -value : value);
 }
@@ -42,6 +43,17 @@ QuantizedWeights unpack_weights(std::span<const std::uint8_t> packed,
     }
   }
   return weights;
+}
+
+std::vector<std::uint8_t> random_packed_tiles(std::int64_t tiles, std::uint64_t seed) {
+  constexpr std::int64_t kCodes = 256, kGroupScales = 15;
+  const RandomStream random(seed, 0);
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(tiles * kPackedTileBytes));
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const bool is_code = i % kPackedTileBytes < kPackedCodeBytes;
+    bytes[i] = static_cast<std::uint8_t>(random.below(i, is_code ? kCodes : kGroupScales));
+  }
+  return bytes;
 }
 
 }  // namespace moejit::reference

@@ -58,27 +58,18 @@ std::vector<float> grouped_probs(int64_t rows, uint64_t seed) {
   return probs;
 }
 
-// Adds packed tiles of random codes and scales, and the tiles' scales. Groups have scales within
-// 2^4 of a tile's largest, as in published weights. One tile in 64, the first one among them, has
-// every shift that there is.
+// Adds packed tiles and their scales.
 void add_packed(const std::string& name, std::vector<int64_t> tiles, uint64_t seed,
                 TensorMap& weights) {
-  constexpr uint64_t kTileBytes = reference::kPackedTileBytes;
   const reference::RandomStream random(seed, kPacked);
-  const auto count = static_cast<uint64_t>(tiles[0] * tiles[1] * tiles[2]);
-  std::vector<float> scales(count);
-  std::vector<uint8_t> bytes(count * kTileBytes);
-  for (uint64_t i = 0; i < bytes.size(); ++i) {
-    const int64_t shifts = i / kTileBytes % 64 == 0 ? 15 : 5;
-    const bool is_code = i % kTileBytes < 8192;
-    bytes[i] = static_cast<uint8_t>(is_code ? random.below(i, 256)
-                                            : 15 - shifts + random.below(i, shifts));
-  }
-  for (uint64_t i = 0; i < count; ++i)
-    scales[i] = std::ldexp(1.0F, static_cast<int>(random.below(bytes.size() + i, 3)) - 14);
+  const int64_t count = tiles[0] * tiles[1] * tiles[2];
+  std::vector<float> scales;
+  for (int64_t i = 0; i < count; ++i)
+    scales.push_back(std::ldexp(1.0F, static_cast<int>(random.below(i, 3)) - 14));
   weights[name + "_scale_inv"] = make_tensor(DType::kF32, tiles, scales);
   tiles.push_back(reference::kPackedTileBytes);
-  weights[name + "_q"] = make_tensor(DType::kU8, std::move(tiles), bytes);
+  weights[name + "_q"] = make_tensor(DType::kU8, std::move(tiles),
+                                     reference::random_packed_tiles(count, random.bits(count)));
 }
 
 // Adds w1 and w2 in bf16.

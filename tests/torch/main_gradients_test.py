@@ -21,7 +21,7 @@ class MainGradients(ModuleTest):
             assert_same_bits(self, got[:3], want[:3])
             self.assertEqual(got[3:], [None] * 4)
             for parameter, gradient in zip(module.parameters(), want[3:]):
-                # Those of autograd are rounded to bf16 once.
+                # Autograd's gradients are rounded to bf16 once.
                 self.assertLessEqual(relative_error(parameter.main_grad, 2 * gradient.float()), 2 ** -8)
 
     def test_main_gradients_heed_the_attributes_of_megatron_and_transformer_engine(self):

@@ -5,16 +5,16 @@
 // (OCP Microscaling Formats v1.0, section 5.3). WGMMA takes its m side from registers as well as
 // from shared memory, so math warps make e4m3 codes on the way.
 //
-// An E2M1 value times 2^k is an e4m3 number for k from -8 to 6. A 128x128 block of B has a power of
-// two as its scale, and each group of 32 its k below that. Results
-// therefore have the bits of e4m3 codes with the same values and the same scale.
+// An E2M1 value times 2^k is an e4m3 number for k from -8 to 6. A 128x128 block of B has a scale,
+// and each group of 32 its k beside that. So results have the bits of e4m3 codes with the same
+// values and the same scale.
 //
 // A packed tile has 128 rows of B and 128 of the contraction, kPackedTileBytes that lie in one
 // piece in memory: the words of the first 64 rows, then of the others, as the threads of a
 // warpgroup take them, then the k of each row's groups.
 //
 //   words   [2 warpgroups][2 row halves][128 threads][4 groups]: eight codes of one row and group,
-//           those of a thread in the fragment of A (PTX ISA, "Register Fragments for
+//           a thread's part of the fragment of A (PTX ISA, "Register Fragments for
 //           wgmma.mma_async.m64k32"): four from column 4 * (lane % 4) of the group on, four from
 //           16 columns further on. The thread's row is 16 * warp + lane / 4, in the second half
 //           8 further on.
@@ -45,69 +45,36 @@ struct MultiplyMxfp4 : MultiplyE4m3 {
   }
 };
 
-// Makes e4m3 codes. All lanes of a warp have it together: lane s has the codes of the eight
-// magnitudes times 2^(s - 8).
+// Makes e4m3 codes. All lanes of a warp have it together: lane s has the codes of 0, 0.5, 1, 1.5
+// and of 2, 3, 4, 6, lowest byte first, times 2^(s - 8).
 class Mxfp4Decoder {
  public:
   MOEJIT_DEVICE Mxfp4Decoder() {
+    // A power of two more is 8 more, as long as the numbers are normal.
     const int32_t k = ptx::lane_index() - 8;
-    of_lane_ = normal_codes(static_cast<uint32_t>(ptx::lane_index()));
+    low_ = 0x3c383000u + static_cast<uint32_t>(k) * 0x08080800u;
+    high_ = 0x4c484440u + static_cast<uint32_t>(k) * 0x08080808u;
     // Below 2^-6 they are multiples of 2^-9.
-    if (k == -6) of_lane_ = {0x0c080400u, 0x1c181410u};
-    if (k == -7) of_lane_ = {0x06040200u, 0x14100c08u};
-    if (k == -8) of_lane_ = {0x03020100u, 0x0c080604u};
+    if (k == -6) low_ = 0x0c080400u, high_ = 0x1c181410u;
+    if (k == -7) low_ = 0x06040200u, high_ = 0x14100c08u;
+    if (k == -8) low_ = 0x03020100u, high_ = 0x0c080604u;
   }
 
-  // Returns a thread's part of 64 rows and four groups: `upper` and `lower` are the words of its
-  // two rows, `upper_shifts` and `lower_shifts` have their groups' k + 8. All lanes of a warp.
-  MOEJIT_DEVICE ptx::RowFragments decode(const Bytes16& upper, const Bytes16& lower,
-                                         uint32_t upper_shifts, uint32_t lower_shifts) const {
-    // Bytes of 3 and more give normal numbers. Others are rare, and slower.
-    const uint32_t are_normal =
-        (upper_shifts + 0x7d7d7d7du) & (lower_shifts + 0x7d7d7d7du) & 0x80808080u;
-    if (ptx::ballot(are_normal != 0x80808080u) == 0)
-      return fragments(upper, lower, upper_shifts, lower_shifts, normal_codes);
-    return fragments(upper, lower, upper_shifts, lower_shifts, [&](uint32_t shift) -> Codes {
-      const auto lane = static_cast<int32_t>(shift);
-      return {ptx::shuffle(of_lane_.low, lane), ptx::shuffle(of_lane_.high, lane)};
-    });
+  // Puts the codes of a word into `first` (codes 0 to 3) and `second`. `shift` is k + 8 of its
+  // group. All lanes of a warp.
+  MOEJIT_DEVICE void decode(uint32_t word, uint32_t shift, uint32_t& first,
+                            uint32_t& second) const {
+    const auto lane = static_cast<int32_t>(shift);
+    const uint32_t low = ptx::shuffle(low_, lane);
+    const uint32_t high = ptx::shuffle(high_, lane);
+    const uint32_t magnitudes = word & 0x77777777u;
+    first = ptx::select_bytes(low, high, magnitudes) | (word & 0x80808080u);
+    second = ptx::select_bytes(low, high, magnitudes >> 16) | ((word << 4) & 0x80808080u);
   }
 
  private:
-  // The codes of 0, 0.5, 1, 1.5 and of 2, 3, 4, 6 times 2^k, lowest byte first.
-  struct Codes {
-    uint32_t low;
-    uint32_t high;
-  };
-
-  // Returns them for normal numbers: a power of two more is 8 more. `shift` is k + 8.
-  MOEJIT_DEVICE static Codes normal_codes(uint32_t shift) {
-    return {0x3c383000u - 8 * 0x08080800u + shift * 0x08080800u,
-            0x4c484440u - 8 * 0x08080808u + shift * 0x08080808u};
-  }
-
-  template <typename CodesOf>
-  MOEJIT_DEVICE static ptx::RowFragments fragments(const Bytes16& upper, const Bytes16& lower,
-                                                   uint32_t upper_shifts, uint32_t lower_shifts,
-                                                   const CodesOf& codes_of) {
-    ptx::RowFragments m;
-#pragma unroll
-    for (int32_t g = 0; g < 4; ++g) {
-      place(upper.word[g], codes_of(upper_shifts >> (8 * g) & 0xffu), m.word[g][0], m.word[g][2]);
-      place(lower.word[g], codes_of(lower_shifts >> (8 * g) & 0xffu), m.word[g][1], m.word[g][3]);
-    }
-    return m;
-  }
-
-  MOEJIT_DEVICE static void place(uint32_t word, const Codes& codes, uint32_t& first,
-                                  uint32_t& second) {
-    const uint32_t magnitudes = word & 0x77777777u;
-    first = ptx::select_bytes(codes.low, codes.high, magnitudes) | (word & 0x80808080u);
-    second =
-        ptx::select_bytes(codes.low, codes.high, magnitudes >> 16) | ((word << 4) & 0x80808080u);
-  }
-
-  Codes of_lane_;
+  uint32_t low_;
+  uint32_t high_;
 };
 
 // Promotes after every step, as PromotingMainloop does.
@@ -156,8 +123,17 @@ class Mxfp4Mainloop {
     MOEJIT_DEVICE ptx::RowFragments decode(const Mxfp4Decoder& decoder, int32_t stage) const {
       const auto words = Stages::b(stage) + words_;
       const auto shifts = ptx::as<uint32_t>(Stages::b(stage)) + shifts_;
-      return decoder.decode(ptx::load(words), ptx::load(words + ptx::kWarpgroupThreads),
-                            ptx::load(shifts), ptx::load(shifts + 8));
+      const Bytes16 upper = ptx::load(words);
+      const Bytes16 lower = ptx::load(words + ptx::kWarpgroupThreads);
+      const uint32_t upper_shifts = ptx::load(shifts);
+      const uint32_t lower_shifts = ptx::load(shifts + 8);
+      ptx::RowFragments m;
+#pragma unroll
+      for (int32_t g = 0; g < 4; ++g) {
+        decoder.decode(upper.word[g], upper_shifts >> (8 * g) & 0xffu, m.word[g][0], m.word[g][2]);
+        decoder.decode(lower.word[g], lower_shifts >> (8 * g) & 0xffu, m.word[g][1], m.word[g][3]);
+      }
+      return m;
     }
 
    private:

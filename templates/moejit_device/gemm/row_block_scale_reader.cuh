@@ -4,10 +4,10 @@
 // The factors of a tile's rows from scales of 1x128 blocks of A's rows and of 128x128 blocks of B.
 //
 // A warp that supplies factors has few registers, and each load takes hundreds of cycles. So each
-// lane has the scales of two rows of A for the next two steps, or four where steps are short.
-// Whenever it takes one step's scales, it fetches the scales of the step two or four later. The
-// scales of B are in lanes, for eight steps at once. Addresses are whole pointers: to form them
-// from offsets in each step costs the GEMM 4 % of its time.
+// lane has the scales of two rows of A for the next two steps. Whenever it takes one step's scales,
+// it fetches the scales of the step two later. The scales of B are in lanes, for eight steps at
+// once. Addresses are whole pointers: to form them from offsets in each step costs the GEMM 4 % of
+// its time.
 
 #include "moejit_device/gemm/scale_factors.cuh"
 #include "moejit_device/ptx/memory.cuh"
@@ -31,13 +31,13 @@ struct StepScales {
 
 // kTileSections as in the tile's shape: a second block of B is the next one of the same section, or
 // the same one of the next section.
-template <typename Problem, int32_t kTileSections, int32_t kBatchStepsValue = 2>
+template <typename Problem, int32_t kTileSections>
 class RowBlockScaleReader {
   static constexpr int32_t kSectionRows = ceil_div(Problem::kSectionN, 128);
   static constexpr int32_t kScaleRows = Problem::kSections * kSectionRows;  // of a group's B
   static constexpr int32_t kToSecond = kTileSections == 2 ? kSectionRows : 1;
   static constexpr int32_t kSteps = Problem::kSteps;
-  static constexpr int32_t kBatchSteps = kBatchStepsValue;
+  static constexpr int32_t kBatchSteps = 2;
   static constexpr int32_t kStepsOfB = 8;
 
  public:

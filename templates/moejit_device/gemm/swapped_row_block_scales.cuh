@@ -54,9 +54,7 @@ class SwappedRowBlockScales {
   MOEJIT_DEVICE static void supply(const Params& params, int32_t supplier, const GemmTile& tile,
                                    typename Stages::Position& position) {
     const int32_t row = 64 * supplier;
-    // Steps of packed tiles take half of the time, in which the same loads return.
-    constexpr int32_t kStepsAhead = Shape::kTileBytesB < 128 * 128 ? 4 : 2;
-    RowBlockScaleReader<Problem, 1, kStepsAhead> reader(params, tile, row);
+    RowBlockScaleReader<Problem, 1> reader(params, tile, row);
     reader.each_step(tile.k_steps, [&](const RowFactors& factors) {
       supply_stage<Stages>(position, [&](int32_t stage) {
         const auto to = Stages::template factors<float>(stage) + (row + ptx::lane_index());

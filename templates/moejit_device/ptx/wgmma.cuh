@@ -104,10 +104,10 @@ MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, Matrix
   Wgmma<kN>::rows_e4m3(sum.value, a.bits, b.bits, accumulate);
 }
 
-// A thread's part of a[64, 128] of e4m3 in registers: of each 32 of the contraction, in the order
-// of WGMMA (PTX ISA, "Register Fragments for wgmma.mma_async.m64k32").
-//   word 0, 1: rows 16 * (warp in the warpgroup) + lane / 4 and 8 further on, columns 4 * (lane %
-//   4) word 2, 3: the same rows, columns 16 further on
+// A thread's part of a[64, 128] of e4m3 in registers, as WGMMA takes it (PTX ISA, "Register
+// Fragments for wgmma.mma_async.m64k32"). The words of each 32 columns are columns c to c + 3 of
+// rows r and r + 8, then the same rows 16 columns further on. r is 16 * (warp in the warpgroup) +
+// lane / 4, c is 4 * (lane % 4).
 struct RowFragments {
   uint32_t word[4][4];
 };

@@ -7,13 +7,10 @@
 #include "runtime/reference/random_inputs.h"
 #include "tests/kernels/gemm/gemm_runner.h"
 
-#include <cmath>
-
 namespace moejit::testing {
 namespace {
 
 using compiler::GroupedGemmSpec;
-using reference::kPackedTileBytes;
 using reference::QuantizedWeights;
 
 // Packed tiles of random codes, in which each of the 15 shifts occurs, and their scales. Scales are
@@ -28,11 +25,7 @@ QuantizedWeights packed_weights(const GroupedGemmSpec& spec, uint64_t seed) {
       static_cast<std::size_t>(b.experts * b.scale_rows() * reference::block_count(b.cols));
   for (std::size_t i = 0; i < tiles; ++i)
     b.scale_inv.push_back(static_cast<float>(1 + random.below(i, 1000)) / 4096.0f);
-  b.q.resize(tiles * kPackedTileBytes);
-  for (std::size_t i = 0; i < b.q.size(); ++i) {
-    const bool is_code = i % kPackedTileBytes < 8192;
-    b.q[i] = static_cast<uint8_t>(random.below(tiles + i, is_code ? 256 : 15));
-  }
+  b.q = reference::random_packed_tiles(static_cast<int64_t>(tiles), seed + 1);
   return b;
 }
 

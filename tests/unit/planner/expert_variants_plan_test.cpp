@@ -36,11 +36,8 @@ TEST(ExpertVariantsPlan, HasRowsOfUpAloneWhereThereIsNoGate) {
   }
 }
 
-TEST(ExpertVariantsPlan, SortsAlternatingRowsInTheKernelThatQuantizesThem) {
-  Layer layer = training_layer();
-  const Plan concat = plan_of(layer);
-  layer.gate_up_layout = GateUpLayout::kInterleaved;
-  const Plan plan = plan_of(layer);
+// Expects that of the kernels only the cast and the gradient of w1 know how gate and up lie.
+void expect_w1_alone_differs(const Plan& plan, const Plan& concat) {
   ASSERT_EQ(plan.kernels.size(), concat.kernels.size());
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
     const KernelPlan& kernel = plan.kernels[i];
@@ -48,6 +45,14 @@ TEST(ExpertVariantsPlan, SortsAlternatingRowsInTheKernelThatQuantizesThem) {
         kernel.operation == "quantize_w1" || kernel.operation.starts_with("gemm_fc1_wgrad");
     EXPECT_EQ(kernel.spec != concat.kernels[i].spec, knows) << kernel.operation;
   }
+}
+
+TEST(ExpertVariantsPlan, SortsAlternatingRowsInTheKernelThatQuantizesThem) {
+  Layer layer = training_layer();
+  const Plan concat = plan_of(layer);
+  layer.gate_up_layout = GateUpLayout::kInterleaved;
+  const Plan plan = plan_of(layer);
+  expect_w1_alone_differs(plan, concat);
   EXPECT_TRUE(std::get<TileChainSpec>(find_kernel(plan, "quantize_w1")->spec).is_interleaved);
   const TensorBox& d = find_kernel(plan, "gemm_fc1_wgrad")->tensor_maps.back().box;
   EXPECT_EQ(d.rank, 4);
@@ -63,13 +68,7 @@ TEST(ExpertVariantsPlan, ReadsAndWritesGateAndUpWhereTheyLie) {
     const Plan concat = plan_of(layer);
     layer.gate_up_layout = GateUpLayout::kSeparate;
     const Plan plan = plan_of(layer);
-    ASSERT_EQ(plan.kernels.size(), concat.kernels.size());
-    for (size_t i = 0; i < plan.kernels.size(); ++i) {
-      const KernelPlan& kernel = plan.kernels[i];
-      const bool knows =
-          kernel.operation == "quantize_w1" || kernel.operation.starts_with("gemm_fc1_wgrad");
-      EXPECT_EQ(kernel.spec != concat.kernels[i].spec, knows) << kernel.operation;
-    }
+    expect_w1_alone_differs(plan, concat);
     EXPECT_EQ(plan.workspace_bytes, concat.workspace_bytes);
     EXPECT_EQ(plan.quantized_weight_bytes, concat.quantized_weight_bytes);
     EXPECT_EQ(find_tensor(plan, "w1"), nullptr);
@@ -86,6 +85,22 @@ TEST(ExpertVariantsPlan, ReadsAndWritesGateAndUpWhereTheyLie) {
     }
     layer.gradients = {Gradient::kDx, Gradient::kDw2};
     EXPECT_EQ(find_tensor(plan_of(layer), "dw1_up"), nullptr);
+  }
+}
+
+TEST(ExpertVariantsPlan, RefusesPackedWeightsWithABackwardPassOrWeightChecks) {
+  for (const bool has_checks : {false, true}) {
+    Layer layer = training_layer();
+    layer.recipe.weights = kPackedTiles;
+    layer.weight_checks = has_checks;
+    if (has_checks) layer.passes = {Pass::kForward};
+    const Result<Plan> plan = plan_layer(layer, Target{});
+    ASSERT_FALSE(plan);
+    EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
+    EXPECT_EQ(plan.error().message, "layer \"" + layer.name + "\": " +
+                                        (has_checks ? "weight_checks" : "a backward pass") +
+                                        " with weight_format \"mxfp4\" does not run on target "
+                                        "cuda:sm_90a");
   }
 }
 

@@ -12,8 +12,8 @@ from moejit.torch.checks import check_cache_weights, check_dtypes, raise_better
 from moejit.torch.devices import on_device_of
 from moejit.torch.dispatch import Exchange, call_dispatched
 from moejit.torch.fp8_weights import FP8Weights
-from moejit.torch.halves import DelayedGradients
 from moejit.torch.function import STATE
+from moejit.torch.halves import DelayedGradients
 from moejit.torch.layers import FEWEST_MAX_TOKENS, GRADIENTS, json_with, max_tokens_of
 from moejit.torch.plans import plan_of
 from moejit.torch.state import ExpertsCall, State
@@ -38,7 +38,7 @@ class HostedExperts:
         fuse_wgrad_accumulation: Whether backward adds gradients of weights to `main_grad`, as for moejit.torch.Experts.
         delay_wgrad_compute: Whether backward leaves gradients of weights to backward_dw().
         splits_backward: Whether backward may be two steps of autograd where it takes less memory so. It has the same
-            kernels and bits, and takes the host some ten microseconds more.
+            kernels and bits, and takes the host more time.
         keeps_state: Whether calls bring the state of a recipe whose scales follow from the steps before. Each backward
             pass moves it on by a step.
 
