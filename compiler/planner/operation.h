@@ -27,7 +27,8 @@ using OperationKind =
                  Unpermute, Transpose, QuantizeColumns, Wgrad, ActivationBackward,
                  ActivationBackwardTranspose, BiasGradient, BiasDprobs, MatrixAmax, ExpertScales,
                  CastBlocks, TakeScales, UpdateScales, RowAmax, ExchangeKernel, CastTranspose,
-                 PackChoices, TakeChoices, CompareTokens, CombineArrived, CheckWeights, Collective>;
+                 PackChoices, TakeChoices, CompareTokens, CombineArrived, CheckWeights,
+                 RoutePermute, Collective>;
 
 // A tensor that an operation reads or writes, with its scales if it has any.
 struct Port {

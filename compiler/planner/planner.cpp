@@ -79,6 +79,7 @@ Graph fused_graph(const Layer& layer, const Layer& of_experts, const PlanOptions
   if (layer.backward_halves) part_backward(graph);
   prune(graph, outputs, options.keep_intermediates);
   if (layer.dispatch_calls) part_dispatch(graph);
+  if (!is_of_group(layer)) fuse_route(graph, layer, reasons);
   if (layer.expert_parallel.ranks < 2) add_token_checks(graph);
   if (is_of_group(layer)) {
     exchange_tokens(graph, layer, options.rank, reasons);

@@ -40,7 +40,8 @@ std::vector<TensorCheck> check_plan(const compiler::Plan& plan,
     std::visit([&](const auto& spec) { check_kernel(spec, tensors, list); }, kernel.spec);
     const bool is_route = std::holds_alternative<compiler::RouteSpec>(kernel.spec) ||
                           std::holds_alternative<compiler::RouteMapSpec>(kernel.spec) ||
-                          std::holds_alternative<compiler::SplitRowsSpec>(kernel.spec);
+                          std::holds_alternative<compiler::SplitRowsSpec>(kernel.spec) ||
+                          std::holds_alternative<compiler::RoutePermuteSpec>(kernel.spec);
     if (is_route && !list.all_passed()) break;
   }
   return list.take();

@@ -76,6 +76,13 @@ void check_kernel(const compiler::SplitRowsSpec& spec, const KernelTensors& tens
                tokens, list);
 }
 
+// Rows are compared with where the kernel says that they go.
+void check_kernel(const compiler::RoutePermuteSpec& spec, const KernelTensors& tensors,
+                  CheckList& list) {
+  check_kernel(spec.route, tensors, list);
+  if (list.all_passed()) check_kernel(spec.rows, tensors, list);
+}
+
 // One rank does not know what its peers have sent. Tests of groups compare whole exchanges.
 void check_kernel(const compiler::ExchangeChoicesSpec&, const KernelTensors&, CheckList&) {}
 void check_kernel(const compiler::DispatchRowsSpec&, const KernelTensors&, CheckList&) {}

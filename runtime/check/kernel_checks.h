@@ -17,6 +17,8 @@ void check_kernel(const compiler::TileChainSpec& spec, const KernelTensors& tens
                   CheckList& list);
 void check_kernel(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::RoutePermuteSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 void check_kernel(const compiler::GroupedGemmSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 void check_kernel(const compiler::ContractionGroupedGemmSpec& spec, const KernelTensors& tensors,

@@ -45,7 +45,7 @@ class Descriptions(tool.ToolTest):
 
     def test_layers_come_from_standard_input_too(self):
         self.stdin = TINY.read_text()
-        for command in (["plan"], ["emit", "--operation", "route"], ["layer"], ["cache", "why", "--target", "sim"],
+        for command in (["plan"], ["emit", "--operation", "route_quantize_permute_pad"], ["layer"], ["cache", "why", "--target", "sim"],
                         ["build", "--target", "sim", "--with-intermediates"], ["inspect", "--target", "sim"]):
             self.assertIn("route" if command != ["layer"] else "tiny", self.succeed(*command, "-").stdout)
         self.assertIn("unpermute", self.succeed("run", "-", "--target", "sim", "--tokens", "2").stdout)
@@ -218,7 +218,7 @@ class Descriptions(tool.ToolTest):
         self.assertIn("moejit_route_", self.succeed("emit", route).stdout)
         self.succeed("emit", route, gemm, TINY, "--output-dir", "sources")
         self.assertTrue((self.folder / "sources/grouped_gemm/grouped_gemm.cu").is_file())
-        self.assertTrue((self.folder / "sources/tiny/route.cu").is_file())
+        self.assertTrue((self.folder / "sources/tiny/unpermute.cu").is_file())
         built = self.succeed_json("build", route, "--target", "sim", "--variants", "all", "--cache-dir", "kernels")
         self.assertEqual(built["compiled"], 1)
         refused = self.run_tool("layer", route)
@@ -242,8 +242,8 @@ class Descriptions(tool.ToolTest):
             for line in (self.folder / "sources" / name).read_text().splitlines():
                 if line.startswith("#include"):
                     self.assertIn('"moejit_device/', line)
-        text = self.succeed("emit", TINY, "--operation", "route").stdout
-        self.assertEqual(text, (self.folder / "sources/route.cu").read_text())
+        text = self.succeed("emit", TINY, "--operation", "unpermute").stdout
+        self.assertEqual(text, (self.folder / "sources/unpermute.cu").read_text())
 
     def test_env_tells_what_is_there_and_what_is_not(self):
         found = self.succeed_json("env", MOEJIT_NVRTC="/nonexistent")
@@ -288,17 +288,17 @@ class Kernels(tool.ToolTest):
         done = self.succeed("build", TINY, other, "--quiet")
         self.assertEqual(done.stderr, "")
         table = [line.split() for line in done.stdout.splitlines()]
-        self.assertEqual([row[:5] for row in table[1:3]], [[name, "8", "8", "0", "0"] for name in ("tiny", "other")])
-        self.assertEqual(done.stdout.splitlines()[-1], "compiled: 8, from cache: 0")
+        self.assertEqual([row[:5] for row in table[1:3]], [[name, "7", "7", "0", "0"] for name in ("tiny", "other")])
+        self.assertEqual(done.stdout.splitlines()[-1], "compiled: 7, from cache: 0")
         # Without --quiet each row says for which layer the kernel is.
         rows = self.succeed("build", TINY, other).stdout.splitlines()
         self.assertTrue(rows[0].startswith("layer  kernel"))
-        self.assertTrue(all(row.startswith("tiny ") and "  from cache  " in row for row in rows[1:9]), rows)
+        self.assertTrue(all(row.startswith("tiny ") and "  from cache  " in row for row in rows[1:8]), rows)
         kernels = self.succeed_json("build", TINY, other)["kernels"]
         self.assertEqual({tuple(kernel["layers"]) for kernel in kernels}, {("tiny", "other")})
         # Each kernel was missed once, and hit once by each later build.
         stats = self.succeed_json("cache", "stats")["counted"]
-        self.assertEqual((stats["misses"], stats["published"], stats["hits"]), (8, 8, 16))
+        self.assertEqual((stats["misses"], stats["published"], stats["hits"]), (7, 7, 14))
 
     def test_build_fills_a_cache_that_inspect_and_cache_read(self):
         first = self.succeed_json("build", TINY, "--jobs", "2")
@@ -370,7 +370,7 @@ class Kernels(tool.ToolTest):
                        stdout=subprocess.DEVNULL, stderr=end)
         os.close(end)
         shown = read_terminal(terminal)
-        self.assertIn("8/8", shown)
+        self.assertIn("7/7", shown)
         self.assertTrue(shown.endswith("\r\x1b[K"), "the bar is not wiped away")
 
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/operations/rows.h"
 
+#include "compiler/launch.h"
 #include "compiler/planner/operation.h"
 #include "compiler/planner/operations/scales.h"
 
@@ -20,6 +21,16 @@ int32_t warps_with_histograms(const Route& route, int64_t useful, const Target& 
   const int32_t fitting = target.shared_memory_bytes / (4 * route.local_experts) - 2;
   const int64_t most = std::clamp<int64_t>(useful, 1, 32);
   return static_cast<int32_t>(std::clamp<int64_t>(fitting, 1, most));
+}
+
+RouteSpec route_spec(const Operation& operation, const Route& route, int32_t warps) {
+  return {.local_experts = route.local_experts,
+          .top_k = route.top_k,
+          .splits_alignment = route.splits_alignment,
+          .has_colwise_offs = find_write(operation, "colwise_offs") != nullptr,
+          .warps = warps,
+          .topk_ids = route.topk_ids,
+          .ignores_foreign = route.ignores_foreign};
 }
 
 KernelPlan route_map(const Operation& operation, const Route& route, const KernelContext& context) {
@@ -52,13 +63,7 @@ KernelPlan make_kernel(const Operation& operation, const Route& route,
   const int32_t warps = warps_with_histograms(route, (ids + 31) / 32, context.target);
   const bool has_colwise_offs = find_write(operation, "colwise_offs") != nullptr;
   KernelPlan kernel{
-      .spec = RouteSpec{.local_experts = route.local_experts,
-                        .top_k = route.top_k,
-                        .splits_alignment = route.splits_alignment,
-                        .has_colwise_offs = has_colwise_offs,
-                        .warps = warps,
-                        .topk_ids = route.topk_ids,
-                        .ignores_foreign = route.ignores_foreign},
+      .spec = route_spec(operation, route, warps),
       .reasons = {fmt::format(
           "each CTA counts all ids and places a part of them, {} warps at a time: one launch, no "
           "barrier between CTAs, stable order",
@@ -177,6 +182,13 @@ KernelPlan cast_and_permute(const Operation& operation, const PermutePad& permut
   return kernel;
 }
 
+// Returns the chain of rows without scales of experts.
+KernelPlan rows_chain(const Operation& operation, const PermutePad& permute,
+                      const KernelContext& context) {
+  return permute.quantize ? quantize_and_permute(operation, permute)
+                          : permute_as_they_are(operation, permute, context);
+}
+
 KernelPlan find_amax(const Operation& operation, const PermutePad& permute) {
   const bool reads_probs = find_read(operation, "probs") != nullptr;
   RowChainSpec spec = permuting_spec(operation, permute);
@@ -197,8 +209,42 @@ KernelPlan make_kernel(const Operation& operation, const PermutePad& permute,
   if (permute.finds_amax) return find_amax(operation, permute);
   if (permute.quantize && has_expert_scale(permute.quantize->format))
     return cast_and_permute(operation, permute);
-  return permute.quantize ? quantize_and_permute(operation, permute)
-                          : permute_as_they_are(operation, permute, context);
+  return rows_chain(operation, permute, context);
+}
+
+bool can_route_permute(const Operation& route, const Operation& permute) {
+  constexpr int32_t kMostBytes = 27 * 1024;  // eight CTAs of an SM have them
+  const auto& rows = *kind_of<PermutePad>(permute);
+  const CallBounds bounds;
+  const Target target;
+  const PlanOptions options;
+  const auto chain =
+      std::get<RowChainSpec>(rows_chain(permute, rows, {bounds, target, options}).spec);
+  const RoutePermuteSpec spec{route_spec(route, *kind_of<Route>(route), chain.threads / 32), chain};
+  return launch_shape(spec).shared_bytes <= kMostBytes;
+}
+
+Operation with_route(const Operation& permute, const Operation& route) {
+  Operation joined = permute;
+  joined.name = fmt::format("route_{}", permute.name);
+  joined.kind = RoutePermute{*kind_of<Route>(route), *kind_of<PermutePad>(permute)};
+  std::erase_if(joined.reads, [&](const Port& port) { return defines(route, port.tensor); });
+  joined.reads.insert(joined.reads.begin(), route.reads.begin(), route.reads.end());
+  joined.writes.insert(joined.writes.begin(), route.writes.begin(), route.writes.end());
+  return joined;
+}
+
+template <>
+KernelPlan make_kernel(const Operation& operation, const RoutePermute& kind,
+                       const KernelContext& context) {
+  KernelPlan kernel = rows_chain(operation, kind.permute, context);
+  const auto chain = std::get<RowChainSpec>(kernel.spec);
+  kernel.spec = RoutePermuteSpec{route_spec(operation, kind.route, chain.threads / 32), chain};
+  add_arguments(kernel, operation, {"topk_ids", "status", "colwise_offs", "saved_tokens"});
+  kernel.reasons.emplace_back(
+      "each CTA routes all choices while its first rows are on their way: one launch less, no "
+      "barrier between CTAs, stable order");
+  return kernel;
 }
 
 Operation with_quantize(const Operation& permute, const Operation& quantize) {

@@ -60,6 +60,17 @@ Operation without_quantize(const Operation& permute);
 // Reduces the operation to quantizing rows if it has no output.
 void narrow(Operation& operation, const PermutePad& permute);
 
+// Routes and permutes, for few choices: reads and writes what both do, under the same roles.
+struct RoutePermute {
+  Route route;
+  PermutePad permute;
+};
+
+// Returns whether the two can be joined: the histograms fit beside as many CTAs as move rows.
+bool can_route_permute(const Operation& route, const Operation& permute);
+// Joins an operation that permutes rows with the one that routes them.
+Operation with_route(const Operation& permute, const Operation& route);
+
 // Adds up the permuted rows of each token, and gathers the gradients of its probabilities. Reads
 // row_map; input [P, columns] for output [T, columns]; dprobs_blocks [P, ceil(I / 128)] for dprobs
 // [T, K]. If b2 is multiplied by the probability it reads bias_dprobs [P] too. Writes output and

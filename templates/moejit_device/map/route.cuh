@@ -59,6 +59,9 @@ struct Route {
   static_assert(kSplitsAlignment > 0, "the alignment is a number of rows");
   static_assert(kWarps > 0 && kWarps <= 32, "a CTA has 1 to 32 warps");
 
+  using ChoiceId = Id;
+  static constexpr int32_t kExperts = kLocalExperts, kChoices = kTopK;
+  static constexpr int32_t kAlignment = kSplitsAlignment, kFirstSharedByte = kFirstByte;
   static constexpr int32_t kThreads = 32 * kWarps;
   static constexpr int32_t kCtasPerSm = 1;
   static constexpr int32_t kSharedBytes = kFirstByte + 4 * (2 + kWarps) * kLocalExperts;
@@ -203,20 +206,27 @@ struct Route {
   }
 
   MOEJIT_DEVICE void rank() const {
-    const auto own = of_warp(ptx::warp_index());
     const auto row_map = ptx::global(params_.row_map);
-    const uint32_t lanes_below = (1u << ptx::lane_index()) - 1u;
     const bool is_bad = for_each_id<false>([&](int64_t position, int32_t id, int32_t) {
-      const bool is_routed = id != kNotRouted;
-      const uint32_t equal = lanes_with_equal(is_routed ? id : kLocalExperts);
-      const int32_t before = is_routed ? ptx::load(own + id) : 0;
-      const int32_t below = ptx::population_count(equal & lanes_below);
-      ptx::sync_warp();  // every lane has read before the counters move on
-      if (is_routed && below == 0) ptx::store(own + id, before + ptx::population_count(equal));
-      ptx::sync_warp();  // the next step reads what was stored
-      if (position < end_) ptx::store(row_map + position, before + below);
+      const int32_t before = count_equal(id);
+      if (position < end_) ptx::store(row_map + position, before);
     });
     set_status(is_bad, kStatusBadExpertId);
+  }
+
+  // Counts the ids of a warp's lanes, each an expert or kNotRouted, in the warp's histogram.
+  // Returns how many equal ids the warp has counted before, lanes below included.
+  MOEJIT_DEVICE static int32_t count_equal(int32_t id) {
+    const auto own = of_warp(ptx::warp_index());
+    const uint32_t lanes_below = (1u << ptx::lane_index()) - 1u;
+    const bool is_routed = id != kNotRouted;
+    const uint32_t equal = lanes_with_equal(is_routed ? id : kLocalExperts);
+    const int32_t before = is_routed ? ptx::load(own + id) : 0;
+    const int32_t below = ptx::population_count(equal & lanes_below);
+    ptx::sync_warp();  // every lane has read before the counters move on
+    if (is_routed && below == 0) ptx::store(own + id, before + ptx::population_count(equal));
+    ptx::sync_warp();  // the next step reads what was stored
+    return before + below;
   }
 
   // Returns the lanes that hold the same id, 0 <= id <= E. It takes a ballot for each bit: on an

@@ -10,13 +10,13 @@
 
 namespace moejit::device {
 
-// A read-only view.
-template <int32_t kGroups>
+// A read-only view, of global memory or through another Pointer.
+template <int32_t kGroups, typename Pointer = ptx::GlobalPtr<const int32_t>>
 struct Splits {
   static_assert(kGroups > 0, "there is at least one group");
 
-  ptx::GlobalPtr<const int32_t> counts;  // [E]
-  ptx::GlobalPtr<const int32_t> offs;    // [E + 1]
+  Pointer counts;  // [E]
+  Pointer offs;    // [E + 1]
 
   MOEJIT_DEVICE int32_t begin(int32_t group) const { return ptx::load(offs + group); }
   MOEJIT_DEVICE int32_t end(int32_t group) const { return ptx::load(offs + (group + 1)); }

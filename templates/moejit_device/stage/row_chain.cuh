@@ -188,11 +188,15 @@ struct RowChain {
   // For the launch bounds: leaves a thread the registers that its loads in flight need.
   static constexpr int32_t kCtasPerSm = smaller(Load::kThreadsPerSm / kThreads, int32_t{32});
 
+  // Is the chain behind another routing, if its store stage permutes.
+  template <typename Routed, typename Permuted = Store>
+  using With = RowChain<Load, Transform, Quantize, typename Permuted::template With<Routed>,
+                        kThreads_, kSegments, kRowsPerBurst>;
+
   MOEJIT_DEVICE static void run(const RowChainParams& params) {
     if (has_other_tokens(params.call)) return;
     typename Store::Rows rows = Store::Rows::of(params);
     if constexpr (requires { Store::begin(); }) Store::begin();
-    using Walk = SegmentWalk<kColumns, kThreads, kSegments, Quantize::kSegmentsPerScale>;
     for (Walk walk(rows.count); walk.has_work(); walk.next()) {
       if constexpr (kRowsPerBurst > 0) Bursts<Load, Walk, kRowsPerBurst>::ask(params, walk.step());
       Step step;
@@ -203,7 +207,29 @@ struct RowChain {
     Store::finish(params);
   }
 
+  // Calls route() while the first rows are on their way; before it no destination is known. Every
+  // thread calls.
+  template <typename RouteAll>
+  MOEJIT_DEVICE static void run_around(const RowChainParams& params, RouteAll route) {
+    typename Store::Rows rows = Store::Rows::of(params);
+    Walk walk(rows.count);
+    Step step;
+    if (walk.has_work()) step.template fetch_ahead<0>(params, walk, rows);
+    route();
+    while (walk.has_work()) {
+#pragma unroll
+      for (int32_t s = 0; s < kSegments; ++s) Store::To::find(params, step.at[s], step.where[s]);
+#pragma unroll
+      for (int32_t s = 0; s < kSegments; ++s) step.finish(params, s);
+      walk.next();
+      if (walk.has_work()) step.template fetch_ahead<0>(params, walk, rows);
+    }
+    Store::finish(params);
+  }
+
  private:
+  using Walk = SegmentWalk<kColumns, kThreads, kSegments, Quantize::kSegmentsPerScale>;
+
   struct Step {
     SegmentPosition<kColumns> at[kSegments];
     typename Load::Fetched fetched[kSegments];
@@ -220,6 +246,15 @@ struct RowChain {
         }
         fetched[kSet] = Load::fetch(params, from);
         fetch<kSet + 1>(params, walk, rows);
+      }
+    }
+    template <int32_t kSet, typename Rows>
+    MOEJIT_DEVICE void fetch_ahead(const RowChainParams& params, const Walk& walk, Rows& rows) {
+      if constexpr (kSet < kSegments) {
+        at[kSet] = walk.template position<kSet>(rows);
+        fetched[kSet] = Load::fetch(params, at[kSet]);
+        where[kSet] = Store::To::fetch_ahead(params, at[kSet]);
+        fetch_ahead<kSet + 1>(params, walk, rows);
       }
     }
     MOEJIT_DEVICE void finish(const RowChainParams& params, int32_t s) {

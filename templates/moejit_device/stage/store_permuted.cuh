@@ -36,15 +36,16 @@ struct RowOf<E2m1x2, kColumns> {
 // move, probabilities. The rows are dealt out to the warps of the grid one by one; the lanes of a
 // warp look up 32 of its rows at a time.
 template <int32_t kColumns, int32_t kLocalExperts, bool kMovesProbs, typename Element,
-          int32_t kScales = RowOf<Element, kColumns>::kScaleWords>
+          int32_t kScales = RowOf<Element, kColumns>::kScaleWords, typename Routed = RoutedBefore>
 struct PadRowWriter {
   const RowChainParams& params;
 
   MOEJIT_DEVICE void run() const { run_part(ptx::cta_index(), ptx::cta_count()); }
   // Writes one of `parts` parts of them.
   MOEJIT_DEVICE void run_part(int32_t part, int32_t parts) const {
-    const Splits<kLocalExperts> splits{ptx::global(params.counts), ptx::global(params.offs)};
-    const int32_t rows = splits.rows();
+    if constexpr (!Routed::kMayPad) return;
+    const auto splits = Routed::template groups<kLocalExperts>(params);
+    const int32_t rows = Routed::template rows<kLocalExperts>(params);
     const int64_t warps = int64_t{parts} * (ptx::thread_count() / 32);
     const int64_t warp = int64_t{ptx::warp_index()} * parts + part;
     for (int64_t first = warp; first < rows; first += 32 * warps) {
@@ -85,9 +86,10 @@ struct PadRowWriter {
 // output [P, C], of e2m1 [P, C / 2]; for e4m3 output_scale_inv [P, ceil(C / 128)], for e2m1 bytes
 // [P, 8 ceil(C / 128)]; with kMovesProbs probs [T, K] and output_probs [P]. With kTellsTokens
 // row_tokens [P] gets the token of each real row, or ~token where the data is zeros. Prob is the
-// type of probs: float or Bf16.
+// type of probs: float or Bf16. Routed tells the destinations and the groups.
 template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs_ = true,
-          typename Element = E4m3, bool kTellsTokens = false, typename Prob = float>
+          typename Element = E4m3, bool kTellsTokens = false, typename Prob = float,
+          typename Routed = RoutedBefore>
 struct StorePermuted {
   static_assert(kTopK > 0, "a token is routed to at least one expert");
 
@@ -96,8 +98,13 @@ struct StorePermuted {
   static constexpr bool kHasPads = false;  // its pad rows have no input: finish()
   using Rows = AllRows;
 
+  // Is the stage behind another routing.
+  template <typename Other>
+  using With = StorePermuted<kColumns_, kTopK, kLocalExperts, kMovesProbs_, Element, kTellsTokens,
+                             Prob, Other>;
+
   // The first batch is loaded before the data.
-  using To = Destinations<kColumns, kTopK, kMovesProbs, Prob>;
+  using To = Destinations<kColumns, kTopK, kMovesProbs, Prob, Routed>;
   using Batch = typename To::Batch;
   using Fetched = Batch;
 
@@ -116,13 +123,10 @@ struct StorePermuted {
       store_batch<kSegmentLanes>(params, at, To::fetch(params, at, k), segment);
     }
   }
-  MOEJIT_DEVICE static void finish(const RowChainParams& params) {
-    detail::PadRowWriter<kColumns, kLocalExperts, kMovesProbs, Element>{params}.run();
-  }
+  MOEJIT_DEVICE static void finish(const RowChainParams& params) { Pads{params}.run(); }
   // Does one of `parts` parts of that.
   MOEJIT_DEVICE static void finish_part(const RowChainParams& params, int32_t part, int32_t parts) {
-    detail::PadRowWriter<kColumns, kLocalExperts, kMovesProbs, Element>{params}.run_part(part,
-                                                                                         parts);
+    Pads{params}.run_part(part, parts);
   }
   // Stores what a row has beside its data and scales, for a destination of it.
   MOEJIT_DEVICE static void store_beside(const RowChainParams& params,
@@ -139,6 +143,9 @@ struct StorePermuted {
   }
 
  private:
+  using Pads = detail::PadRowWriter<kColumns, kLocalExperts, kMovesProbs, Element,
+                                    detail::RowOf<Element, kColumns>::kScaleWords, Routed>;
+
   template <int32_t kCount, typename Segment>
   MOEJIT_DEVICE static void store_batch(const RowChainParams& params,
                                         const SegmentPosition<kColumns>& at, const Batch& batch,
@@ -209,11 +216,15 @@ struct StorePermuted {
 // Both: row t to row t of kept_output [T, C] and, for e4m3, of kept_scale_inv [T, ceil(C / 128)],
 // and to its destinations.
 template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kMovesProbs_ = true,
-          typename Element = E4m3, bool kTellsTokens = false, typename Prob = float>
+          typename Element = E4m3, bool kTellsTokens = false, typename Prob = float,
+          typename Routed = RoutedBefore>
 struct StoreRowsAndPermuted {
-  using Permuted =
-      StorePermuted<kColumns_, kTopK, kLocalExperts, kMovesProbs_, Element, kTellsTokens, Prob>;
+  using Permuted = StorePermuted<kColumns_, kTopK, kLocalExperts, kMovesProbs_, Element,
+                                 kTellsTokens, Prob, Routed>;
   using To = typename Permuted::To;
+  template <typename Other>
+  using With = StoreRowsAndPermuted<kColumns_, kTopK, kLocalExperts, kMovesProbs_, Element,
+                                    kTellsTokens, Prob, Other>;
 
   static constexpr int32_t kColumns = kColumns_;
   static constexpr bool kMovesProbs = kMovesProbs_, kKeepsRows = true;

@@ -45,14 +45,19 @@ struct StoreScaledRows {
 // [T, K] and output_probs [P]. With kTellsTokens row_tokens [P] gets the token of each real row, or
 // ~token where the data is zeros. Prob is the type of probs: float or Bf16.
 template <int32_t kColumns_, int32_t kTopK, int32_t kLocalExperts, bool kKeeps = false,
-          bool kMovesProbs = true, bool kTellsTokens = false, typename Prob = float>
+          bool kMovesProbs = true, bool kTellsTokens = false, typename Prob = float,
+          typename Routed = RoutedBefore>
 struct StorePermutedScaledRows {
   static_assert(kTopK > 0, "a token is routed to at least one expert");
 
   static constexpr int32_t kColumns = kColumns_;
   static constexpr bool kHasPads = false;  // its pad rows have no input: finish()
   using Rows = AllRows;
-  using To = Destinations<kColumns, kTopK, kMovesProbs, Prob>;
+  // Is the stage behind another routing.
+  template <typename Other>
+  using With = StorePermutedScaledRows<kColumns_, kTopK, kLocalExperts, kKeeps, kMovesProbs,
+                                       kTellsTokens, Prob, Other>;
+  using To = Destinations<kColumns, kTopK, kMovesProbs, Prob, Routed>;
   using Batch = typename To::Batch;
   using Fetched = Batch;
 
@@ -77,7 +82,7 @@ struct StorePermutedScaledRows {
   }
   MOEJIT_DEVICE static void finish(const RowChainParams& params) {
     constexpr int32_t kScales = 1;
-    detail::PadRowWriter<kColumns, kLocalExperts, kMovesProbs, E4m3, kScales>{params}.run();
+    detail::PadRowWriter<kColumns, kLocalExperts, kMovesProbs, E4m3, kScales, Routed>{params}.run();
   }
 
  private:

@@ -108,6 +108,11 @@ struct WholeRowChain {
   static constexpr int32_t kCtasPerSm =
       larger(smaller(Load::kThreadsPerSm / kThreads, int32_t{32}), int32_t{1});
 
+  // Is the chain behind another routing, if its store stage permutes.
+  template <typename Routed, typename Permuted = Store>
+  using With = WholeRowChain<Load, Transform, kEpsilonBits,
+                             typename Permuted::template With<Routed>, kThreads_, kSegments>;
+
   MOEJIT_DEVICE static void run(const RowChainParams& params) {
     if (has_other_tokens(params.call)) return;
     if constexpr (requires { Load::is_skipped(params); }) {
@@ -119,6 +124,26 @@ struct WholeRowChain {
     for (int64_t row = int64_t{ptx::cta_index()} * Team::kTeams + Team::index(); row < rows.count;
          row += step) {
       Row(params, row, rows.kind_of(row)).finish(params, team);
+    }
+    Store::finish(params);
+  }
+
+  // Calls route() while the first rows are on their way; before it no destination is known. Every
+  // thread calls.
+  template <typename RouteAll>
+  MOEJIT_DEVICE static void run_around(const RowChainParams& params, RouteAll route) {
+    typename Store::Rows rows = Store::Rows::of(params);
+    Team team;
+    const int64_t step = int64_t{ptx::cta_count()} * Team::kTeams;
+    int64_t next = int64_t{ptx::cta_index()} * Team::kTeams + Team::index();
+    Row row;
+    if (next < rows.count) row.fetch_ahead(params, next, rows.kind_of(next));
+    route();
+    while (next < rows.count) {
+      row.find(params);
+      row.finish(params, team);
+      next += step;
+      if (next < rows.count) row.fetch_ahead(params, next, rows.kind_of(next));
     }
     Store::finish(params);
   }
@@ -135,12 +160,12 @@ struct WholeRowChain {
     typename Load::Fetched fetched[kSegments];
     typename Store::Fetched where[kSegments];
 
+    Row() = default;
     MOEJIT_DEVICE Row(const RowChainParams& params, int64_t row, RowKind kind_of_row)
         : kind(kind_of_row) {
 #pragma unroll
       for (int32_t s = 0; s < kSegments; ++s) {
-        const int32_t index = (s * kTeamWarps + Team::warp()) * kWarpSegments + segment_of_lane();
-        at[s] = {row, index, index < SegmentPosition<kColumns>::kPerRow ? kind : RowKind::kAbsent};
+        at[s] = position(row, s);
         where[s] = Store::fetch(params, at[s]);
         SegmentPosition<kColumns> from = at[s];
         if constexpr (requires { Store::has_destination(where[s]); }) {
@@ -150,6 +175,19 @@ struct WholeRowChain {
       }
     }
 
+    MOEJIT_DEVICE void fetch_ahead(const RowChainParams& params, int64_t row, RowKind kind_of_row) {
+      kind = kind_of_row;
+#pragma unroll
+      for (int32_t s = 0; s < kSegments; ++s) {
+        at[s] = position(row, s);
+        fetched[s] = Load::fetch(params, at[s]);
+        where[s] = Store::To::fetch_ahead(params, at[s]);
+      }
+    }
+    MOEJIT_DEVICE void find(const RowChainParams& params) {
+#pragma unroll
+      for (int32_t s = 0; s < kSegments; ++s) Store::To::find(params, at[s], where[s]);
+    }
     MOEJIT_DEVICE void finish(const RowChainParams& params, Team& team) const {
       if constexpr (Store::kHasPads) {
         if (kind == RowKind::kPad)
@@ -169,6 +207,10 @@ struct WholeRowChain {
     }
 
    private:
+    MOEJIT_DEVICE SegmentPosition<kColumns> position(int64_t row, int32_t s) const {
+      const int32_t index = (s * kTeamWarps + Team::warp()) * kWarpSegments + segment_of_lane();
+      return {row, index, index < SegmentPosition<kColumns>::kPerRow ? kind : RowKind::kAbsent};
+    }
     template <typename CodesOf>
     MOEJIT_DEVICE void store(const RowChainParams& params, const CodesOf& codes,
                              float scale_inv) const {

@@ -232,7 +232,8 @@ TEST(Planner, LaunchesEnoughCtasForThePadRowsOfFewTokens) {
   const Plan plan = plan_of(layer);
   // 128 choices reach 128 experts with 127 pad rows each, 8 to a row's share; 56 segments of 128
   // columns a row, 16 a CTA.
-  EXPECT_EQ(find_kernel(plan, "quantize_permute_pad")->launch.max_ctas, 128 * 127 / 8 * 56 / 16);
+  EXPECT_EQ(find_kernel(plan, "route_quantize_permute_pad")->launch.max_ctas,
+            128 * 127 / 8 * 56 / 16);
 }
 
 // Most launches of such layers end at once: tens of thousands of CTAs take 30 us to do nothing.
