@@ -139,6 +139,10 @@ struct LaunchShape {
   // Threads of an SM to which a launch may be limited, since CTAs walk: a CTA that is done takes
   // the next tile. 0: CTAs do not walk; each has work of its own.
   int32_t walking_threads_per_sm = 0;
+  // Whether the kernel may begin before the kernel before it in the call has ended, if both
+  // overlap. It waits itself, and lets the kernel behind begin:
+  // templates/moejit_device/ptx/overlap.cuh.
+  bool overlaps = false;
   bool operator==(const LaunchShape&) const = default;
 };
 

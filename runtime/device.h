@@ -58,6 +58,11 @@ struct LaunchRequest {
   int32_t shared_bytes = 0;           // dynamic
   std::span<const std::byte> params;  // the kernel's parameter record
   std::span<const MemoryRegion> regions;
+  // Whether the launch may begin before the kernel before it on the stream has ended: that kernel
+  // lets it, and this one waits itself (compiler::LaunchShape::overlaps).
+  bool overlaps = false;
+  // What that kernel may touch, for devices that look at regions.
+  std::span<const MemoryRegion> regions_before;
   // What is_recording() said of the stream, to a caller that has entered the device for several
   // launches. None: launch() makes the device current itself, and asks.
   std::optional<bool> is_recorded;

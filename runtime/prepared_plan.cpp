@@ -64,7 +64,8 @@ struct PreparedPlan::Impl {
                             const CallMemory& memory, Stream stream, LaunchObserver* observer);
   Result<void> run(const CallPlan& call, const BoundTensors& bound, Stream stream,
                    LaunchObserver* observer) const;
-  Result<void> launch(std::size_t index, const LaunchPlace& place, const BoundTensors& bound) const;
+  Result<void> launch(std::size_t index, const LaunchPlace& place, const BoundTensors& bound,
+                      LaunchBefore& before) const;
   // Does a collective step.
   Result<void> move_blocks(std::size_t index, const BoundTensors& bound, Stream stream) const;
 
@@ -173,7 +174,8 @@ Result<void> PreparedPlan::launch(std::size_t index, std::span<const TensorRef> 
         fmt::format("kernel {} of {}: the plan has {}", index, plan.subject, plan.kernels.size()));
   BoundTensors bound;
   MOEJIT_TRY(impl_->bind(plan.calls[call], tensors, memory, bound));
-  return impl_->launch(index, {.device = *impl_->device, .stream = stream}, bound);
+  LaunchBefore nothing;
+  return impl_->launch(index, {.device = *impl_->device, .stream = stream}, bound, nothing);
 }
 
 Result<void> PreparedPlan::Impl::check_memory(const BoundTensors& tensors) const {
@@ -238,21 +240,23 @@ Result<void> PreparedPlan::Impl::run(const CallPlan& call, const BoundTensors& b
   MOEJIT_TRY(entered.check());
   MOEJIT_TRY_ASSIGN(const bool is_recorded, device->is_recording(stream));
   const LaunchPlace place{*device, stream, is_recorded};
+  LaunchBefore before;  // nothing: the first launch waits for all that is on the stream
   for (const auto& [is_collective, index] : call.steps) {
     if (is_collective) {
       MOEJIT_TRY(move_blocks(index, bound, stream));
+      before.overlaps = false;
       continue;
     }
     if (observer != nullptr) MOEJIT_TRY(observer->before(index));
-    MOEJIT_TRY(launch(index, place, bound));
+    MOEJIT_TRY(launch(index, place, bound, before));
     if (observer != nullptr) MOEJIT_TRY(observer->after(index));
   }
   return {};
 }
 
 Result<void> PreparedPlan::Impl::launch(std::size_t index, const LaunchPlace& place,
-                                        const BoundTensors& bound) const {
-  auto launched = kernels[index].launch(place, bound);
+                                        const BoundTensors& bound, LaunchBefore& before) const {
+  auto launched = kernels[index].launch(place, bound, before);
   if (!launched)
     launched.error().message =
         fmt::format("kernel {}: {}", plan->kernels[index].operation, launched.error().message);

@@ -88,6 +88,12 @@ void set_threads_per_sm(KernelText& text, int32_t threads_per_sm) {
   text.ctas_per_sm = "kThreadsPerSm / kThreads";
 }
 
+void make_overlap(KernelText& text) {
+  text.awaits_kernel_before = true;
+  text.includes.emplace_back("ptx/overlap.cuh");
+  std::ranges::sort(text.includes);
+}
+
 std::string render(const KernelPlan& kernel, const KernelText& text, std::string_view entry) {
   std::string out = comment_lines(fmt::format("{}: {}", kernel.operation, text.summary));
   out += comment_lines(to_string(kernel.spec));
@@ -105,6 +111,8 @@ std::string render(const KernelPlan& kernel, const KernelText& text, std::string
   if (is_cluster) arguments.insert(arguments.begin(), text.cluster_ctas);
   out += "\n" +
          argument_lines(is_cluster ? "MOEJIT_CLUSTER_KERNEL(" : "MOEJIT_KERNEL(", arguments, ") {");
+  if (text.awaits_kernel_before)
+    out += "  ptx::await_kernel_before();\n  ptx::start_kernel_behind();\n";
   return out + "  Kernel::run(params);\n}\n";
 }
 

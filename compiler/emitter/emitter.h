@@ -46,11 +46,15 @@ struct KernelText {
   std::vector<ComposedType> types_used;            // the last is the kernel
   std::string ctas_per_sm = "Kernel::kCtasPerSm";  // an expression, for the launch bounds
   std::string cluster_ctas = {};                   // likewise, of a cluster; empty: no clusters
+  bool awaits_kernel_before = false;               // whether the entry does, ahead of the kernel
 };
 
 // Has the compiler leave registers for so many threads of an SM, instead of the skeleton's number;
 // 0 changes nothing. The text must have a constant kThreads already.
 void set_threads_per_sm(KernelText& text, int32_t threads_per_sm);
+
+// Makes the entry wait for the kernel before, and let the kernel behind begin.
+void make_overlap(KernelText& text);
 
 // Returns the parts of a kernel's text that are specific to its spec.
 KernelText kernel_text(const KernelSpec& spec);

@@ -86,6 +86,15 @@ std::string_view to_string(GemmBias bias) {
   return "unknown";
 }
 
+std::string_view to_string(GemmOverlap overlap) {
+  switch (overlap) {
+    case GemmOverlap::kNone: return "none";
+    case GemmOverlap::kBarriers: return "barriers";
+    case GemmOverlap::kLoadsB: return "loads_b";
+  }
+  return "unknown";
+}
+
 std::string_view to_string(Major major) {
   switch (major) {
     case Major::kK: return "k";
@@ -136,12 +145,18 @@ std::string to_string(const GroupedGemmSpec& s) {
           : std::string();
   return fmt::format(
       "grouped_gemm operands={}{}{} scales={} epilogue={} {}{}local_experts={} sections={} "
-      "section_n={} k={} {} {}stages={} {}{}{}{}",
+      "section_n={} k={} {} {}stages={} {}{}{}{}{}",
       to_string(s.operands), s.is_a_e5m2 ? " a=F8_E5M2" : "", s.is_b_packed ? " b=mxfp4" : "",
       to_string(s.scales), to_string(s.epilogue), bias_text(s),
       s.b_major == Major::kMn ? "b_major=mn " : "", s.local_experts, s.sections, s.section_n, s.k,
       tiles_text(s), activation, s.stages, band_text(s), cluster_text(s), accumulation_text(s),
-      s.zeros_rest ? " zeros_rest" : "");
+      s.zeros_rest ? " zeros_rest" : "",
+      s.overlap == GemmOverlap::kNone ? "" : fmt::format(" overlap={}", to_string(s.overlap)));
+}
+
+GemmOverlap overlap_of(const GroupedGemmSpec& spec, bool writes_map) {
+  const bool copies_b_alone = spec.is_swapped && spec.cluster_ctas == 1;
+  return copies_b_alone && !writes_map ? GemmOverlap::kLoadsB : GemmOverlap::kBarriers;
 }
 
 namespace {
@@ -223,6 +238,7 @@ LaunchShape KernelKind<GroupedGemmSpec>::shape(const GroupedGemmSpec& spec) {
   LaunchShape shape = gemm_shape(spec.stages, spec.tile_rows, rows_b, factor_bytes(spec),
                                  spec.tile_rows * staged * element);
   shape.cluster_ctas = spec.cluster_ctas;
+  shape.overlaps = spec.overlap != GemmOverlap::kNone;
   return shape;
 }
 

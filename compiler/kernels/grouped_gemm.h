@@ -38,6 +38,13 @@ enum class GemmEpilogue {
   kStoreAndActivationQuantize,  // stores both
 };
 
+// What a GEMM does ahead of the wait for the kernel before, if its launch overlaps (LaunchShape).
+enum class GemmOverlap {
+  kNone,      // it does not overlap
+  kBarriers,  // initializes its mbarriers
+  kLoadsB,    // and loads B of its first tile; only unclustered swapped tiles
+};
+
 // The widths that wide tiles may have. Sums of the widest tile leave a math warpgroup registers for
 // the partial sums of half of the columns. So the halves are multiplied one after the other.
 inline constexpr int32_t kWideColumns = 192, kWidestColumns = 256;
@@ -83,6 +90,7 @@ struct GroupedGemmSpec {
   GemmBias bias = GemmBias::kNone;
   bool has_interleaved_bias = false;  // whether gate and up alternate in the bias, but not in D
   bool zeros_rest = false;  // whether rows of D behind the last group, up to T, become zeros
+  GemmOverlap overlap = GemmOverlap::kNone;
   bool operator==(const GroupedGemmSpec&) const = default;
 };
 
@@ -111,6 +119,7 @@ std::string_view to_string(GemmScales scales);
 std::string_view to_string(GemmAccumulation accumulation);
 std::string_view to_string(GemmEpilogue epilogue);
 std::string_view to_string(GemmBias bias);
+std::string_view to_string(GemmOverlap overlap);
 std::string_view to_string(Major major);
 
 std::string to_string(const GroupedGemmSpec& spec);
@@ -119,6 +128,10 @@ std::string to_string(const GroupedGemmSpec& spec);
 // are even in number where CTAs share A.
 bool may_be_clustered(const GroupedGemmSpec& spec);
 bool may_share_a(const GroupedGemmSpec& spec);
+
+// Returns the most that the GEMM may do ahead of the wait for the kernel before; `writes_map` says
+// whether that kernel writes counts or offs.
+GemmOverlap overlap_of(const GroupedGemmSpec& spec, bool writes_map);
 
 // Returns how many CTAs, in whole clusters, have work for `rows` permuted rows, pad rows included,
 // in `groups` groups.

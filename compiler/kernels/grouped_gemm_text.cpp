@@ -172,13 +172,25 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
     constants.push_back(bool_constant("kInterleavedBias", spec.has_interleaved_bias,
                                       "gate and up alternate in the bias"));
   }
+  const bool overlaps = spec.overlap != GemmOverlap::kNone;
+  if (spec.overlap == GemmOverlap::kLoadsB && spec.band_tiles == kUsualBandTiles)
+    constants.push_back(integer_constant("kBandTiles", spec.band_tiles, "row tiles in a band"));
   if (spec.zeros_rest)
     constants.push_back(
         bool_constant("kZerosRest", true, "rows of D behind the last group's become zeros"));
+  else if (overlaps)
+    constants.push_back(bool_constant("kZerosRest", false, "the rest of D is left alone"));
+  if (overlaps)
+    constants.push_back(
+        {"Overlap", "kOverlap",
+         spec.overlap == GemmOverlap::kLoadsB ? "Overlap::kLoadsB" : "Overlap::kBarriers",
+         "what comes ahead of the wait"});
   return constants;
 }
 
 std::string scheduler_type(const GroupedGemmSpec& spec) {
+  if (spec.overlap == GemmOverlap::kLoadsB)
+    return "RowGroupScheduler<Problem, Shape, kBandTiles, true>";
   return spec.band_tiles == kUsualBandTiles ? "RowGroupScheduler<Problem, Shape>"
                                             : "RowGroupScheduler<Problem, Shape, kBandTiles>";
 }
@@ -208,7 +220,9 @@ std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
   types.push_back({"Kernel",
                    "GroupedGemm",
                    {"Shape", scheduler_type(spec), "Mainloop", scales_part(spec).type, epilogue}});
-  if (spec.zeros_rest) types.back().arguments.emplace_back("kZerosRest");
+  const bool overlaps = spec.overlap != GemmOverlap::kNone;
+  if (spec.zeros_rest || overlaps) types.back().arguments.emplace_back("kZerosRest");
+  if (overlaps) types.back().arguments.emplace_back("kOverlap");
   return types;
 }
 

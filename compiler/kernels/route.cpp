@@ -16,10 +16,10 @@ std::string to_string(const RouteSpec& s) {
   const std::string ids = s.topk_ids == DType::kI32
                               ? std::string()
                               : fmt::format(" topk_ids={}", to_string(s.topk_ids));
-  return fmt::format("route local_experts={} top_k={} splits_alignment={}{} warps={}{}{}",
+  return fmt::format("route local_experts={} top_k={} splits_alignment={}{} warps={}{}{}{}",
                      s.local_experts, s.top_k, s.splits_alignment,
                      s.has_colwise_offs ? " colwise_offs" : "", s.warps, ids,
-                     s.ignores_foreign ? " ignores_foreign" : "");
+                     s.ignores_foreign ? " ignores_foreign" : "", s.overlaps ? " overlaps" : "");
 }
 
 namespace {
@@ -68,7 +68,9 @@ std::vector<KernelNumber> route_numbers() {
 
 template <>
 LaunchShape KernelKind<RouteSpec>::shape(const RouteSpec& spec) {
-  return shape_with_histograms(spec.local_experts, spec.warps);
+  LaunchShape shape = shape_with_histograms(spec.local_experts, spec.warps);
+  shape.overlaps = spec.overlaps;
+  return shape;
 }
 
 template <>
@@ -132,6 +134,7 @@ KernelText KernelKind<RouteSpec>::text(const RouteSpec& spec) {
         bool_constant("kIgnoresForeign", true, "ids from kLocalExperts on are like -1"));
     arguments.emplace_back("kIgnoresForeign");
   }
+  if (spec.overlaps) make_overlap(text);
   return text;
 }
 

@@ -16,6 +16,7 @@ struct RouteSpec {
   int32_t warps = 0;              // of a CTA
   DType topk_ids = DType::kI32;   // or kI64
   bool ignores_foreign = false;   // whether ids at or above local_experts are like -1
+  bool overlaps = false;          // see LaunchShape
   bool operator==(const RouteSpec&) const = default;
 };
 

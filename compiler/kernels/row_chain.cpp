@@ -131,14 +131,15 @@ std::string to_string(const RowChainSpec& s) {
       has_activation(s) ? fmt::format("activation={} ", to_string(s.activation)) : std::string();
   return fmt::format(
       "row_chain load={} transform={} {}quantize={}{} store={} columns={} local_experts={} "
-      "top_k={} epsilon={:g}{} threads={}{} segments_in_flight={}{}{}{}{}{}{}{}{}{}",
+      "top_k={} epsilon={:g}{} threads={}{} segments_in_flight={}{}{}{}{}{}{}{}{}{}{}",
       to_string(s.load), to_string(s.transform), activation, to_string(s.quantize),
       s.quantize == QuantizeStage::kExpert ? fmt::format(" format={}", to_string(s.format)) : "",
       to_string(s.store), s.columns, s.local_experts, s.top_k, s.epsilon, tokens_text(s), s.threads,
       threads_per_sm_text(s), s.segments_in_flight, burst, dprobs, matrices, pitch,
       s.is_interleaved ? " interleaved" : "", s.tells_dprobs ? "" : " without_dprobs",
       s.adds_bias_dprobs ? " bias_dprobs" : "", has_bf16_probs(s) ? " bf16_probs" : "",
-      is_recorded(s.amax) ? fmt::format(" amax={}", to_string(s.amax)) : "");
+      is_recorded(s.amax) ? fmt::format(" amax={}", to_string(s.amax)) : "",
+      s.overlaps ? " overlaps" : "");
 }
 
 namespace {
@@ -233,7 +234,8 @@ LaunchShape KernelKind<RowChainSpec>::shape(const RowChainSpec& spec) {
           .shared_bytes = amax_bytes > 0 ? amax_bytes
                           : exchanges    ? 8 * (spec.threads / 32)
                                          : 0,
-          .walking_threads_per_sm = threads_per_sm(spec)};
+          .walking_threads_per_sm = threads_per_sm(spec),
+          .overlaps = spec.overlaps};
 }
 
 template <>

@@ -83,6 +83,7 @@ struct RowChainSpec {
   DType probs = DType::kF32;      // of the moved topk_probs, or of dprobs; kF32 or kBF16
   int32_t threads_per_sm = 0;     // that the compiler leaves registers for; 0: the load stage says
   AmaxColumns amax = {};          // kExpert: the columns of a state that record largest magnitudes
+  bool overlaps = false;          // see LaunchShape
   bool operator==(const RowChainSpec&) const = default;
 };
 

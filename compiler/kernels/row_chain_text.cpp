@@ -329,6 +329,7 @@ KernelText KernelKind<RowChainSpec>::text(const RowChainSpec& spec) {
     text.types_used.back().arguments.emplace_back("kRowsPerBurst");
   }
   set_threads_per_sm(text, spec.threads_per_sm);
+  if (spec.overlaps) make_overlap(text);
   return text;
 }
 

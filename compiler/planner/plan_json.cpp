@@ -53,6 +53,7 @@ Json kernel_json(const KernelPlan& kernel) {
                {"reasons", kernel.reasons}};
   if (kernel.sent_bytes > 0) json["sent_bytes"] = kernel.sent_bytes;
   if (kernel.launch.cluster_ctas > 1) json["cluster_ctas"] = kernel.launch.cluster_ctas;
+  if (kernel.launch.overlaps) json["overlaps"] = true;
   if (!kernel.problem.empty()) {
     json["problem"] = kernel.problem;
     json["choices"] = to_json(kernel.choices);

@@ -186,6 +186,7 @@ Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOpti
   plan.deferred_bytes = plan_deferred(plan);
   plan.quantized_weight_bytes = bytes_of_role(plan, TensorRole::kQuantized);
   make_layer_calls(layer, operations, plan);
+  overlap_launches(layer, plan);
   if (is_of_group(layer)) plan.group = place_in_group(plan, options.rank);
   if (options.keep_intermediates)
     plan.reasons.push_back("no workspace is shared because intermediates are kept");

@@ -44,6 +44,10 @@ int64_t plan_deferred(Plan& plan);
 void make_layer_calls(const Layer& layer, std::span<const Operation* const> operations, Plan& plan);
 void make_operation_calls(Plan& plan);
 
+// Lets launches of a forward-only layer's small calls overlap, where kernels of a kind that can
+// follow each other. Calls are complete. Adds a reason to the plan.
+void overlap_launches(const Layer& layer, Plan& plan);
+
 // Sets what the launch of a kernel needs and counts its work; spec, arguments and tensor maps are
 // set already. The launch suits calls within the bounds. The work is the work of a call over
 // max_tokens tokens with all their choices on this rank.

@@ -36,6 +36,8 @@ constexpr std::array kVariables{
                  "libcuda.so.1"},
     VariableInfo{Variable::kCheckPointers, "MOEJIT_CHECK_POINTERS",
                  "1: ask the driver about every tensor's memory, for debugging", "0"},
+    VariableInfo{Variable::kSerialLaunches, "MOEJIT_SERIAL_LAUNCHES",
+                 "1: no kernel begins before the kernel before it has ended", "0"},
     VariableInfo{Variable::kCxx, "MOEJIT_CXX", "C++ compiler of the target sim",
                  "c++, g++ or clang++ on the PATH"},
     VariableInfo{Variable::kDisassembler, "MOEJIT_DISASSEMBLER",

@@ -22,6 +22,7 @@ enum class Variable {
   kNvrtc,
   kCudaDriver,
   kCheckPointers,
+  kSerialLaunches,
   kCxx,
   kDisassembler,
   kFrozen,

@@ -40,11 +40,16 @@ CUstream stream_of(Stream stream) { return static_cast<CUstream>(stream); }
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(std::shared_ptr<const Context> context, GpuProperties properties, bool checks_pointers)
+  // What the environment says.
+  struct Switches {
+    bool checks_pointers = false;
+    bool serializes_launches = false;
+  };
+  CudaDevice(std::shared_ptr<const Context> context, GpuProperties properties, Switches switches)
       : context_(std::move(context)),
         libraries_(std::make_shared<KernelLibraries>(context_, properties.most_shared_bytes)),
         properties_(std::move(properties)),
-        checks_pointers_(checks_pointers) {}
+        switches_(switches) {}
 
   compiler::Target target() const override { return {}; }
   std::string name() const override { return properties_.name; }
@@ -65,7 +70,7 @@ class CudaDevice final : public Device {
   }
 
   bool reads_regions() const override { return false; }
-  bool checks_memory() const override { return checks_pointers_; }
+  bool checks_memory() const override { return switches_.checks_pointers; }
   Result<void> check_memory(const MemoryRegion& region) const override {
     const CurrentContext current(*context_);
     MOEJIT_TRY(current.check(Stage::kLaunch));
@@ -100,11 +105,15 @@ class CudaDevice final : public Device {
   Result<void> check(const LaunchRequest& request, const CudaKernel& kernel) const;
   // Launches in the current context.
   Result<void> enqueue(const LaunchRequest& request, bool is_recorded, CUstream stream);
+  // Returns whether the driver may let a launch overlap. Graphs know such launches since CUDA 12.3.
+  bool takes_overlaps(bool is_recorded) const {
+    return !switches_.serializes_launches && (!is_recorded || api().version >= 12030);
+  }
 
   std::shared_ptr<const Context> context_;
   std::shared_ptr<KernelLibraries> libraries_;
   GpuProperties properties_;
-  bool checks_pointers_;
+  Switches switches_;
 };
 
 Result<bool> CudaDevice::enter() {
@@ -195,6 +204,13 @@ Result<void> CudaDevice::enqueue(const LaunchRequest& request, bool is_recorded,
   config.blockDimY = config.blockDimZ = 1;
   config.sharedMemBytes = static_cast<unsigned>(request.shared_bytes);
   config.hStream = stream;
+  CUlaunchAttribute overlap{};
+  overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  overlap.value.programmaticStreamSerializationAllowed = 1;
+  if (request.overlaps && takes_overlaps(is_recorded)) {
+    config.attrs = &overlap;
+    config.numAttrs = 1;
+  }
   // The driver copies the record before it returns and takes the pointer as not const.
   std::array<void*, 1> arguments = {const_cast<std::byte*>(request.params.data())};
   // The driver takes a CUkernel for a CUfunction here: its function in the current context.
@@ -314,7 +330,11 @@ Result<std::unique_ptr<Device>> open_cuda_device(int32_t ordinal) {
   MOEJIT_TRY_ASSIGN(const auto context, Context::adopt(*api, ordinal));
   MOEJIT_TRY_ASSIGN(auto properties, gpu_properties(*context));
   MOEJIT_TRY_ASSIGN(const bool checks_pointers, is_switched_on(Variable::kCheckPointers));
-  return std::make_unique<CudaDevice>(context, std::move(properties), checks_pointers);
+  MOEJIT_TRY_ASSIGN(const bool serializes_launches, is_switched_on(Variable::kSerialLaunches));
+  return std::make_unique<CudaDevice>(
+      context, std::move(properties),
+      CudaDevice::Switches{.checks_pointers = checks_pointers,
+                           .serializes_launches = serializes_launches});
 }
 
 }  // namespace moejit::runtime

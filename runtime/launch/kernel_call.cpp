@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fmt/core.h>
 #include <memory>
+#include <utility>
 
 namespace moejit::runtime {
 
@@ -163,7 +164,7 @@ Result<void> KernelCall::put_maps(const Device& device, const BoundTensors& tens
 }
 
 Result<void> KernelCall::launch_in_regions(const LaunchPlace& place, const BoundTensors& tensors,
-                                           LaunchRequest& request) const {
+                                           LaunchRequest& request, LaunchBefore& before) const {
   std::vector<MemoryRegion> regions;
   if (reads_list_ && place.device.is_host_memory())
     regions = listed_memory(*kernel_, memory_of(arguments_.front(), tensors).address);
@@ -175,11 +176,18 @@ Result<void> KernelCall::launch_in_regions(const LaunchPlace& place, const Bound
                        .writable = argument.is_written});
   }
   request.regions = regions;
-  return place.device.launch(request, place.stream);
+  request.regions_before = before.regions;
+  MOEJIT_TRY(place.device.launch(request, place.stream));
+  before.regions = std::move(regions);
+  return {};
 }
 
-Result<void> KernelCall::launch(const LaunchPlace& place, const BoundTensors& tensors) const {
+Result<void> KernelCall::launch(const LaunchPlace& place, const BoundTensors& tensors,
+                                LaunchBefore& before) const {
   const int64_t cta_count = ctas(tensors.dims.tokens, place.device.sm_count());
+  // Without this kernel nobody waits for the one before on behalf of the one behind.
+  const bool overlaps = std::exchange(before.overlaps, kernel_->launch.overlaps && cta_count > 0) &&
+                        kernel_->launch.overlaps;
   if (cta_count == 0) return {};
   alignas(kRecordAlignment) Record record;  // only its first bytes are used
   std::memcpy(record.data(), record_.data(), record_bytes_);
@@ -192,8 +200,9 @@ Result<void> KernelCall::launch(const LaunchPlace& place, const BoundTensors& te
                         .threads = kernel_->launch.threads,
                         .shared_bytes = kernel_->launch.shared_bytes,
                         .params = std::span(record).first(record_bytes_),
+                        .overlaps = overlaps,
                         .is_recorded = place.is_recorded};
-  if (place.device.reads_regions()) return launch_in_regions(place, tensors, request);
+  if (place.device.reads_regions()) return launch_in_regions(place, tensors, request, before);
   return place.device.launch(request, place.stream);
 }
 

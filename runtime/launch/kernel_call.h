@@ -30,6 +30,12 @@ struct LaunchPlace {
   std::optional<bool> is_recorded;  // as LaunchRequest has it
 };
 
+// The launch before in a call, if it lets the next one begin before it ends.
+struct LaunchBefore {
+  bool overlaps = false;
+  std::vector<MemoryRegion> regions;  // for devices that look at them
+};
+
 // A kernel of a plan with everything resolved that does not change from call to call.
 class KernelCall {
  public:
@@ -42,7 +48,9 @@ class KernelCall {
 
   // Fills the parameter record for these tensors and launches. Allocates nothing. Asks the device
   // only for tensor maps that the launch before did not have. Any thread may call it at any time.
-  Result<void> launch(const LaunchPlace& place, const BoundTensors& tensors) const;
+  // `before` is of this stream, with nothing behind it there; it becomes this launch.
+  Result<void> launch(const LaunchPlace& place, const BoundTensors& tensors,
+                      LaunchBefore& before) const;
 
   // Returns the CTAs for T tokens on a device: as many as have work, and no more than fit at once.
   // 0 if there is nothing to do.
@@ -84,7 +92,7 @@ class KernelCall {
                      const BoundTensors& tensors) const;
   // Launches with the regions of the arguments, for devices that look at them.
   Result<void> launch_in_regions(const LaunchPlace& place, const BoundTensors& tensors,
-                                 LaunchRequest& request) const;
+                                 LaunchRequest& request, LaunchBefore& before) const;
   // Returns where an argument's tensor is in a call.
   static BoundMemory memory_of(const Argument& argument, const BoundTensors& tensors) {
     if (argument.in_group.address != nullptr) return argument.in_group;

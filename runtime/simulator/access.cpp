@@ -65,6 +65,7 @@ void* Cta::access_global(const void* address, uint32_t bytes, sim::Access kind, 
   if (rank_ != nullptr && is_symmetric(number)) {
     return access_symmetric(number, bytes, kind, site);
   }
+  check_kernel_before(number, bytes, kind, site);
   const GlobalActor now = global_actor();
   if (!launch_->memory->access(number, bytes, kind, now)) {
     report(site, launch_->memory->explain(number, bytes, kind, now));

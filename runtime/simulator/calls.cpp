@@ -65,6 +65,8 @@ constexpr sim::Calls kCalls{
     .check_own_flag = Call<&Cta::check_own_flag>::run,
     .fence_system = Call<&Cta::fence_system>::run,
     .global_nanoseconds = Call<&Cta::global_nanoseconds>::run,
+    .await_kernel_before = Call<&Cta::await_kernel_before>::run,
+    .start_kernel_behind = Call<&Cta::start_kernel_behind>::run,
     .issue_wgmma = [](Machine* m, const sim::WgmmaLane* lane,
                       Site site) { Call<&Cta::issue_wgmma>::run(m, *lane, site); },
     .fence_wgmma = Call<&Cta::fence_wgmma>::run,

@@ -57,6 +57,8 @@ void Cta::start(const Launch& launch, int32_t first) {
     group = {};
     group.registers = registers_at_start(launch);
   }
+  has_awaited_.fill(false);
+  cta_has_awaited_.fill(false);
   free_registers_.fill(0);
   wgmmas_under_way_ = 0;
   alive_warps_ = 0;
@@ -132,6 +134,7 @@ void Cta::exited() {
 // CTA.
 std::optional<std::string> Cta::describe_left_over() {
   if (std::optional<std::string> trouble = land_all_bulk_rows()) return trouble;
+  if (std::optional<std::string> trouble = describe_ended_without_waiting()) return trouble;
   for (const Mbarrier& barrier : mbarriers_.all()) {
     if (barrier.waited_phases >= barrier.copied_phases) continue;
     return sentence(barrier.last_copy.thread, barrier.last_copy.site,

@@ -4,6 +4,7 @@
 #include "runtime/simulator/async_copies.h"
 #include "runtime/simulator/fibers.h"
 #include "runtime/simulator/global_memory.h"
+#include "runtime/simulator/kernel_before.h"
 #include "runtime/simulator/mbarriers.h"
 #include "runtime/simulator/ordering.h"
 #include "runtime/simulator/shared_memory.h"
@@ -36,6 +37,7 @@ struct Launch {
   uint32_t shared_bytes = 0;
   uint64_t seed = 0;
   const LaunchMemory* memory = nullptr;
+  const KernelBefore* before = nullptr;  // null unless the launch overlaps
 };
 
 // Runs one CTA at a time, or one cluster. It has the threads as fibers, shared memory, barriers,
@@ -85,6 +87,10 @@ class Cta {
   void wait_async_copies(int32_t pending_groups);
   void fence_proxy_async() { order_.fence_async(thread()); }
   void fence_proxy_async_global();  // group/symmetric_access.cpp
+
+  // kernel_before.cpp
+  void await_kernel_before(sim::Site site);
+  void start_kernel_behind(sim::Site site);
 
   // mbarriers.cpp
   void init_mbarrier(uint32_t address, int32_t arrivals, sim::Site site);
@@ -235,6 +241,10 @@ class Cta {
   GlobalActor global_actor() const;
   void check_alive(int32_t cta, const char* verb, sim::Site site);
 
+  // kernel_before.cpp
+  void check_kernel_before(uintptr_t address, uint64_t bytes, sim::Access kind, sim::Site site);
+  std::optional<std::string> describe_ended_without_waiting() const;
+
   // mbarriers.cpp
   Mbarrier& mbarrier_at(uint32_t address, int32_t cta, const char* verb, sim::Site site);
   void arrive_at(Mbarrier& barrier, int32_t bytes, sim::Site site);
@@ -305,6 +315,8 @@ class Cta {
   uint32_t haste_ = 0;  // agents take a step once in so many waits; 0: never
   std::array<int32_t, kMostCtas> free_registers_{};
   std::array<Thread, StackSlab::kMaxThreads> threads_{};
+  std::array<bool, StackSlab::kMaxThreads> has_awaited_{};  // threads, the kernel before
+  std::array<bool, kMostCtas> cta_has_awaited_{};           // one of its threads has
   std::array<Warp, kMaxWarps> warps_{};
   std::array<Warpgroup, kMaxWarps / kWarpgroupWarps> warpgroups_{};
   int32_t wgmmas_under_way_ = 0;  // issued but not carried out

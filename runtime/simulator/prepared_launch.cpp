@@ -115,7 +115,8 @@ Result<void> check_launch(const LaunchRequest& request, const KernelImage& kerne
 PreparedLaunch::PreparedLaunch(const LaunchRequest& request, const KernelImage& image,
                                Allocations& allocations, uint64_t seed)
     : params(request.params.size() / sizeof(device::TensorMap) + 1),
-      memory(request.regions, allocations) {
+      memory(request.regions, allocations),
+      before(request.regions_before) {
   const std::span<std::byte> record =
       std::as_writable_bytes(std::span(params)).first(request.params.size());
   std::memcpy(record.data(), request.params.data(), record.size());
@@ -128,7 +129,8 @@ PreparedLaunch::PreparedLaunch(const LaunchRequest& request, const KernelImage& 
             .cluster_ctas = image.description().cluster_ctas,
             .shared_bytes = static_cast<uint32_t>(request.shared_bytes),
             .seed = seed,
-            .memory = &memory};
+            .memory = &memory,
+            .before = request.overlaps ? &before : nullptr};
 }
 
 Result<std::unique_ptr<PreparedLaunch>> PreparedLaunch::make(const LaunchRequest& request,

@@ -49,6 +49,7 @@ struct PreparedLaunch {
   // The copy of the record has the alignment that tensor maps in it need.
   std::vector<device::TensorMap> params;
   LaunchMemory memory;
+  KernelBefore before;
   Launch launch;
 
  private:

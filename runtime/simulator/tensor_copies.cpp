@@ -68,6 +68,7 @@ void Cta::check_source(const TensorCopy& copy) {
     if (bytes > 0 && rank_ != nullptr && is_symmetric(source.source)) {
       check_symmetric_copy(source.source, bytes, copy.site);
     }
+    if (bytes > 0) check_kernel_before(source.source, bytes, sim::Access::kRead, copy.site);
     if (bytes == 0 || launch_->memory->may_copy_from(source.source, bytes, global_actor()))
       continue;
     report(copy.site,
@@ -165,6 +166,7 @@ void Cta::store_tensor(const void* map, uint32_t source, const int32_t* at, int3
              "stores a box to memory of the group, which the simulator does not follow: "
              "copy rows of it with store_bulk");
     }
+    if (bytes > 0) check_kernel_before(target.source, bytes, sim::Access::kWrite, site);
     if (bytes > 0 && !launch_->memory->is_writable(target.source, bytes)) {
       report(site,
              launch_->memory->explain(target.source, bytes, sim::Access::kWrite, global_actor()));

@@ -130,6 +130,7 @@ void Cta::store_bulk(void* destination, uint32_t source, uint32_t bytes, sim::Si
                              "wanted multiples of 16",
                              bytes, address % 16));
   }
+  check_kernel_before(address, bytes, sim::Access::kWrite, site);
   if (!launch_->memory->is_writable(address, bytes)) {
     report(site, launch_->memory->explain(address, bytes, sim::Access::kWrite, global_actor()));
   }

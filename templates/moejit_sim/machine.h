@@ -14,7 +14,7 @@
 
 namespace moejit::sim {
 
-inline constexpr uint32_t kMachineVersion = 10;
+inline constexpr uint32_t kMachineVersion = 11;
 inline constexpr uintptr_t kSlabBytes = uintptr_t{1} << 27;
 // Shared addresses do not start at 0, as on the hardware, where the system keeps the first KiB.
 inline constexpr uint32_t kSharedBase = 1024;
@@ -162,6 +162,10 @@ struct Calls {
   void (*check_own_flag)(Machine*, const void* flag, Site);
   void (*fence_system)(Machine*);
   uint64_t (*global_nanoseconds)(Machine*, Site);
+
+  // Launches that overlap, see moejit_device/ptx/overlap.cuh.
+  void (*await_kernel_before)(Machine*, Site);
+  void (*start_kernel_behind)(Machine*, Site);
 
   // Warpgroups. All of these wait for the other lanes of the warp, the first and the last one for
   // the whole warpgroup.

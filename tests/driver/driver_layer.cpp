@@ -18,16 +18,17 @@ constexpr int32_t kTokens = 64;
 }  // namespace
 
 Plan DriverLayer::plan(const Options& options) {
-  const compiler::Layer layer{.name = "driver",
-                              .experts = 4,
-                              .local_experts = 4,
-                              .top_k = 2,
-                              .hidden = options.hidden,
-                              .intermediate = 128,
-                              .splits_alignment = 128,
-                              .max_tokens = kTokens,
-                              .max_permuted_rows = 128 * 5,
-                              .passes = {compiler::Pass::kForward, compiler::Pass::kBackward}};
+  compiler::Layer layer{.name = "driver",
+                        .experts = 4,
+                        .local_experts = 4,
+                        .top_k = 2,
+                        .hidden = options.hidden,
+                        .intermediate = 128,
+                        .splits_alignment = 128,
+                        .max_tokens = kTokens,
+                        .max_permuted_rows = 128 * 5,
+                        .passes = {compiler::Pass::kForward, compiler::Pass::kBackward}};
+  if (!options.has_backward) layer.passes = {compiler::Pass::kForward};
   return plan_layer(layer, {}).value();
 }
 

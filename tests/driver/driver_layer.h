@@ -23,6 +23,7 @@ class DriverLayer {
   struct Options {
     int32_t hidden = 256;         // another number makes other kernels
     int64_t param_bytes_off = 0;  // by which the images say another size of their parameters
+    bool has_backward = true;
   };
   static Result<std::unique_ptr<DriverLayer>> create(runtime::Engine& engine,
                                                      runtime::Device& device,

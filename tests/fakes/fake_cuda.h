@@ -69,6 +69,7 @@ struct FakeCudaControl {
   // Launches
   Count launches;  // that were accepted, of kernels and of nodes of graphs
   std::array<Count, kDevices> launches_on;
+  Count launches_overlapping;  // calls that let the kernel begin before the one before it has ended
   Count launches_refused;      // for what the device cannot do
   Count launches_elsewhere;    // on a stream of another context than the current one
   Count launches_not_readied;  // in a context that did not load the kernel before

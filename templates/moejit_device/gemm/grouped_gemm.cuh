@@ -23,6 +23,11 @@
 // Each can be replaced alone as long as it speaks the records of tile.cuh. Complete emitted
 // examples are tests/golden/sources/*_gemm_*.cu.
 //
+// With kOverlap the launch overlaps with the kernel before (ptx/overlap.cuh). The mbarriers are
+// initialized ahead of the wait. With Overlap::kLoadsB so much of B as fits into the ring is on its
+// way, too, since no kernel of the call writes B. The kernel before then must not write counts and
+// offs either, which say what the first tile is.
+//
 // With kZerosRest the math warpgroups write zeros to the rows of D behind the last group's, too:
 // the rows from offs[E] on up to the T of the call.
 
@@ -32,11 +37,19 @@
 #include "moejit_device/map/call_tokens.cuh"
 #include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/clock.cuh"
+#include "moejit_device/ptx/overlap.cuh"
 
 namespace moejit::device {
 
+// What comes ahead of the wait for the kernel before.
+enum class Overlap {
+  kNone,      // the launch does not overlap
+  kBarriers,  // the mbarriers
+  kLoadsB,    // the first tile, and the copies of its B
+};
+
 template <typename Shape, typename Scheduler, typename Mainloop, typename Scales, typename Epilogue,
-          bool kZerosRest = false>
+          bool kZerosRest = false, Overlap kOverlap = Overlap::kNone>
 struct GroupedGemm {
   // If no warp is a supplier and no copies bring factors, the warp that walks over the tiles writes
   // them, if any.
@@ -56,10 +69,13 @@ struct GroupedGemm {
       TileQueue<Shape::kMathWarpgroups * 4 + 1 + Scales::kSuppliers + kStorers, kBuffersEnd>;
   static_assert(2 + Scales::kSuppliers + kStorers <= 4, "the warps of the producer");
 
+  static constexpr bool kIsCluster = Shape::kClusterCtas > 1;
   static constexpr int32_t kThreads = Shape::kThreads;
   static constexpr int32_t kCtasPerSm = 1;
   static constexpr int32_t kSharedBytes = Queue::kEnd;
   static_assert(kSharedBytes <= 232448, "shared memory of a CTA on Hopper");
+  static_assert(kOverlap != Overlap::kLoadsB || (!kIsCluster && !Scales::kIsCopied),
+                "the CTA copies B alone, and no factors with it");
 
   template <typename Params>
   MOEJIT_DEVICE static void run(const Params& params) {
@@ -76,6 +92,7 @@ struct GroupedGemm {
       if (ptx::warp_index() == 1) Scales::template init<Stages>();
     }
     sync();  // the mbarriers are initialized
+    if constexpr (kOverlap == Overlap::kBarriers) await_kernel_before();
     const int32_t warpgroup = ptx::warpgroup_index();
     if (warpgroup == Shape::kMathWarpgroups) {
       ptx::release_registers<40>();
@@ -101,7 +118,12 @@ struct GroupedGemm {
 
  private:
   friend Shape;  // calls compute()
-  static constexpr bool kIsCluster = Shape::kClusterCtas > 1;
+
+  // All warps but the two that need nothing of the kernel before for a first tile and its B.
+  MOEJIT_DEVICE static void await_kernel_before() {
+    ptx::await_kernel_before();
+    ptx::start_kernel_behind();
+  }
 
   // Waits for all threads of the cluster.
   MOEJIT_DEVICE static void sync() {
@@ -139,6 +161,7 @@ struct GroupedGemm {
   // Others write factors.
   template <typename Params>
   MOEJIT_DEVICE static void supply(const Params& params, int32_t supplier) {
+    if constexpr (kOverlap == Overlap::kLoadsB) await_kernel_before();
     Queue queue;
     typename Stages::Position position;
     while (true) {
@@ -158,6 +181,7 @@ struct GroupedGemm {
     }
     Queue queue;
     typename Stages::Position position;
+    if constexpr (kOverlap == Overlap::kLoadsB) load_first_tile(params, queue, position);
     while (true) {
       const GemmTile tile = queue.front();
       if (tile.group < 0) break;
@@ -165,6 +189,20 @@ struct GroupedGemm {
       ptx::sync_warp();  // the first lane is back
       queue.pop();
     }
+  }
+
+  // Copies the first tile's B ahead of the wait, if there is one, and its A behind it.
+  template <typename Params>
+  MOEJIT_DEVICE static void load_first_tile(const Params& params, Queue& queue,
+                                            typename Stages::Position& position) {
+    const GemmTile tile = queue.front();
+    if (tile.group < 0) return;
+    if (ptx::lane_index() == 0) {
+      Stages::template load_b_ahead<typename Mainloop::Multiplier>(
+          params.a_map, params.b_map, tile, position, [] { ptx::await_kernel_before(); });
+    }
+    ptx::sync_warp();  // the first lane is back
+    queue.pop();
   }
 
   template <typename Params>
@@ -181,6 +219,7 @@ struct GroupedGemm {
 
   template <typename Params>
   MOEJIT_DEVICE static void multiply(const Params& params, int32_t warpgroup) {
+    if constexpr (kOverlap == Overlap::kLoadsB) await_kernel_before();
     Queue queue;
     StageReader<Stages> reader;
     Scales scales;

@@ -100,12 +100,36 @@ struct Pipeline {
                                    has_rows ? factor_copy.bytes() : 0);
         if (has_rows) factor_copy.next(factors<Bytes16>(position.stage), ready);
       } else {
-        load_a<Multiplier>(a(position.stage), a_map, ready, k, tile, factor_copy.bytes());
+        announce(ready, tile, factor_copy.bytes());
+        load_a<Multiplier>(a(position.stage), a_map, ready, k, tile);
         load_b<Multiplier>(b(position.stage), b_map, ready, k, tile);
         factor_copy.next(factors<Bytes16>(position.stage), ready);
       }
       position.advance();
     }
+  }
+
+  // As load(), of the first tile of a kernel. As many steps' B as there are stages are on their way
+  // when it calls `await_a()`, and A follows.
+  template <typename Multiplier, typename AwaitA>
+  MOEJIT_DEVICE static void load_b_ahead(const TensorMap& a_map, const TensorMap& b_map,
+                                         const GemmTile& tile, Position& position, AwaitA await_a) {
+    const int32_t ahead = smaller(tile.k_steps, kStages);
+    for (int32_t step = 0; step < ahead; ++step) {
+      announce(full(step), tile, 0);
+      load_b<Multiplier>(b(step), b_map, full(step),
+                         tile.k_begin + step * Multiplier::kStepElements, tile);
+    }
+    await_a();
+    for (int32_t step = 0; step < ahead; ++step) {
+      load_a<Multiplier>(a(step), a_map, full(step),
+                         tile.k_begin + step * Multiplier::kStepElements, tile);
+      position.advance();
+    }
+    GemmTile rest = tile;
+    rest.k_begin += ahead * Multiplier::kStepElements;
+    rest.k_steps -= ahead;
+    load<Multiplier>(a_map, b_map, rest, position);
   }
 
   // Gives a stage back. All lanes of a math warp, when its products are complete.
@@ -205,29 +229,38 @@ struct Pipeline {
     }
   }
 
-  // Loads A, and announces the bytes of both operands and of factors.
+  // Returns the boxes of A that are copied where a tile has several.
+  MOEJIT_DEVICE static int32_t boxes_a(const GemmTile& tile) {
+    return ceil_div(Shape::rows_a(tile), Shape::kBoxRowsA);
+  }
+
+  // Announces the bytes of both operands and of factors.
+  MOEJIT_DEVICE static void announce(ptx::Mbarrier ready, const GemmTile& tile,
+                                     int32_t factor_bytes) {
+    if constexpr (Shape::kBoxRowsA != Shape::kRows) {
+      ptx::arrive_expecting(ready, boxes_a(tile) * kBoxBytesA + kBytesB + factor_bytes);
+    } else {
+      ptx::arrive_expecting(ready, kBytesA + kBytesB + factor_bytes);
+    }
+  }
+
   template <typename Multiplier>
   MOEJIT_DEVICE static void load_a(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
-                                   ptx::Mbarrier ready, int32_t k, const GemmTile& tile,
-                                   int32_t factor_bytes) {
+                                   ptx::Mbarrier ready, int32_t k, const GemmTile& tile) {
     if constexpr (Shape::kBoxRowsA != Shape::kRows) {
       static_assert(Multiplier::kMajorA == ptx::Major::kK && !Multiplier::kIsBlocked,
                     "rows of a tile in several boxes");
-      const int32_t boxes = ceil_div(Shape::rows_a(tile), Shape::kBoxRowsA);
-      ptx::arrive_expecting(ready, boxes * kBoxBytesA + kBytesB + factor_bytes);
+      const int32_t boxes = boxes_a(tile);
       for (int32_t box = 0; box < boxes; ++box) {
         ptx::load_tensor_2d(to + box * (kBoxBytesA / 16), map, ready, k,
                             tile.a_row + box * Shape::kBoxRowsA);
       }
+    } else if constexpr (Multiplier::kMajorA == ptx::Major::kMn) {
+      load_mn_major<Shape::kRows>(to, map, ready, tile.a_row, k, 0);
+    } else if constexpr (Multiplier::kIsBlocked) {
+      ptx::load_tensor_3d(to, map, ready, 0, tile.a_row, k / Multiplier::kStepElements);
     } else {
-      ptx::arrive_expecting(ready, kBytesA + kBytesB + factor_bytes);
-      if constexpr (Multiplier::kMajorA == ptx::Major::kMn) {
-        load_mn_major<Shape::kRows>(to, map, ready, tile.a_row, k, 0);
-      } else if constexpr (Multiplier::kIsBlocked) {
-        ptx::load_tensor_3d(to, map, ready, 0, tile.a_row, k / Multiplier::kStepElements);
-      } else {
-        ptx::load_tensor_2d(to, map, ready, k, tile.a_row);
-      }
+      ptx::load_tensor_2d(to, map, ready, k, tile.a_row);
     }
   }
 

@@ -18,6 +18,7 @@
 
 #include "moejit_device/gemm/tile.cuh"
 #include "moejit_device/ptx/memory.cuh"
+#include "moejit_device/ptx/overlap.cuh"
 #include "moejit_device/ptx/warp.cuh"
 
 namespace moejit::device {
@@ -37,7 +38,9 @@ struct RowGroupProblem {
   static_assert(kSectionN % 8 == 0, "columns are stored 16 bytes at a time");
 };
 
-template <typename Problem, typename Shape, int32_t kBandTiles = 16>
+// With kIsAhead the kernel before may still run, and the one that wrote counts and offs is
+// complete.
+template <typename Problem, typename Shape, int32_t kBandTiles = 16, bool kIsAhead = false>
 class RowGroupScheduler {
   static_assert(Problem::kSections % Shape::kTileSections == 0, "a tile has all its sections");
   // CTAs of a cluster have tiles below each other, or beside each other where they share A.
@@ -89,12 +92,17 @@ class RowGroupScheduler {
   }
 
  private:
+  MOEJIT_DEVICE static int32_t load(ptx::GlobalPtr<const int32_t> number) {
+    if constexpr (kIsAhead) return ptx::load_past_l1(number);
+    return ptx::load(number);
+  }
+
   MOEJIT_DEVICE void load_window() {
     const int32_t group = window_group_ + ptx::lane_index();
     int32_t tiles = 0;
     if (group < Problem::kGroups) {
-      const int32_t padded = ptx::load(offs_ + (group + 1)) - ptx::load(offs_ + group);
-      tiles = row_tiles(ptx::load(counts_ + group), padded);
+      const int32_t padded = load(offs_ + (group + 1)) - load(offs_ + group);
+      tiles = row_tiles(load(counts_ + group), padded);
     }
 #pragma unroll
     for (int32_t distance = 1; distance < 32; distance *= 2) {
@@ -118,9 +126,9 @@ class RowGroupScheduler {
   }
 
   MOEJIT_DEVICE GemmTile tile_of_group(int32_t group, int32_t index) const {
-    const int32_t start = ptx::load(offs_ + group);
-    const int32_t padded = ptx::load(offs_ + (group + 1)) - start;
-    const int32_t count = ptx::load(counts_ + group);
+    const int32_t start = load(offs_ + group);
+    const int32_t padded = load(offs_ + (group + 1)) - start;
+    const int32_t count = load(counts_ + group);
     const int32_t band = index / (kBand * kColumnTiles);
     const int32_t in_band = index % (kBand * kColumnTiles);
     const int32_t band_rows = smaller(row_tiles(count, padded) - band * kBand, kBand);

@@ -227,6 +227,12 @@ FAKE CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function
     if (const CUresult result = make_ready(*library, *context); result != CUDA_SUCCESS)
       return result;
   }
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config->attrs[i];
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+        attribute.value.programmaticStreamSerializationAllowed != 0)
+      count(all.launches_overlapping);
+  }
   // The driver reads the parameters before it returns.
   static thread_local std::array<char, 4096> copy;
   std::memcpy(copy.data(), parameters[0], std::min(library->param_bytes, copy.size()));

@@ -2,7 +2,8 @@
 //   power-of-two scale for 128 columns of a row, stored in their order, pad rows as zeros
 // row_chain load=gated_rows transform=activation_probability
 //   activation=clamped_swiglu(limit=7,alpha=1.702,offset=1) quantize=1x128 store=grouped_rows
-//   columns=2880 local_experts=32 top_k=0 epsilon=1e-10 threads=128 segments_in_flight=2
+//   columns=2880 local_experts=32 top_k=0 epsilon=1e-10 threads=128 segments_in_flight=2 overlaps
+#include "moejit_device/ptx/overlap.cuh"
 #include "moejit_device/stage/row_chain.cuh"
 
 using namespace moejit::device;
@@ -34,6 +35,8 @@ using Kernel = RowChain<LoadGatedRows<kColumns>, TransformActivationProbability<
                         kThreads, kSegmentsInFlight>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_activation_quantize_clamped_swiglu_bf16_e4m3_1x128_7d7fe0dd, RowChainParams) {
+              moejit_activation_quantize_clamped_swiglu_bf16_e4m3_1x128_ac3d130e, RowChainParams) {
+  ptx::await_kernel_before();
+  ptx::start_kernel_behind();
   Kernel::run(params);
 }

@@ -2,7 +2,8 @@
 //   scale for 128 columns of a row, stored to every destination of the row, and pad rows
 // route_permute most_choices=1024 route local_experts=32 top_k=4 splits_alignment=16 warps=4
 //   row_chain load=rows transform=identity quantize=1x128 store=permuted columns=2880
-//   local_experts=32 top_k=4 epsilon=1e-10 threads=128 segments_in_flight=1
+//   local_experts=32 top_k=4 epsilon=1e-10 threads=128 segments_in_flight=1 overlaps
+#include "moejit_device/ptx/overlap.cuh"
 #include "moejit_device/stage/route_permute.cuh"
 #include "moejit_device/stage/row_chain.cuh"
 
@@ -27,6 +28,8 @@ using Routing = Route<kLocalExperts, kTopK, kSplitsAlignment, kThreads / 32, kHa
 using Kernel = RoutePermute<Routing, Rows, kMostChoices>;
 
 MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm,
-              moejit_route_quantize_permute_pad_bf16_e4m3_1x128_2b974de1, RoutePermuteParams) {
+              moejit_route_quantize_permute_pad_bf16_e4m3_1x128_f528d0d5, RoutePermuteParams) {
+  ptx::await_kernel_before();
+  ptx::start_kernel_behind();
   Kernel::run(params);
 }

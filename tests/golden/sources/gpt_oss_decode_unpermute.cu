@@ -1,6 +1,7 @@
 // unpermute: the sum of each token's bf16 rows, rounded to bf16, stored in their order
 // row_chain load=combined_rows transform=identity quantize=none store=rows columns=2880
-//   local_experts=0 top_k=4 epsilon=0 threads=128 segments_in_flight=1
+//   local_experts=0 top_k=4 epsilon=0 threads=128 segments_in_flight=1 overlaps
+#include "moejit_device/ptx/overlap.cuh"
 #include "moejit_device/stage/row_chain.cuh"
 
 using namespace moejit::device;
@@ -13,7 +14,9 @@ constexpr int32_t kSegmentsInFlight = 1;  // segments loaded before one is used
 using Kernel = RowChain<LoadCombinedRows<kColumns, kTopK>, TransformIdentity, QuantizeNone,
                         StoreRows<kColumns>, kThreads, kSegmentsInFlight>;
 
-MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_unpermute_bf16_bf16_1x128_4e5d3730,
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_unpermute_bf16_bf16_1x128_8a439aaa,
               RowChainParams) {
+  ptx::await_kernel_before();
+  ptx::start_kernel_behind();
   Kernel::run(params);
 }

@@ -15,6 +15,7 @@ constexpr std::string_view kIncludes =
     "#include \"moejit_device/ptx/mbarrier.cuh\"\n"
     "#include \"moejit_device/ptx/memory.cuh\"\n"
     "#include \"moejit_device/ptx/mma.cuh\"\n"
+    "#include \"moejit_device/ptx/overlap.cuh\"\n"
     "#include \"moejit_device/ptx/system_memory.cuh\"\n"
     "#include \"moejit_device/ptx/tensor_copy.cuh\"\n"
     "#include \"moejit_device/ptx/warp.cuh\"\n"
@@ -44,6 +45,9 @@ class DeviceBuffers {
                                           bytes - static_cast<int64_t>(buffer.unwritten_tail)));
       }
       regions_.push_back({buffer.name, address, bytes, buffer.writable});
+      if (buffer.before != SimBuffer::Before::kNothing)
+        regions_before_.push_back(
+            {buffer.name, address, bytes, buffer.before == SimBuffer::Before::kWrites});
     }
     return {};
   }
@@ -69,11 +73,12 @@ class DeviceBuffers {
     return record;
   }
   std::span<const MemoryRegion> regions() const { return regions_; }
+  std::span<const MemoryRegion> regions_before() const { return regions_before_; }
 
  private:
   Device& device_;
   std::vector<void*> addresses_;
-  std::vector<MemoryRegion> regions_;
+  std::vector<MemoryRegion> regions_, regions_before_;
 };
 
 }  // namespace
@@ -107,7 +112,9 @@ Result<void> run_test_kernel(const std::string& body, const SimLaunch& launch,
                              .threads = launch.threads,
                              .shared_bytes = launch.shared_bytes,
                              .params = params,
-                             .regions = memory.regions()},
+                             .regions = memory.regions(),
+                             .overlaps = launch.overlaps,
+                             .regions_before = memory.regions_before()},
                             nullptr));
   return memory.download(buffers);
 }

@@ -28,16 +28,19 @@ struct SimLaunch {
   uint64_t seed = 0;
   int32_t workers = 1;
   std::vector<SimMap> maps;
+  bool overlaps = false;  // with a kernel before, see SimBuffer::before
 };
 
 // Kernels of these tests take `struct Params { T* first; U* second; ... }`, one pointer for each
 // buffer and after them one TensorMap for each map, and are named "test_kernel".
 struct SimBuffer {
+  enum class Before { kNothing, kReads, kWrites };
   std::string name;
   std::vector<std::byte> bytes;  // in and out
   bool writable = true;
-  bool written = true;             // false: allocated only, the contents are not copied in
-  std::size_t unwritten_tail = 0;  // bytes at the end that are not copied in
+  bool written = true;               // false: allocated only, the contents are not copied in
+  std::size_t unwritten_tail = 0;    // bytes at the end that are not copied in
+  Before before = Before::kNothing;  // what the kernel before the launch may do with it
 };
 
 template <typename T>

@@ -93,7 +93,8 @@ class KernelCallTest : public ::testing::Test {
     return bound;
   }
   void launch(const BoundTensors& bound) {
-    const auto launched = call_->launch({.device = device_}, bound);
+    LaunchBefore nothing;
+    const auto launched = call_->launch({.device = device_}, bound, nothing);
     ASSERT_TRUE(succeeded(launched));
   }
   // Returns whether the last launch of this thread had the tensor maps of these tensors.

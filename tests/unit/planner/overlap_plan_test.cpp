@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which launches overlap, and what GEMMs do ahead of the wait.
+#include "tests/unit/planner/planner_layers.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <string>
+#include <variant>
+
+namespace moejit::compiler {
+namespace {
+
+Layer small_calls(int64_t max_tokens) {
+  Layer layer = dsv3_like_layer();
+  layer.max_tokens = max_tokens;
+  layer.splits_alignment = 1;
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  return layer;
+}
+
+int64_t overlapping(const Plan& plan) {
+  return std::ranges::count_if(plan.kernels,
+                               [](const KernelPlan& kernel) { return kernel.launch.overlaps; });
+}
+
+GemmOverlap gemm_overlap(const Plan& plan, std::string_view operation) {
+  return std::get<GroupedGemmSpec>(find_kernel(plan, operation)->spec).overlap;
+}
+
+TEST(OverlapPlan, HasAllKernelsOfSmallForwardCalls) {
+  const Plan plan = plan_of(small_calls(512));
+  for (const KernelPlan& kernel : plan.kernels)
+    EXPECT_EQ(kernel.launch.overlaps, kernel.phase == "forward") << kernel.operation;
+  EXPECT_NE(plan_to_json(plan).find(R"("overlaps": true)"), std::string::npos);
+  EXPECT_NE(plan.reasons.back().find("launches of forward overlap"), std::string::npos);
+}
+
+TEST(OverlapPlan, HasNoneOfLargerCallsOrWithABackwardPass) {
+  EXPECT_EQ(overlapping(plan_of(small_calls(513))), 0);
+  Layer layer = small_calls(64);
+  layer.splits_alignment = 128;
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  EXPECT_GT(overlapping(plan_of(layer)), 0);
+  layer.passes = {Pass::kForward, Pass::kBackward};
+  const Plan plan = plan_of(layer);
+  EXPECT_EQ(overlapping(plan), 0);
+  EXPECT_EQ(plan_to_json(plan).find("overlap"), std::string::npos);
+}
+
+TEST(OverlapPlan, LoadsWeightsAheadUnlessTheKernelBeforeSaysWhich) {
+  const Plan plan = plan_of(small_calls(512));
+  EXPECT_EQ(gemm_overlap(plan, "gemm_fc1"), GemmOverlap::kLoadsB);
+  EXPECT_EQ(gemm_overlap(plan, "gemm_fc2"), GemmOverlap::kLoadsB);
+  GroupedGemmSpec gemm = std::get<GroupedGemmSpec>(find_kernel(plan, "gemm_fc1")->spec);
+  EXPECT_EQ(overlap_of(gemm, true), GemmOverlap::kBarriers);
+  gemm.cluster_ctas = 2;
+  EXPECT_EQ(overlap_of(gemm, false), GemmOverlap::kBarriers);
+}
+
+// One kernel routes and permutes.
+TEST(OverlapPlan, WaitsForRoutesOfTheKernelBefore) {
+  const Plan plan = plan_of(small_calls(64));
+  EXPECT_TRUE(find_kernel(plan, "route_quantize_permute_pad")->launch.overlaps);
+  EXPECT_EQ(gemm_overlap(plan, "gemm_fc1"), GemmOverlap::kBarriers);
+  EXPECT_EQ(gemm_overlap(plan, "gemm_fc2"), GemmOverlap::kLoadsB);
+}
+
+// Grouped rows have no permute between counts and the first GEMM.
+TEST(OverlapPlan, WaitsForCountsOfTheKernelBefore) {
+  Layer layer = small_calls(64);
+  layer.top_k = 1;
+  layer.input = LayerInput::kGrouped;
+  layer.recipe = Recipe::kBf16;
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  const Plan plan = plan_of(layer);
+  EXPECT_TRUE(find_kernel(plan, "gemm_fc1")->launch.overlaps);
+  EXPECT_EQ(gemm_overlap(plan, "gemm_fc1"), GemmOverlap::kBarriers);
+}
+
+}  // namespace
+}  // namespace moejit::compiler
