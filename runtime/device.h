@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -66,6 +67,14 @@ struct LaunchRequest {
   // What is_recording() said of the stream, to a caller that has entered the device for several
   // launches. None: launch() makes the device current itself, and asks.
   std::optional<bool> is_recorded;
+};
+
+// Launches that a device recorded. Their kernels stay loaded; their memory is the caller's.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  // Queues all of them again. Device of the calls that were recorded: made current if it is not.
+  virtual Result<void> launch(Stream stream) = 0;
 };
 
 // Something that runs kernels: a GPU through the driver API, or the simulator. launch() may be
@@ -149,6 +158,13 @@ class Device {
   // Sets bytes on the stream, in order with launches.
   virtual Result<void> fill(void* destination, std::byte value, int64_t bytes, Stream stream) = 0;
   virtual Result<void> synchronize(Stream stream) = 0;
+  // Records what `queue` queues on the stream that it is given, as a CUDA graph; nothing runs. The
+  // thread makes no other calls of CUDA meanwhile that a capture forbids. Errors: what `queue`
+  // returns; kUnsupported on the simulator.
+  virtual Result<std::unique_ptr<Recording>> record(
+      const std::function<Result<void>(Stream)>& /*queue*/) {
+    return fail(Stage::kLaunch, ErrorCode::kUnsupported, "the " + name() + " records no launches");
+  }
 
   // Record marks of the time on a stream, for tables of kernel times. Once both were reached,
   // microseconds_between() returns the time from the first to the second.

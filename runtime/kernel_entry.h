@@ -15,7 +15,7 @@ namespace moejit::runtime {
 
 // Most bytes of a kernel's cache entry besides its machine code: header, metadata, padding and
 // checksum. The bound holds for every kernel of the layers in docs/examples/layers, fused or apart.
-inline constexpr std::size_t kMostEntryOverheadBytes = 4096;
+inline constexpr std::size_t kMostEntryOverheadBytes = 4608;
 
 // Returns the metadata of a kernel's cache entry: canonical JSON (keys sorted, no blanks) of
 // "entry", "target", "usage" if known, and "key". The key has the fields of the key in order as

@@ -46,6 +46,7 @@ Result<void> measure_all(const BenchCommand& command, trial::Trial& trial, runti
   const Plan& plan = trial.plan();
   if (plan.operation) return {};
   MOEJIT_TRY_ASSIGN(report.forward, measure_forward(trial, probe, seconds, monitor));
+  MOEJIT_TRY_ASSIGN(report.forward_graph, measure_forward_graph(trial, probe, seconds, monitor));
   if (has_backward(*plan.layer)) {
     MOEJIT_TRY_ASSIGN(report.step, measure_step(trial, probe, seconds, monitor));
   }

@@ -28,6 +28,9 @@ void add_summary(Element main, const BenchReport& report) {
   if (report.forward)
     facts.push_back(
         {"forward pass, hot", pass_text(*report.forward), known(report.forward->microseconds)});
+  if (report.forward_graph)
+    facts.push_back({"forward pass in a CUDA graph, hot", pass_text(*report.forward_graph),
+                     known(report.forward_graph->microseconds)});
   if (report.step)
     facts.push_back({"forward and backward pass, hot", pass_text(*report.step),
                      known(report.step->microseconds)});

@@ -54,6 +54,13 @@ nlohmann::ordered_json json_of(const BenchLine& line) {
   return json;
 }
 
+// Returns a line on a pass, or nothing if it was not measured.
+std::string pass_line(std::string_view name, const std::optional<measure::HotRun>& pass) {
+  if (!pass) return {};
+  return fmt::format("{}: {} at {} MHz\n", name, time_text(pass->microseconds),
+                     clock_text(pass->megahertz));
+}
+
 }  // namespace
 
 std::string bench_table(const compiler::Plan& plan, const BenchReport& report) {
@@ -74,15 +81,9 @@ std::string bench_table(const compiler::Plan& plan, const BenchReport& report) {
              random_text(report.random), report.copy_bytes_per_second * 1e-9,
              report.read_bytes_per_second * 1e-9,
              report.tuning ? tuning_text(*report.tuning) + "\n" : "") +
-         table.text() + "\n" +
-         (report.forward ? fmt::format("forward pass, hot: {} at {} MHz\n",
-                                       time_text(report.forward->microseconds),
-                                       clock_text(report.forward->megahertz))
-                         : "") +
-         (report.step ? fmt::format("forward and backward pass, hot: {} at {} MHz\n",
-                                    time_text(report.step->microseconds),
-                                    clock_text(report.step->megahertz))
-                      : "") +
+         table.text() + "\n" + pass_line("forward pass, hot", report.forward) +
+         pass_line("forward pass in a CUDA graph, hot", report.forward_graph) +
+         pass_line("forward and backward pass, hot", report.step) +
          trial::counters_text(report.run.counters) + "\n";
 }
 
@@ -107,6 +108,7 @@ std::string bench_json(const compiler::Plan& plan, const BenchReport& report) {
     json["forward_hot_us"] = report.forward->microseconds;
     json["forward_hot_mhz"] = report.forward->megahertz;
   }
+  if (report.forward_graph) json["forward_graph_us"] = report.forward_graph->microseconds;
   if (report.step) {
     json["step_hot_us"] = report.step->microseconds;
     json["step_hot_mhz"] = report.step->megahertz;

@@ -48,9 +48,10 @@ struct BenchReport {
   double copy_bytes_per_second = 0.0;
   double read_bytes_per_second = 0.0;
   trial::KernelTimes times;
-  std::optional<measure::HotRun> forward;  // of a layer: all of its kernels
-  std::optional<measure::HotRun> step;     // forward and backward, if both were measured
-  std::optional<TuningUse> tuning;         // if there were records
+  std::optional<measure::HotRun> forward;        // of a layer: all of its kernels
+  std::optional<measure::HotRun> forward_graph;  // the same, recorded into CUDA graphs
+  std::optional<measure::HotRun> step;           // forward and backward, if both were measured
+  std::optional<TuningUse> tuning;               // if there were records
 };
 
 std::string bench_table(const compiler::Plan& plan, const BenchReport& report);

@@ -2,6 +2,7 @@
 #include "compiler/support/env.h"
 #include "runtime/device.h"
 #include "runtime/driver/context.h"
+#include "runtime/driver/cuda_graph.h"
 #include "runtime/driver/cuda_heap.h"
 #include "runtime/driver/driver_api.h"
 #include "runtime/driver/gpu_properties.h"
@@ -95,6 +96,12 @@ class CudaDevice final : public Device {
   Result<void> fill(void* destination, std::byte value, int64_t bytes, Stream stream) override;
   Result<void> synchronize(Stream stream) override;
   Result<void> synchronize_all() override;
+  Result<std::unique_ptr<Recording>> record(
+      const std::function<Result<void>(Stream)>& queue) override {
+    const CurrentContext current(*context_);
+    MOEJIT_TRY(current.check(Stage::kLaunch));
+    return record_cuda_graph(context_, queue);
+  }
 
   Result<void*> record_mark(Stream stream) override;
   Result<double> microseconds_between(void* first, void* second) override;

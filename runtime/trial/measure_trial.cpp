@@ -147,6 +147,17 @@ Result<HotRun> measure_forward(Trial& trial, ClockProbe& probe, double seconds,
                           monitor);
 }
 
+Result<HotRun> measure_forward_graph(Trial& trial, ClockProbe& probe, double seconds,
+                                     GpuMonitor* monitor) {
+  constexpr int32_t kPasses = 20;  // in a graph, as a model has layers
+  MOEJIT_TRY_ASSIGN(const auto graph, trial.record("forward", kPasses));
+  MOEJIT_TRY_ASSIGN(HotRun run, measure::run_hot([&] { return graph->launch(nullptr); },
+                                                 trial.device(), &probe, seconds, monitor));
+  run.microseconds /= kPasses;
+  run.launches *= kPasses;
+  return run;
+}
+
 Result<HotRun> measure_step(Trial& trial, ClockProbe& probe, double seconds, GpuMonitor* monitor) {
   return measure::run_hot([&] { return run_step(trial); }, trial.device(), &probe, seconds,
                           monitor);

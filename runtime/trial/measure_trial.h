@@ -34,6 +34,12 @@ Result<std::vector<measure::HotRun>> measure_hot(Trial& trial, measure::ClockPro
 Result<measure::HotRun> measure_forward(Trial& trial, measure::ClockProbe& probe, double seconds,
                                         measure::GpuMonitor* monitor = nullptr);
 
+// Measures forward passes back to back in CUDA graphs, for `seconds`. They run at the pace of the
+// GPU, also where a pass is shorter than its launches take the host.
+Result<measure::HotRun> measure_forward_graph(Trial& trial, measure::ClockProbe& probe,
+                                              double seconds,
+                                              measure::GpuMonitor* monitor = nullptr);
+
 // Measures forward and backward passes in turn for `seconds`. If gradients may be added to, each
 // backward pass adds to dw1 and dw2, which hold what an earlier pass has written.
 Result<measure::HotRun> measure_step(Trial& trial, measure::ClockProbe& probe, double seconds,

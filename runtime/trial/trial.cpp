@@ -173,6 +173,16 @@ Result<void> Trial::call_on(int32_t rank, std::string_view name,
   return one.prepared().call(index, one.refs()[index], one.memory(), nullptr, observer);
 }
 
+Result<std::unique_ptr<runtime::Recording>> Trial::record(std::string_view name, int32_t times) {
+  MOEJIT_TRY_ASSIGN(const std::size_t index, compiler::find_call(plan(), name));
+  const TrialRank& one = at(0);
+  return one.device().record([&](runtime::Stream stream) -> Result<void> {
+    for (int32_t i = 0; i < times; ++i)
+      MOEJIT_TRY(one.prepared().call(index, one.refs()[index], one.memory(), stream));
+    return {};
+  });
+}
+
 bool Trial::was_written(std::string_view tensor, int32_t rank) const {
   return std::ranges::any_of(made_, [&](std::size_t call) {
     return compiler::writes(plan(rank), plan(rank).calls[call], tensor);

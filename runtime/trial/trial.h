@@ -55,6 +55,10 @@ class Trial {
   Result<void> call_on(int32_t rank, std::string_view name,
                        runtime::LaunchObserver* observer = nullptr);
 
+  // Records a call of a plan on one device, `times` times in a row; nothing runs. Nothing clears
+  // the status word. Errors: of Device::record().
+  Result<std::unique_ptr<runtime::Recording>> record(std::string_view name, int32_t times);
+
   // Waits for all ranks and returns the status word of each; 0 if a plan has none.
   Result<std::vector<uint32_t>> status();
   // Return a tensor of the plan after a call, and a tensor's memory, as TrialRank does.

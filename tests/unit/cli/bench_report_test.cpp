@@ -64,6 +64,7 @@ TEST(BenchReport, SaysHowItWasMade) {
   EXPECT_EQ(json["repeat"], 20);
   EXPECT_EQ(json["forward_hot_us"], 100.0);
   EXPECT_EQ(json["forward_hot_mhz"], 1500.0);
+  EXPECT_EQ(json["forward_graph_us"], 90.0);
 }
 
 TEST(BenchReport, TellsHowExpertsWereDrawnWhereThereAreExperts) {
@@ -108,6 +109,7 @@ TEST(BenchReport, IsATableWithClocksAndUtilisation) {
   EXPECT_NE(line_of("gemm_fc1").find("524  0.500"), std::string::npos) << table;
   EXPECT_EQ(line_of("quantize_w1").find("0.500"), std::string::npos) << table;
   EXPECT_NE(table.find("forward pass, hot: 100.0 us at 1500 MHz"), std::string::npos) << table;
+  EXPECT_NE(table.find("forward pass in a CUDA graph, hot: 90.0 us"), std::string::npos) << table;
 }
 
 }  // namespace
