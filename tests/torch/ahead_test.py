@@ -156,7 +156,7 @@ class Frozen(unittest.TestCase):
             module(*given)
         told = str(caught.exception)
         self.assertRegex(told, r"^moejit: cache_miss: model\.layers\.1\.mlp\.experts: .*the frozen cache .* has no kernel "
-                               r"moejit_route_i32_e8k2")
+                               r"moejit_route_")
         self.assertIn('moejit.torch.build(model, tokens=16, target=..., pack="kernels.moejitpack")', told)
         wanted = PATH / "wanted.json"
         wanted.write_text(told.splitlines()[-1])
