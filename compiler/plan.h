@@ -95,7 +95,7 @@ struct KernelArgument {
 };
 
 // A tensor as tensor copies (TMA) see it, and the box that one copy moves. The innermost dimension
-// is first; dimensions from `rank` on are unused.
+// is first; dimensions from `rank` on are unused. Elements may belong to several places.
 struct TensorBox {
   DType dtype = DType::kU8;
   int32_t rank = 2;                               // 2, 3 or 4

@@ -51,10 +51,9 @@ Result<void> check_tensor_box(const TensorBox& box, const void* address) {
   }
   const auto rank = static_cast<std::size_t>(box.rank);
   for (std::size_t i = 0; i < rank; ++i) MOEJIT_TRY(check_dimension(box, i));
-  int64_t least = box.dims[0] * size_bytes(box.dtype);
+  const int64_t least = box.dims[0] * size_bytes(box.dtype);
   for (std::size_t i = 0; i + 1 < rank; ++i) {
     MOEJIT_TRY(check_stride(box.strides_bytes[i], i, least));
-    least = box.strides_bytes[i];
   }
   const int64_t row_bytes = box.box[0] * size_bytes(box.dtype);
   if (row_bytes % kChunkBytes != 0) {

@@ -27,11 +27,17 @@ bool is_one_chain(const GroupedGemmSpec& spec) {
 }
 
 bool stores_result(const GroupedGemmSpec& spec) {
-  return spec.epilogue != GemmEpilogue::kActivationQuantize;
+  return spec.epilogue != GemmEpilogue::kActivationQuantize &&
+         spec.epilogue != GemmEpilogue::kActivation;
 }
 
 bool stores_activation(const GroupedGemmSpec& spec) {
   return spec.epilogue != GemmEpilogue::kStoreBf16;
+}
+
+bool quantizes_activation(const GroupedGemmSpec& spec) {
+  return spec.epilogue == GemmEpilogue::kActivationQuantize ||
+         spec.epilogue == GemmEpilogue::kStoreAndActivationQuantize;
 }
 
 bool may_be_clustered(const GroupedGemmSpec& spec) {
@@ -46,7 +52,7 @@ bool may_share_a(const GroupedGemmSpec& spec) {
 int32_t tile_sections(const GroupedGemmSpec& spec) { return stores_activation(spec) ? 2 : 1; }
 
 bool is_halved(const GroupedGemmSpec& spec) {
-  if (tile_sections(spec) > 1) return true;
+  if (tile_sections(spec) > 1) return !spec.is_swapped;
   return !is_one_chain(spec) && spec.wide_tiles > 0 && spec.wide_columns == kWidestColumns;
 }
 
@@ -73,6 +79,8 @@ std::string_view to_string(GemmEpilogue epilogue) {
     case GemmEpilogue::kStoreBf16: return "store_bf16";
     case GemmEpilogue::kActivationQuantize: return "activation_quantize";
     case GemmEpilogue::kStoreAndActivationQuantize: return "store_and_activation_quantize";
+    case GemmEpilogue::kActivation: return "activation";
+    case GemmEpilogue::kStoreAndActivation: return "store_and_activation";
   }
   return "unknown";
 }
@@ -107,8 +115,8 @@ namespace {
 
 std::string tiles_text(const GroupedGemmSpec& s) {
   if (s.is_swapped)
-    return fmt::format("column_tiles={}x{} swapped_rows={}", s.narrow_tiles, s.narrow_columns,
-                       s.tile_rows);
+    return fmt::format("column_tiles={}x{} {}swapped_rows={}", s.narrow_tiles, s.narrow_columns,
+                       tile_sections(s) > 1 ? "tile_sections=2 " : "", s.tile_rows);
   if (tile_sections(s) > 1)
     return fmt::format("column_tiles={}x{} tile_sections={}", s.narrow_tiles, s.narrow_columns,
                        tile_sections(s));
@@ -139,10 +147,11 @@ std::string bias_text(const GroupedGemmSpec& s) {
 }  // namespace
 
 std::string to_string(const GroupedGemmSpec& s) {
-  const std::string activation =
-      stores_activation(s)
-          ? fmt::format("activation={} epsilon={:g} ", to_string(s.activation), s.epsilon)
-          : std::string();
+  std::string activation;
+  if (stores_activation(s)) activation = fmt::format("activation={} ", to_string(s.activation));
+  if (quantizes_activation(s)) activation += fmt::format("epsilon={:g} ", s.epsilon);
+  if (s.rounds_activation) activation += "rounds_activation=true ";
+  if (s.is_interleaved) activation += "interleaved=true ";
   return fmt::format(
       "grouped_gemm operands={}{}{} scales={} epilogue={} {}{}local_experts={} sections={} "
       "section_n={} k={} {} {}stages={} {}{}{}{}{}",
@@ -218,10 +227,10 @@ static_assert(is_complete(kGroupedGemmRecord));
 
 // Returns the bytes of a stage beside operands. There are two factors for each row; where tiles are
 // halved, the scale of each row and two of B. If swapped, there is a factor for each row of whole
-// 64, which one warp supplies.
+// 64, which one warp supplies. If gated too, it is the scale of each row, beside two of B.
 int32_t factor_bytes(const GroupedGemmSpec& spec) {
   if (spec.scales != GemmScales::kRowBlock) return 0;
-  if (spec.is_swapped) return align_up(spec.tile_rows, 64) * 4;
+  if (spec.is_swapped) return align_up(spec.tile_rows, 64) * 4 + (tile_sections(spec) > 1 ? 16 : 0);
   return is_halved(spec) ? spec.tile_rows * 4 + 16 : spec.tile_rows * 8;
 }
 
@@ -234,9 +243,13 @@ LaunchShape KernelKind<GroupedGemmSpec>::shape(const GroupedGemmSpec& spec) {
   // A step of B has so many rows of 128 bytes.
   const int32_t rows_b = spec.is_b_packed ? align_up(device::kPackedTileBytes, 1024) / 128
                                           : tile_sections(spec) * columns;
-  const int32_t element = stores_result(spec) ? 2 : 1;  // bytes of the widest staged one
+  // Bytes of the widest staged one.
+  const int32_t element = stores_result(spec) || !quantizes_activation(spec) ? 2 : 1;
+  int32_t staged_row = staged * element;
+  // Behind codes, the magnitudes that eight warps found, and a scale for either warpgroup.
+  if (spec.is_swapped && quantizes_activation(spec)) staged_row = columns + 4 * (8 + 2);
   LaunchShape shape = gemm_shape(spec.stages, spec.tile_rows, rows_b, factor_bytes(spec),
-                                 spec.tile_rows * staged * element);
+                                 spec.tile_rows * staged_row);
   shape.cluster_ctas = spec.cluster_ctas;
   shape.overlaps = spec.overlap != GemmOverlap::kNone;
   return shape;
@@ -274,8 +287,10 @@ Work KernelKind<GroupedGemmSpec>::work(const GroupedGemmSpec& spec, const CallBo
              .multiply_adds = products_of(rows.routed, n * k)};
   if (stores_result(spec)) total.min_bytes += 2 * rows.padded * n;
   if (stores_activation(spec)) {
-    const int64_t quantized_row = spec.section_n + 4 * ceil_div(spec.section_n, 128);
-    total.min_bytes += 4 * rows.routed + rows.padded * quantized_row;
+    const int64_t activated_row = quantizes_activation(spec)
+                                      ? spec.section_n + 4 * ceil_div(spec.section_n, 128)
+                                      : 2 * spec.section_n;
+    total.min_bytes += 4 * rows.routed + rows.padded * activated_row;
   }
   return total;
 }

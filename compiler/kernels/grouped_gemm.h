@@ -36,6 +36,8 @@ enum class GemmEpilogue {
   kStoreBf16,                   // one rounding to bf16
   kActivationQuantize,          // stores activation * probability as e4m3 with 1x128 scales
   kStoreAndActivationQuantize,  // stores both
+  kActivation,                  // stores activation * probability as bf16; only of swapped tiles
+  kStoreAndActivation,          // stores both
 };
 
 // What a GEMM does ahead of the wait for the kernel before, if its launch overlaps (LaunchShape).
@@ -60,11 +62,12 @@ inline constexpr int32_t kUsualBandTiles = 16;
 // `wide_columns`, then `narrow_tiles` tiles of `narrow_columns`. Swapped tiles, for groups of few
 // rows: rows of B are the m side of WGMMA, and all tiles are narrow. Gated tiles, if the epilogue
 // joins gate and up: a tile has the same columns of both sections, and all tiles are narrow.
+// Swapped tiles may be gated, too.
 struct GroupedGemmSpec {
   DType operands = DType::kF8E4M3;  // B, and A unless that is e5m2
   bool is_a_e5m2 = false;           // whether A has gradients in e5m2, beside an e4m3 B
   // Whether B has the values of e4m3 codes, but is in memory as packed tiles of MXFP4. Only with
-  // scales of blocks and swapped tiles.
+  // scales of blocks, swapped tiles and an epilogue that stores D alone.
   bool is_b_packed = false;
   GemmScales scales = GemmScales::kRowBlock;
   GemmAccumulation accumulation = GemmAccumulation::kFp32;
@@ -87,8 +90,11 @@ struct GroupedGemmSpec {
   bool shares_a = false;  // two take tiles beside each other instead, and read A from L2 once
   int32_t blocks_per_promotion = 1;  // stages in one partial sum; 1 if tiles are halved
   Activation activation = {};        // of an epilogue that activates
+  bool rounds_activation = false;    // whether it is rounded to bf16 before it is quantized
   GemmBias bias = GemmBias::kNone;
   bool has_interleaved_bias = false;  // whether gate and up alternate in the bias, but not in D
+  // Whether gate and up alternate in B's rows, and in D; only where the epilogue joins them.
+  bool is_interleaved = false;
   bool zeros_rest = false;  // whether rows of D behind the last group, up to T, become zeros
   GemmOverlap overlap = GemmOverlap::kNone;
   bool operator==(const GroupedGemmSpec&) const = default;
@@ -104,9 +110,11 @@ DType a_format(const GroupedGemmSpec& spec);
 // operands and with fast accumulation they do, and nothing is promoted.
 bool is_one_chain(const GroupedGemmSpec& spec);
 
-// Return what the epilogue stores: D, its activation Q [P, section_n], or both.
+// Return what the epilogue stores: D, its activation Q [P, section_n], or both; and whether Q has
+// codes with scales.
 bool stores_result(const GroupedGemmSpec& spec);
 bool stores_activation(const GroupedGemmSpec& spec);
+bool quantizes_activation(const GroupedGemmSpec& spec);
 
 // Returns how many sections of D have the same columns in one tile: 2 if gated, else 1.
 int32_t tile_sections(const GroupedGemmSpec& spec);

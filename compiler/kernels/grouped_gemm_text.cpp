@@ -10,7 +10,10 @@
 namespace moejit::compiler {
 namespace {
 
-bool is_gated(const GroupedGemmSpec& spec) { return tile_sections(spec) > 1; }
+bool is_gated(const GroupedGemmSpec& spec) { return tile_sections(spec) > 1 && !spec.is_swapped; }
+bool is_gated_swapped(const GroupedGemmSpec& spec) {
+  return tile_sections(spec) > 1 && spec.is_swapped;
+}
 
 // Returns whether tiles may have tails. Half of a tile's columns is not a whole number of boxes of
 // an MN-major B.
@@ -25,6 +28,9 @@ struct Part {
 Part scales_part(const GroupedGemmSpec& spec) {
   switch (spec.scales) {
     case GemmScales::kRowBlock:
+      if (is_gated_swapped(spec))
+        return {"GatedSwappedRowBlockScales<Problem, Shape>",
+                "gemm/gated_swapped_row_block_scales.cuh"};
       if (spec.is_swapped)
         return {"SwappedRowBlockScales<Problem, Shape>", "gemm/swapped_row_block_scales.cuh"};
       if (is_halved(spec))
@@ -50,6 +56,11 @@ std::string factors_type(const GroupedGemmSpec& spec) {
 }
 
 Part epilogue_part(const GroupedGemmSpec& spec) {
+  if (is_gated_swapped(spec) && quantizes_activation(spec))
+    return {
+        fmt::format("SwappedEpilogueActivationQuantize<Problem, Shape, Activation, kEpsilonBits{}>",
+                    spec.rounds_activation ? ", kRounds" : ""),
+        "gemm/swapped_epilogue_activation_quantize.cuh"};
   switch (spec.epilogue) {
     case GemmEpilogue::kStoreBf16:
       if (spec.is_swapped)
@@ -61,6 +72,10 @@ Part epilogue_part(const GroupedGemmSpec& spec) {
     case GemmEpilogue::kStoreAndActivationQuantize:
       return {"EpilogueStoreAndActivationQuantize<Problem, Activation, kEpsilonBits>",
               "gemm/epilogue_activation_quantize.cuh"};
+    case GemmEpilogue::kActivation:
+    case GemmEpilogue::kStoreAndActivation:
+      return {"SwappedEpilogueActivation<Problem, Activation>",
+              "gemm/swapped_epilogue_activation.cuh"};
   }
   return {};
 }
@@ -77,6 +92,8 @@ ComposedType mainloop_type(const GroupedGemmSpec& spec) {
   const std::string multiply = multiply_type(spec);
   if (spec.is_b_packed) return {"Mainloop", "Mxfp4Mainloop", {multiply}};
   if (is_halved(spec)) return {"Mainloop", "HalvedMainloop", {multiply}};
+  if (is_gated_swapped(spec) && quantizes_activation(spec))
+    return {"Mainloop", "GatedSwappedMainloop", {multiply}};
   if (is_one_chain(spec)) return {"Mainloop", "AccumulatingMainloop", {multiply}};
   return {"Mainloop", "PromotingMainloop", {multiply, "kBlocksPerPromotion"}};
 }
@@ -90,8 +107,13 @@ ComposedType shape_type(const GroupedGemmSpec& spec) {
   }
   if (spec.is_swapped) {
     ComposedType shape{"Shape", "SwappedTileShape", {"kRows", "kColumnTiles", "kStages"}};
-    if (spec.is_b_packed) shape.arguments.insert(shape.arguments.end(), {"1", "kPackedTileBytes"});
-    if (spec.cluster_ctas > 1) shape.arguments.emplace_back("kClusterCtas");
+    if (spec.cluster_ctas > 1 || is_gated_swapped(spec) || spec.is_b_packed)
+      shape.arguments.emplace_back(spec.cluster_ctas > 1 ? "kClusterCtas" : "1");
+    if (is_gated_swapped(spec))
+      shape.arguments.insert(shape.arguments.end(), {"kSections", "kAlternates"});
+    if (quantizes_activation(spec)) shape.arguments.emplace_back("256");
+    if (spec.is_b_packed)
+      shape.arguments.insert(shape.arguments.end(), {"1", "false", "128", "kPackedTileBytes"});
     return shape;
   }
   ComposedType shape{"Shape",
@@ -107,7 +129,8 @@ std::vector<NamedConstant> tile_constants(const GroupedGemmSpec& spec) {
   if (is_gated(spec)) return {};  // the constants of the section suffice
   if (spec.is_swapped) {
     return {integer_constant("kRows", spec.tile_rows, "most rows of a tile"),
-            integer_constant("kColumnTiles", spec.narrow_tiles, "of 128 columns, in a section")};
+            integer_constant("kColumnTiles", spec.narrow_tiles,
+                             fmt::format("of {} columns, in a section", spec.narrow_columns))};
   }
   return {integer_constant("kWideColumns", spec.wide_columns, "columns of a wide tile"),
           integer_constant("kWideTiles", spec.wide_tiles, "of a section; behind them"),
@@ -125,6 +148,10 @@ std::vector<std::string> includes_of(const GroupedGemmSpec& spec) {
   if (!factors_type(spec).empty()) includes.push_back("gemm/epilogue_scaled.cuh");
   if (spec.bias != GemmBias::kNone) includes.push_back("gemm/epilogue_biased.cuh");
   if (is_halved(spec)) includes.push_back("gemm/halved_mainloop.cuh");
+  if (is_gated_swapped(spec) && quantizes_activation(spec))
+    includes.push_back("gemm/gated_swapped_mainloop.cuh");
+  if (is_gated_swapped(spec) && stores_result(spec))
+    includes.push_back("gemm/swapped_epilogue_store_both.cuh");
   if (is_gated(spec)) includes.push_back("gemm/gated_tile.cuh");
   std::ranges::sort(includes);
   return includes;
@@ -156,7 +183,10 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
                                              : "CTAs that share B, with tiles below each other"));
   if (spec.shares_a && !spec.is_swapped)
     constants.push_back(bool_constant("kSharesA", true, "instead of B"));
-  if (is_gated(spec)) {
+  if (is_gated_swapped(spec))
+    constants.push_back(
+        bool_constant("kAlternates", spec.is_interleaved, "gate and up alternate in B's rows"));
+  if (quantizes_activation(spec)) {
     constants.push_back(
         float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));
   } else if (!is_one_chain(spec) && !is_halved(spec) && !spec.is_b_packed) {
@@ -165,11 +195,16 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
                                              ? "steps added up before they are scaled"
                                              : "steps that are one partial sum"));
   }
+  if (spec.rounds_activation)
+    constants.push_back(
+        bool_constant("kRounds", true, "the activation to bf16 before it is quantized"));
   if (spec.bias != GemmBias::kNone) {
     const bool times_prob = spec.bias == GemmBias::kColumnsTimesProb;
-    constants.push_back(bool_constant("kBiasTimesProb", times_prob,
-                                      "the bias is multiplied with the row's probability"));
-    constants.push_back(bool_constant("kInterleavedBias", spec.has_interleaved_bias,
+    if (!is_gated_swapped(spec))
+      constants.push_back(bool_constant("kBiasTimesProb", times_prob,
+                                        "the bias is multiplied with the row's probability"));
+    constants.push_back(bool_constant("kInterleavedBias",
+                                      spec.has_interleaved_bias || spec.is_interleaved,
                                       "gate and up alternate in the bias"));
   }
   const bool overlaps = spec.overlap != GemmOverlap::kNone;
@@ -197,8 +232,10 @@ std::string scheduler_type(const GroupedGemmSpec& spec) {
 
 ComposedType bias_type(const GroupedGemmSpec& spec) {
   return {"Bias",
-          spec.is_swapped ? "SwappedColumnBias" : "ColumnBias",
-          {"Problem", "kBiasTimesProb", "kInterleavedBias"}};
+          is_gated_swapped(spec) ? "GatedSwappedColumnBias"
+          : spec.is_swapped      ? "SwappedColumnBias"
+                                 : "ColumnBias",
+          {"Problem", is_gated_swapped(spec) ? "Shape" : "kBiasTimesProb", "kInterleavedBias"}};
 }
 
 std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
@@ -211,6 +248,10 @@ std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
   if (const std::string factors = factors_type(spec); !factors.empty()) {
     types.push_back({"Epilogue", "EpilogueScaled", {factors, epilogue}});
     epilogue = "Epilogue";
+  }
+  if (is_gated_swapped(spec) && stores_result(spec)) {
+    types.push_back({"BothEpilogue", "SwappedEpilogueStoreBoth", {"Problem", "Shape", epilogue}});
+    epilogue = "BothEpilogue";
   }
   if (spec.bias != GemmBias::kNone) {
     types.push_back(bias_type(spec));
@@ -232,10 +273,11 @@ std::string summary_of(const GroupedGemmSpec& spec) {
                   int64_t{spec.sections} * spec.section_n, spec.k) +
       (spec.bias == GemmBias::kNone ? "" : ", and its bias");
   if (!stores_activation(spec)) return product;
-  return fmt::format(
-      "{}; {} * probability of D{}, to e4m3, one power-of-two scale for 128 columns "
-      "of a row",
-      product, spec.activation.preset, stores_result(spec) ? ", which is stored too" : "");
+  return fmt::format("{}; {} * probability of D{}, to {}", product, spec.activation.preset,
+                     stores_result(spec) ? ", which is stored too" : "",
+                     quantizes_activation(spec)
+                         ? "e4m3, one power-of-two scale for 128 columns of a row"
+                         : "bf16");
 }
 
 }  // namespace
@@ -249,7 +291,7 @@ KernelText KernelKind<GroupedGemmSpec>::text(const GroupedGemmSpec& spec) {
                            : spec.is_a_e5m2              ? "e5m2_e4m3"
                            : spec.is_b_packed            ? "e4m3_mxfp4"
                                                          : "e4m3",
-                           stores_activation(spec) ? "e4m3" : "bf16"),
+                           quantizes_activation(spec) ? "e4m3" : "bf16"),
       .tile = fmt::format("{}x{}x{}", spec.tile_rows, tile_sections(spec) * columns,
                           kStepBytes / size_bytes(spec.operands)),
       .summary = summary_of(spec),

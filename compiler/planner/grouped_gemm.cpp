@@ -6,7 +6,6 @@
 #include "compiler/planner/candidates.h"
 #include "compiler/planner/planner_steps.h"
 #include "compiler/support/integer.h"
-#include "moejit_device/params/packed_tile.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -16,62 +15,14 @@ namespace moejit::compiler {
 namespace {
 
 constexpr int32_t kScaleBlock = 128;
-constexpr int64_t kCopiedBytes = 128;    // of a row of A and B in one step of the contraction
-constexpr int32_t kSwappedBoxRows = 16;  // of A; a tile has as many boxes as its rows need
-constexpr int32_t kPanelRows = 64;       // rows of a panel of D, which one copy stores
-constexpr int32_t kPanelColumns = 64;
-
-// Returns the box of a matrix of operands [rows, k]: `box_rows` rows by one step of the
-// contraction.
-TensorBox operand_box(DType operands, int64_t rows, int64_t k, int32_t box_rows) {
-  const int64_t element = size_bytes(operands);
-  return {.dtype = operands,
-          .rank = 2,
-          .dims = {k, rows, 1},
-          .strides_bytes = {k * element, 0},
-          .box = {static_cast<int32_t>(kCopiedBytes / element), box_rows, 1},
-          .is_swizzled = true};
-}
-
-// Returns the box of packed tiles: lines of as many bytes as copies of other operands have, one
-// tile at a time.
-TensorBox packed_box(const GroupedGemmSpec& spec) {
-  constexpr int32_t kLines = device::kPackedTileBytes / kCopiedBytes;
-  return {.dtype = DType::kU8,
-          .rank = 2,
-          .dims = {kCopiedBytes, spec.local_experts * packed_tiles(spec) * kLines, 1},
-          .strides_bytes = {kCopiedBytes, 0},
-          .box = {kCopiedBytes, kLines, 1}};
-}
-
-// Returns the box of D as [rows, sections, section_n], so that a box ends with its section.
-TensorBox output_box(const GroupedGemmSpec& spec, int64_t rows) {
-  const int64_t section_bytes = spec.section_n * size_bytes(DType::kBF16);
-  return {.dtype = DType::kBF16,
-          .rank = 3,
-          .dims = {spec.section_n, spec.sections, rows},
-          .strides_bytes = {section_bytes, spec.sections * section_bytes},
-          .box = {kPanelColumns, 1, kPanelRows},
-          .is_swizzled = true,
-          .call_dim = 2};
-}
-
-// Returns the box of Q as [rows, section_n], one scale block wide.
-TensorBox activation_box(const GroupedGemmSpec& spec, int64_t rows) {
-  return {.dtype = DType::kF8E4M3,
-          .rank = 2,
-          .dims = {spec.section_n, rows, 1},
-          .strides_bytes = {spec.section_n, 0},
-          .box = {kScaleBlock, kPanelRows, 1},
-          .is_swizzled = true,
-          .call_dim = 1};
-}
+constexpr int64_t kCopiedBytes = 128;  // of a row of A and B in one step of the contraction
 
 bool has_blocks(const GroupedGemmSpec& spec) { return spec.scales == GemmScales::kRowBlock; }
 
 // Joins all sections into one if no scale block lies in two of them.
 GroupedGemmSpec join_sections(GroupedGemmSpec problem) {
-  if (!has_blocks(problem) || problem.section_n % kScaleBlock == 0) {
+  const bool may_join = tile_sections(problem) == 1;
+  if (may_join && (!has_blocks(problem) || problem.section_n % kScaleBlock == 0)) {
     problem.section_n *= problem.sections;
     problem.sections = 1;
   }
@@ -168,7 +119,15 @@ std::string swapped_tiles_reason(const GroupedGemmSpec& spec) {
       "reading the weights is what takes the time, so their rows are the m side of WGMMA, {} to a "
       "tile, and up to {} tokens the n side: {} stages of {} KiB of weights are on their way to "
       "each SM; a token's result does not depend on the n of its tile",
-      spec.narrow_columns, spec.tile_rows, spec.stages, spec.narrow_columns * kCopiedBytes / 1024);
+      tile_sections(spec) * spec.narrow_columns, spec.tile_rows, spec.stages,
+      tile_sections(spec) * spec.narrow_columns * kCopiedBytes / 1024);
+}
+
+std::string swapped_gate_reason(const GroupedGemmSpec& spec) {
+  return fmt::format(
+      "a tile has {} columns of gate and the same of up, 8 rows of w1 in turn: both of an element "
+      "end in one thread, which activates them",
+      spec.narrow_columns);
 }
 
 constexpr std::string_view kPackedReason =
@@ -194,18 +153,15 @@ std::string accumulation_reason(const GroupedGemmSpec& spec) {
       spec.blocks_per_promotion > 1 ? "; blocks that share their scales are one partial sum" : "");
 }
 
-}  // namespace
-
-TensorBox mn_major_box(int64_t elements, int64_t k, int64_t matrices) {
-  constexpr int32_t kBoxElements = 64;
-  const int64_t row_bytes = elements * size_bytes(DType::kBF16);
-  return {.dtype = DType::kBF16,
-          .rank = 3,
-          .dims = {elements, k, matrices},
-          .strides_bytes = {row_bytes, k * row_bytes},
-          .box = {kBoxElements, kBoxElements, 1},
-          .is_swizzled = true};
+// Other tiles multiply no packed weights, and have no such epilogue.
+bool must_be_swapped(const GroupedGemmSpec& problem) {
+  if (problem.is_b_packed) return true;
+  return stores_activation(problem) &&
+         (!quantizes_activation(problem) || problem.bias != GemmBias::kNone ||
+          problem.rounds_activation);
 }
+
+}  // namespace
 
 ColumnTiles choose_column_tiles(int64_t columns) {
   const GroupedGemmSpec kWidths;
@@ -261,12 +217,15 @@ bool gains_by_clusters(const GroupedGemmSpec& spec) {
 }
 
 bool may_be_swapped(const GroupedGemmSpec& problem) {
-  return problem.b_major == Major::kK && tile_sections(problem) == 1;
+  return problem.b_major == Major::kK &&
+         (!quantizes_activation(problem) || problem.blocks_per_promotion == 1);
 }
 
 bool are_swapped(const GroupedGemmSpec& problem, const GroupRows& rows, int64_t most_rows) {
-  return problem.is_b_packed || (may_be_swapped(problem) && rows.mean <= most_rows);
+  return must_be_swapped(problem) || (may_be_swapped(problem) && rows.mean <= most_rows);
 }
+
+constexpr int32_t kMostQuantizedRows = 96;
 
 GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group) {
   constexpr int32_t kMostStages = 12;
@@ -274,6 +233,12 @@ GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_gr
   spec.is_swapped = true;
   const auto rows = std::ranges::lower_bound(kSwappedTileRows, largest_group);
   spec.tile_rows = rows == kSwappedTileRows.end() ? kSwappedTileRows.back() : *rows;
+  if (quantizes_activation(spec)) {
+    // 256 rows of B leave registers for the sums of no more rows of A.
+    spec.tile_rows = std::min(spec.tile_rows, kMostQuantizedRows);
+  } else {
+    spec.narrow_columns /= tile_sections(spec);
+  }
   spec.narrow_tiles = (spec.section_n + spec.narrow_columns - 1) / spec.narrow_columns;
   return with_stages(spec, kMostStages);
 }
@@ -304,6 +269,7 @@ std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const Grou
   reasons.push_back(spec.is_swapped           ? swapped_tiles_reason(spec)
                     : tile_sections(spec) > 1 ? gated_tiles_reason(spec)
                                               : column_tiles_reason(spec));
+  if (spec.is_swapped && tile_sections(spec) > 1) reasons.push_back(swapped_gate_reason(spec));
   if (is_halved(spec))
     reasons.emplace_back(
         "a tile's columns are multiplied in two halves, one after the other: beside the sums of "
@@ -319,27 +285,6 @@ std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const Grou
   if (!has_blocks(spec) && spec.scales != GemmScales::kNone)
     reasons.emplace_back("scales do not change along k, so complete sums meet them, once");
   return reasons;
-}
-
-std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec, int64_t rows,
-                                                    const GemmTensors& tensors) {
-  const int64_t b_rows = int64_t{spec.local_experts} * spec.sections * spec.section_n;
-  const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
-  const int32_t a_box_rows = spec.is_swapped ? kSwappedBoxRows
-                             : spec.shares_a ? spec.tile_rows / 2 / spec.cluster_ctas
-                                             : spec.tile_rows;
-  const int32_t b_box_rows = spec.shares_a ? columns : columns / spec.cluster_ctas;
-  std::vector<TensorMapPlan> maps = {
-      {"a_map", tensors.a, operand_box(a_format(spec), rows, spec.k, a_box_rows)},
-      {"b_map", tensors.b,
-       spec.is_b_packed             ? packed_box(spec)
-       : spec.b_major == Major::kMn ? mn_major_box(spec.section_n, spec.k, spec.local_experts)
-                                    : operand_box(spec.operands, b_rows, spec.k, b_box_rows)}};
-  maps.front().box.call_dim = 1;  // rows of B are weights
-  if (stores_result(spec) && !spec.is_swapped)
-    maps.push_back({"d_map", tensors.d, output_box(spec, rows)});
-  if (stores_activation(spec)) maps.push_back({"q_map", tensors.q, activation_box(spec, rows)});
-  return maps;
 }
 
 KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, int64_t rows,
@@ -358,7 +303,8 @@ KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, int64_t rows,
   if (stores_activation(spec)) {
     kernel.arguments.push_back({"probs", tensors.probs});
     kernel.arguments.push_back({"q", tensors.q});
-    kernel.arguments.push_back({"q_scale_inv", tensors.q_scale_inv});
+    if (quantizes_activation(spec))
+      kernel.arguments.push_back({"q_scale_inv", tensors.q_scale_inv});
   }
   if (spec.bias != GemmBias::kNone) kernel.arguments.push_back({"bias", tensors.bias});
   if (spec.bias == GemmBias::kColumnsTimesProb)

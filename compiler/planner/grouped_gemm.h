@@ -35,16 +35,18 @@ GroupedGemmSpec choose_tiles(GroupedGemmSpec problem);
 inline constexpr int64_t kMostSwappedRows = 32;
 
 // Returns whether tiles may be swapped. They may not with an MN-major B, which stays the n side of
-// WGMMA, nor with an epilogue that joins gate and up.
+// WGMMA, nor where blocks of an activation share their scales.
 bool may_be_swapped(const GroupedGemmSpec& problem);
 
-// Returns whether tiles are swapped where experts have up to `most_rows` rows in the mean. Tiles of
-// packed weights always are.
+// Returns whether tiles are swapped where experts have up to `most_rows` rows in the mean. Tiles
+// of packed weights always are. So are tiles whose epilogue activates and stores bf16, or adds
+// biases before it activates, or rounds an activation before it is quantized.
 bool are_swapped(const GroupedGemmSpec& problem, const GroupRows& rows, int64_t most_rows);
 
 // Completes a spec as choose_tiles() does, but with swapped tiles. They have as many rows as the
-// largest group (1 or more), up to 128, and as many stages as fit into shared memory. Larger groups
-// give right results too, but slower. Not for epilogues that join gate and up.
+// largest group (1 or more), up to 128, or to 96 if an activation is quantized. They have as many
+// stages as fit into shared memory. Larger groups give right results too, but slower. Only where
+// may_be_swapped().
 GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group);
 
 // A group with more rows than this many times the mean is not what tiles are chosen for.

@@ -123,7 +123,9 @@ std::string problem_name(const GroupedGemmSpec& problem, const GroupRows& rows) 
     name.add("accumulation", to_string(problem.accumulation));
   if (problem.bias != GemmBias::kNone) name.add("bias", to_string(problem.bias));
   name.add_unless(false, "interleaved_bias", problem.has_interleaved_bias);
+  name.add_unless(false, "interleaved", problem.is_interleaved);
   if (stores_activation(problem)) name.add("activation", to_string(problem.activation));
+  name.add_unless(false, "rounds_activation", problem.rounds_activation);
   if (problem.b_major != Major::kK) name.add("b_major", to_string(problem.b_major));
   if (problem.scales == GemmScales::kRowBlock)
     name.add("blocks_per_promotion", problem.blocks_per_promotion);
@@ -187,7 +189,7 @@ Result<void> check_grouped_gemm(const GroupedGemmSpec& problem) {
                   fmt::format("B in {} and the scales {}", to_string(problem.operands), scales),
                   "gradients in e5m2 are multiplied with e4m3, with the scales tensor or "
                   "row_column");
-  if (stores_activation(problem) && problem.scales != GemmScales::kRowBlock)
+  if (quantizes_activation(problem) && problem.scales != GemmScales::kRowBlock)
     return refuse(
         "epilogue", to_string(problem.epilogue), fmt::format("the scales {}", scales),
         "it makes an activation with scales of blocks from operands with such; with other "

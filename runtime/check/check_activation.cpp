@@ -71,10 +71,11 @@ reference::GatedActivation reference_of(const Activation& activation) {
 }
 
 BoundedRows activation_values(const compiler::Activation& spec, int64_t columns,
-                              bool is_interleaved, const KernelTensors& tensors) {
+                              bool is_interleaved, const KernelTensors& tensors,
+                              std::string_view input) {
   const reference::GatedActivation activation = reference_of(spec);
   const reference::Route route = tensors.route();
-  const GatedRows h1(tensors.view<uint16_t>("input"), columns, has_gate(spec), is_interleaved);
+  const GatedRows h1(tensors.view<uint16_t>(input), columns, has_gate(spec), is_interleaved);
   const std::span<const float> probs = tensors.view<float>("probs");
   const std::vector<uint8_t> is_real = reference::real_rows(route);
   BoundedRows rows{.columns = columns, .value = {}, .bound = {}};
@@ -98,21 +99,18 @@ BoundedRows activation_values(const compiler::Activation& spec, int64_t columns,
   return rows;
 }
 
-namespace {
-
-// Checks an activation that is stored in bf16.
-void check_bf16(const compiler::RowChainSpec& spec, const KernelTensors& tensors, CheckList& list) {
-  BoundedRows rows = activation_values(spec.activation, spec.columns, spec.is_interleaved, tensors);
+void check_bf16_activation(const compiler::Activation& activation, int64_t columns,
+                           bool is_interleaved, const KernelTensors& tensors,
+                           std::string_view input, std::string_view output, CheckList& list) {
+  BoundedRows rows = activation_values(activation, columns, is_interleaved, tensors, input);
   for (size_t i = 0; i < rows.bound.size(); ++i)
     if (rows.bound[i] > 0.0)
       rows.bound[i] = reference::with_bf16_rounding(rows.bound[i], rows.value[i]);
-  const std::string_view name = tensors.name("output");
+  const std::string_view name = tensors.name(output);
   list.add(check_within(
-      name, testing::compare_bf16_within({name, spec.columns}, tensors.view<uint16_t>("output"),
+      name, testing::compare_bf16_within({name, columns}, tensors.view<uint16_t>(output),
                                          rows.value, rows.bound)));
 }
-
-}  // namespace
 
 void check_activation(const compiler::RowChainSpec& spec, const KernelTensors& tensors,
                       CheckList& list) {
@@ -124,7 +122,9 @@ void check_activation(const compiler::RowChainSpec& spec, const KernelTensors& t
     return check_group_codes(values(), tensors, "output", list);
   if (spec.quantize == compiler::QuantizeStage::k1x32Values)
     return check_group_values(values(), tensors, "output", list);
-  if (stores_bf16(spec)) return check_bf16(spec, tensors, list);
+  if (stores_bf16(spec))
+    return check_bf16_activation(spec.activation, spec.columns, spec.is_interleaved, tensors,
+                                 "input", "output", list);
   if (spec.quantize == compiler::QuantizeStage::k1x128Rounded || has_row_scale(spec))
     return check_rounded_rows(values(), spec.epsilon, tensors, "output", list);
   const reference::Route route = tensors.route();

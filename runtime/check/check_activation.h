@@ -12,8 +12,15 @@ namespace moejit::check {
 // formulas are read or derived.
 reference::GatedActivation reference_of(const compiler::Activation& activation);
 
-// Returns a kernel's wanted activation of "input", times the probability, before it is rounded.
+// Returns a kernel's wanted activation of the role `input`, times the probability, before it is
+// rounded.
 BoundedRows activation_values(const compiler::Activation& activation, int64_t columns,
-                              bool is_interleaved, const KernelTensors& tensors);
+                              bool is_interleaved, const KernelTensors& tensors,
+                              std::string_view input = "input");
+
+// Checks the role `output`, an activation of the role `input` that is stored in bf16.
+void check_bf16_activation(const compiler::Activation& activation, int64_t columns,
+                           bool is_interleaved, const KernelTensors& tensors,
+                           std::string_view input, std::string_view output, CheckList& list);
 
 }  // namespace moejit::check

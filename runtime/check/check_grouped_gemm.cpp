@@ -167,6 +167,13 @@ void check_kernel(const GroupedGemmSpec& spec, const KernelTensors& tensors, Che
   if (!tensors.has("d")) return;
   if (tensors.has("a") && tensors.has("b")) check_product(spec, tensors, list);
   if (!stores_activation(spec) || !tensors.has("q")) return;
+  if (!quantizes_activation(spec))
+    return check_bf16_activation(spec.activation, spec.section_n, spec.is_interleaved, tensors, "d",
+                                 "q", list);
+  if (spec.rounds_activation)
+    return check_rounded_rows(
+        activation_values(spec.activation, spec.section_n, spec.is_interleaved, tensors, "d"),
+        spec.epsilon, tensors, "q", list);
   const reference::Route route = tensors.route();
   list.add(check_quantized(
       tensors.name("q"), tensors.name("q_scale_inv"),

@@ -61,7 +61,7 @@ class Descriptions(tool.ToolTest):
         self.assertEqual(text, "\n".join(self.succeed("plan", layer).stdout for layer in (TINY, other)))
         self.succeed("emit", TINY, other, "--output-dir", "sources")
         for name in ("tiny", "other"):
-            self.assertTrue((self.folder / "sources" / name / "gemm_fc1.cu").is_file(), name)
+            self.assertTrue((self.folder / "sources" / name / "gemm_fc1_activation_quantize.cu").is_file(), name)
         twice = self.run_tool("emit", TINY, TINY, "--output-dir", "twice")
         self.assertEqual(twice.returncode, 2)
         self.assertIn('both describe a layer "tiny"', twice.stderr)
@@ -237,7 +237,7 @@ class Descriptions(tool.ToolTest):
     def test_emit_writes_one_file_per_kernel(self):
         self.succeed("emit", TINY, "--output-dir", "sources")
         names = sorted(os.listdir(self.folder / "sources"))
-        self.assertIn("gemm_fc1.cu", names)
+        self.assertIn("gemm_fc1_activation_quantize.cu", names)
         for name in names:
             for line in (self.folder / "sources" / name).read_text().splitlines():
                 if line.startswith("#include"):
@@ -288,17 +288,17 @@ class Kernels(tool.ToolTest):
         done = self.succeed("build", TINY, other, "--quiet")
         self.assertEqual(done.stderr, "")
         table = [line.split() for line in done.stdout.splitlines()]
-        self.assertEqual([row[:5] for row in table[1:3]], [[name, "7", "7", "0", "0"] for name in ("tiny", "other")])
-        self.assertEqual(done.stdout.splitlines()[-1], "compiled: 7, from cache: 0")
+        self.assertEqual([row[:5] for row in table[1:3]], [[name, "6", "6", "0", "0"] for name in ("tiny", "other")])
+        self.assertEqual(done.stdout.splitlines()[-1], "compiled: 6, from cache: 0")
         # Without --quiet each row says for which layer the kernel is.
         rows = self.succeed("build", TINY, other).stdout.splitlines()
         self.assertTrue(rows[0].startswith("layer  kernel"))
-        self.assertTrue(all(row.startswith("tiny ") and "  from cache  " in row for row in rows[1:8]), rows)
+        self.assertTrue(all(row.startswith("tiny ") and "  from cache  " in row for row in rows[1:7]), rows)
         kernels = self.succeed_json("build", TINY, other)["kernels"]
         self.assertEqual({tuple(kernel["layers"]) for kernel in kernels}, {("tiny", "other")})
         # Each kernel was missed once, and hit once by each later build.
         stats = self.succeed_json("cache", "stats")["counted"]
-        self.assertEqual((stats["misses"], stats["published"], stats["hits"]), (7, 7, 14))
+        self.assertEqual((stats["misses"], stats["published"], stats["hits"]), (6, 6, 12))
 
     def test_build_fills_a_cache_that_inspect_and_cache_read(self):
         first = self.succeed_json("build", TINY, "--jobs", "2")
@@ -350,7 +350,7 @@ class Kernels(tool.ToolTest):
             self.assertIn("UTMALDG.2D", kernel["sass"])
         text = self.succeed("inspect", TINY, "--sass", MOEJIT_DISASSEMBLER=str(stand_in)).stdout
         self.assertEqual(text.count("UTMALDG.2D"), len(report["kernels"]))
-        self.assertIn("// gemm_fc1: moejit_gemm_fc1", text)
+        self.assertIn("// gemm_fc1_activation_quantize: moejit_gemm_fc1", text)
 
     def test_inspect_does_without_a_disassembler(self):
         done = self.succeed("inspect", TINY, "--json", MOEJIT_DISASSEMBLER="/nonexistent")
@@ -370,7 +370,7 @@ class Kernels(tool.ToolTest):
                        stdout=subprocess.DEVNULL, stderr=end)
         os.close(end)
         shown = read_terminal(terminal)
-        self.assertIn("7/7", shown)
+        self.assertIn("6/6", shown)
         self.assertTrue(shown.endswith("\r\x1b[K"), "the bar is not wiped away")
 
 

@@ -101,14 +101,28 @@ std::vector<compiler::Layer> layers() {
     layer->scale_sharing_k = 2;
     all.push_back(*layer);
     // Swapped tiles of each size.
-    for (const auto& [tokens, sharing] : {std::pair{16, 1}, {32, 2}, {64, 1}}) {
+    for (const auto& [tokens, sharing] : {std::pair{16, 1}, {32, 2}, {64, 1}, {256, 1}}) {
       layer->max_tokens = tokens;
       layer->max_permuted_rows = worst_case_permuted_rows(*layer);
       layer->scale_sharing_k = sharing;
       all.push_back(*layer);
+      compiler::Layer fused = *layer;
+      fused.dispatch = Dispatch::kNone;
+      fused.scale_sharing_k = 1;
+      fused.fuse_activation = true;
+      all.push_back(fused);
+      fused.recipe = compiler::Recipe::kBf16;
+      all.push_back(fused);
     }
   }
   return all;
+}
+
+void add_kernel(const KernelPlan& kernel, const compiler::Target& target,
+                std::map<std::string, PlannedKernel>& all) {
+  const auto source = compiler::emit_kernel(kernel, target);
+  EXPECT_TRUE(succeeded(source));
+  if (source) all.try_emplace(source->entry, PlannedKernel{kernel.spec, *source});
 }
 
 // Each text once, by its entry's name.
@@ -120,9 +134,7 @@ std::map<std::string, PlannedKernel> kernels() {
       EXPECT_TRUE(succeeded(plan));
       if (!plan) continue;
       for (const KernelPlan& kernel : plan->kernels) {
-        const auto source = emit_kernel(kernel, plan->target);
-        EXPECT_TRUE(succeeded(source));
-        if (source) all.try_emplace(source->entry, PlannedKernel{kernel.spec, *source});
+        add_kernel(kernel, plan->target, all);
       }
     }
   }
@@ -145,9 +157,7 @@ void add_gradients(std::map<std::string, PlannedKernel>& all) {
       {GradientOutput::kF32Add, 256, 2048, 768},   {GradientOutput::kBf16Add, 4096, 4096, 7168},
   };
   const auto add = [&](const compiler::ContractionGroupedGemmSpec& spec) {
-    const auto source = compiler::emit_kernel({.operation = "wgrad", .spec = spec}, {});
-    EXPECT_TRUE(succeeded(source));
-    if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+    add_kernel({.operation = "wgrad", .spec = spec}, {}, all);
   };
   for (const GradientScales scales :
        {GradientScales::kTile, GradientScales::kRow, GradientScales::kTensor,
@@ -173,9 +183,7 @@ void add_route_maps(std::map<std::string, PlannedKernel>& all) {
   for (const int32_t experts : {64, 60, 7}) {
     const compiler::RouteMapSpec spec{
         .local_experts = experts, .top_k = 6, .splits_alignment = 16, .warps = 32};
-    const auto source = compiler::emit_kernel({.operation = "route", .spec = spec}, {});
-    ASSERT_TRUE(succeeded(source));
-    all.try_emplace(source->entry, PlannedKernel{spec, *source});
+    add_kernel({.operation = "route", .spec = spec}, {}, all);
   }
 }
 
@@ -184,9 +192,7 @@ void add_route_maps(std::map<std::string, PlannedKernel>& all) {
 // are and are not loaded four at a time.
 void add_chains(std::map<std::string, PlannedKernel>& all) {
   const auto add = [&](const compiler::KernelSpec& spec) {
-    const auto source = compiler::emit_kernel({.operation = "chain", .spec = spec}, {});
-    EXPECT_TRUE(succeeded(source));
-    if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+    add_kernel({.operation = "chain", .spec = spec}, {}, all);
   };
   struct Weights {
     int32_t sections, section_rows, columns;
@@ -246,10 +252,7 @@ void add_activation_gradients(std::map<std::string, PlannedKernel>& all) {
                                  .local_experts = 8,
                                  .epsilon = 1e-10f,
                                  .segments_in_flight = 1};
-      const auto source =
-          compiler::emit_kernel({.operation = "activation_backward", .spec = spec}, {});
-      EXPECT_TRUE(succeeded(source));
-      if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+      add_kernel({.operation = "activation_backward", .spec = spec}, {}, all);
     }
   }
 }
@@ -282,9 +285,7 @@ void add_some_gradients(std::map<std::string, PlannedKernel>& all) {
         const bool differs = kernel.operation.find("activation") != std::string::npos ||
                              kernel.operation.starts_with("unpermute");
         if (!differs || kernel.phase != "backward") continue;
-        const auto source = emit_kernel(kernel, plan->target);
-        EXPECT_TRUE(succeeded(source));
-        if (source) all.try_emplace(source->entry, PlannedKernel{kernel.spec, *source});
+        add_kernel(kernel, plan->target, all);
       }
     }
 }
@@ -318,9 +319,7 @@ void add_activations(std::map<std::string, PlannedKernel>& all) {
       if (!plan) continue;
       for (const KernelPlan& kernel : plan->kernels) {
         if (kernel.operation.find("activation") == std::string::npos) continue;
-        const auto source = emit_kernel(kernel, plan->target);
-        EXPECT_TRUE(succeeded(source));
-        if (source) all.try_emplace(source->entry, PlannedKernel{kernel.spec, *source});
+        add_kernel(kernel, plan->target, all);
       }
     }
 }
@@ -352,9 +351,7 @@ void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
   constexpr Size kSizes[] = {{2048, 7168, 4096, true}, {1440, 2880, 4096}, {2048, 7168, 16},
                              {1440, 2880, 192},        {2048, 7168, 192},  {2048, 7168, 256, true}};
   const auto add = [&](const compiler::GroupedGemmSpec& spec) {
-    const auto source = compiler::emit_kernel({.operation = "grouped_gemm", .spec = spec}, {});
-    EXPECT_TRUE(succeeded(source));
-    if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+    add_kernel({.operation = "grouped_gemm", .spec = spec}, {}, all);
   };
   for (const Kind& kind : kKinds) {
     for (const Size& size : kSizes) {

@@ -69,8 +69,11 @@ KernelPlan make_kernel(const Operation& operation, const GroupedGemmActivation& 
                        const KernelContext& context) {
   const Port* const d = find_write(operation, "d");
   GroupedGemmSpec problem = gemm.problem;
+  const bool quantizes = !write_of(operation, "q").scale_inv.empty();
   problem.epilogue =
-      d != nullptr ? GemmEpilogue::kStoreAndActivationQuantize : GemmEpilogue::kActivationQuantize;
+      quantizes ? (d != nullptr ? GemmEpilogue::kStoreAndActivationQuantize
+                                : GemmEpilogue::kActivationQuantize)
+                : (d != nullptr ? GemmEpilogue::kStoreAndActivation : GemmEpilogue::kActivation);
   KernelPlan kernel =
       grouped_gemm_kernel(problem, context.bounds.max_permuted_rows, group_rows(context.bounds),
                           gemm_tensors(operation), context.options);

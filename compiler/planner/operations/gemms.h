@@ -17,8 +17,9 @@ struct GroupedGemm {
   GroupedGemmSpec problem;  // all but its tiles
 };
 
-// Multiplies as GroupedGemm does, where N has gate and up, and activates, weighs and quantizes the
-// result. Reads a, b, probs, counts and offs. Writes q [P, N / 2], and d if wanted.
+// Multiplies as GroupedGemm does, where N has gate and up, and activates and weighs the result; and
+// quantizes it where q has scales. Reads a, b, probs, counts and offs, and bias if there is one.
+// Writes q [P, N / 2], and d if wanted.
 struct GroupedGemmActivation {
   GroupedGemmSpec problem;  // all but its tiles and epilogue, which follows from the writes
 };

@@ -100,6 +100,29 @@ struct SwappedColumnBias {
   }
 };
 
+// Adds the bias to swapped tiles whose rows r and r + 8 of the sums are gate and up of one column.
+template <typename Problem, typename Shape, bool kInterleaved>
+struct GatedSwappedColumnBias {
+  template <int32_t kW, typename Params>
+  MOEJIT_DEVICE static void add(const Params& params, const GemmTile& tile,
+                                const WarpgroupPart& part, float (&sums)[kW / 2]) {
+    const auto of_group = GroupBias<Problem, kInterleaved>::of(params.bias, tile.group);
+    const int32_t column =
+        tile.column + part.column / 2 + ptx::warp_index() % 4 * 8 + ptx::lane_index() / 4;
+    constexpr int32_t kProductSums = kW / 2 / Shape::kProducts;
+#pragma unroll
+    for (int32_t product = 0; product < Shape::kProducts; ++product) {
+      const float bias[2] = {of_group.value(0, column + 32 * product),
+                             of_group.value(1, column + 32 * product)};
+#pragma unroll
+      for (int32_t i = 0; i < kProductSums; ++i) {
+        float& sum = sums[product * kProductSums + i];
+        sum = ptx::add(sum, bias[i / 2 % 2]);
+      }
+    }
+  }
+};
+
 template <typename Bias, typename Epilogue>
 class EpilogueBiased {
  public:

@@ -274,8 +274,11 @@ struct Pipeline {
       static_assert(Shape::kTileSections == 1, "of one section");
       ptx::load_tensor_3d(to, map, ready, 0, tile.b_row, k / Multiplier::kStepElements);
     } else if constexpr (Multiplier::kIsPackedB) {
+      static_assert(Shape::kTileSections == 1, "of one section");
       load_section_b(to, map, ready, 0, Multiplier::line(tile, k / Multiplier::kStepElements),
                      tile.rows);
+    } else if constexpr (Shape::kIsSwapped && Shape::kTileSections == 2) {
+      load_gated_b(to, map, ready, k, tile);
     } else {
       load_section_b(to, map, ready, k, tile.b_row, tile.rows);
       if constexpr (Shape::kTileSections == 2) {
@@ -297,6 +300,18 @@ struct Pipeline {
       }
     }
     ptx::load_tensor_2d(to, map, ready, k, b_row);
+  }
+
+  // Loads 8 rows of gate, 8 of up, 8 of gate, ... as one box, whose last dimension counts 8
+  // columns.
+  MOEJIT_DEVICE static void load_gated_b(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
+                                         ptx::Mbarrier ready, int32_t k, const GemmTile& tile) {
+    const int32_t columns = Shape::kAlternates ? (tile.b_row + tile.column) / 16 : tile.b_row / 8;
+    if (tile.rows < Shape::kRows) {
+      ptx::load_tensor_4d<ptx::CachePolicy::kEvictFirst>(to, map, ready, k, 0, 0, columns);
+    } else {
+      ptx::load_tensor_4d(to, map, ready, k, 0, 0, columns);
+    }
   }
 
   // kElements of M or N, from `first` on, by the k of a step.

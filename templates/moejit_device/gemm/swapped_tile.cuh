@@ -17,14 +17,24 @@ namespace moejit::device {
 // The kClusterCtas CTAs of a cluster take tiles beside each other, which share A: each CTA copies a
 // part of A's boxes into the shared memory of all, so that L2 is read once for all.
 //
+// Gated tiles, kTileSectionsValue 2, have the same columns of gate and of up, 64 of each, or 128,
+// the columns of a scale of their activation. In shared memory 8 rows of gate and 8 of up follow
+// each other, so rows r and r + 8 of a WGMMA fragment, which are one thread's, are gate and up of
+// one column. B's rows lie section after section, or gate and up alternate in it
+// (kAlternatesValue).
+//
 // B may be packed: kTileBytesB bytes of a step that lie in one piece in memory.
 template <int32_t kRowsValue, int32_t kColumnTilesValue, int32_t kStagesValue,
-          int32_t kClusterCtasValue = 1, int32_t kTileBytesBValue = 128 * 128>
+          int32_t kClusterCtasValue = 1, int32_t kTileSectionsValue = 1,
+          bool kAlternatesValue = false, int32_t kTileColumnsValue = 128,
+          int32_t kTileBytesBValue = kTileColumnsValue * 128>
 struct SwappedTileShape {
   static constexpr int32_t kRows = kRowsValue;
-  static constexpr int32_t kTileColumns = 128;
+  static constexpr int32_t kTileColumns = kTileColumnsValue;
   static constexpr int32_t kColumnTiles = kColumnTilesValue;
-  static constexpr int32_t kTileSections = 1;
+  static constexpr int32_t kTileSections = kTileSectionsValue;
+  static constexpr bool kAlternates = kAlternatesValue;
+  static constexpr int32_t kProducts = kTileColumns / 128;  // of 64 rows of B, in a part
   static constexpr int32_t kStages = kStagesValue;
   static constexpr int32_t kStepBytes = 128;
   static constexpr int32_t kTileBytesB = kTileBytesBValue;
@@ -50,14 +60,16 @@ struct SwappedTileShape {
   static_assert(kColumnTiles % kClusterCtas == 0, "all CTAs of a cluster have columns");
   static_assert(kStages >= 2, "a stage is filled while another is used");
 
-  MOEJIT_DEVICE static int32_t column(int32_t tile) { return tile * kTileColumns; }
+  MOEJIT_DEVICE static int32_t column(int32_t tile) {
+    return tile * (kTileColumns / kTileSections);
+  }
 
   // Returns how many rows of A are multiplied; others of their boxes are copied too.
   MOEJIT_DEVICE static int32_t rows_a(const GemmTile& tile) { return tile.rows; }
 
-  // All rows and half of the columns.
+  // All rows and half of the columns, as rows of B lie in shared memory.
   MOEJIT_DEVICE static WarpgroupPart part(const GemmTile&, int32_t warpgroup) {
-    return {.row = 0, .column = warpgroup * 64};
+    return {.row = 0, .column = warpgroup * (kTileColumns / kMathWarpgroups)};
   }
 
   // Computes a tile in the least width that holds its rows. A row's result does not depend on which
@@ -70,7 +82,7 @@ struct SwappedTileShape {
         return;
       }
     }
-    Kernel::template compute<kWidth>(arguments...);
+    Kernel::template compute<kWidth * kProducts>(arguments...);
   }
 };
 

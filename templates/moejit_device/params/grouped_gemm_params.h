@@ -14,8 +14,9 @@ namespace moejit::device {
 struct GroupedGemmParams {
   TensorMap a_map;  // A [P, k], boxes of 128 rows (swapped tiles: 16) x 128 bytes, swizzled
   TensorMap b_map;  // B [E * N, k], boxes of a tile's columns of one section x 128 bytes; if
-                    // MN-major B [E, k, N], boxes of 1 x 64 x 64; if packed its tiles as lines of
-                    // 128 bytes, boxes of kPackedTileBytes
+                    // MN-major B [E, k, N], boxes of 1 x 64 x 64; of gated swapped tiles
+                    // [columns / 8, gate and up, 8, k], boxes of a tile's columns; if packed its
+                    // tiles as lines of 128 bytes, boxes of kPackedTileBytes
   TensorMap d_map;  // D [P, sections, section_n], boxes of 64 x 1 x 64, swizzled; not if swapped
   TensorMap q_map;  // Q [P, section_n], boxes of 64 x 128, swizzled
   // Scales, by what they belong to:
@@ -28,7 +29,8 @@ struct GroupedGemmParams {
   const float* b_scale_inv;
   const float* probs;     // [P]: what rows of Q, or the bias, are multiplied with
   Bf16* d;                // [P, N]
-  E4m3* q;                // [P, section_n]: the activation of D's two sections, gate and up
+  E4m3* q;                // [P, section_n]: the activation of D's two sections, gate and up; bf16
+                          // where the epilogue does not quantize
   float* q_scale_inv;     // [P, ceil(section_n / 128)]
   const int32_t* counts;  // [E]
   const int32_t* offs;    // [E + 1]

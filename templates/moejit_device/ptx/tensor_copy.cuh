@@ -98,14 +98,23 @@ MOEJIT_DEVICE void load_tensor_3d(SharedPtr<T> destination, const TensorMap& map
   }
 }
 
-template <typename T>
+template <CachePolicy kPolicy = CachePolicy::kNormal, typename T>
 MOEJIT_DEVICE void load_tensor_4d(SharedPtr<T> destination, const TensorMap& map, Mbarrier barrier,
                                   int32_t x, int32_t y, int32_t z, int32_t w) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(destination.address),
-      "l"(&map), "r"(barrier.address), "r"(x), "r"(y), "r"(z), "r"(w)
-      : "memory");
+  if constexpr (kPolicy == CachePolicy::kNormal) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(destination.address),
+        "l"(&map), "r"(barrier.address), "r"(x), "r"(y), "r"(z), "r"(w)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(destination.address),
+        "l"(&map), "r"(barrier.address), "r"(x), "r"(y), "r"(z), "r"(w),
+        "l"(static_cast<uint64_t>(kPolicy))
+        : "memory");
+  }
 }
 
 // Starts the copy of a box from shared to global memory, in this thread's open group.

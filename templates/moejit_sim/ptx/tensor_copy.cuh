@@ -60,7 +60,7 @@ MOEJIT_DEVICE void load_tensor_3d(SharedPtr<T> destination, const TensorMap& map
   m->calls->load_tensor(m, destination.address, &map, barrier.address, at, 3, 0, site);
 }
 
-template <typename T>
+template <CachePolicy kPolicy = CachePolicy::kNormal, typename T>
 MOEJIT_DEVICE void load_tensor_4d(SharedPtr<T> destination, const TensorMap& map, Mbarrier barrier,
                                   int32_t x, int32_t y, int32_t z, int32_t w,
                                   Site site = Site::here()) {

@@ -53,6 +53,13 @@ class FusedActivation : public GemmTest {
                                    .epsilon = reference::kActivationEps});
   }
 
+  // The same with swapped tiles, one of which is enough for `largest_group` rows.
+  static GroupedGemmSpec swapped(GroupedGemmSpec spec, int64_t largest_group) {
+    spec.narrow_tiles = 0;
+    spec.stages = GroupedGemmSpec().stages;
+    return compiler::choose_swapped_tiles(spec, largest_group);
+  }
+
   static Operands random(const GroupedGemmSpec& spec, const Route& route, uint64_t seed = 5) {
     Operands in{.route = route,
                 .rows = random_rows(spec, route.rows(), seed),
@@ -103,8 +110,9 @@ class FusedActivation : public GemmTest {
     // A ends with the rows that there are; outputs are longer, so that stores beyond would be seen.
     params.a_map = tensor_map(map_of(spec, in.rows.rows, "a_map"), a);
     params.b_map = tensor_map(map_of(spec, rows, "b_map"), b);
-    params.q_map = tensor_map(map_of(spec, rows, "q_map"), q);
-    if (stores_result(spec)) params.d_map = tensor_map(map_of(spec, rows, "d_map"), h1);
+    if (!spec.is_swapped) params.q_map = tensor_map(map_of(spec, rows, "q_map"), q);
+    if (stores_result(spec) && !spec.is_swapped)
+      params.d_map = tensor_map(map_of(spec, rows, "d_map"), h1);
     run(spec, ctas, params,
         {&a, &a_scale_inv, &b, &b_scale_inv, &probs, &counts, &offs, &h1, &q, &q_scale});
     return {.q = q.download<uint8_t>(),
@@ -134,6 +142,8 @@ class FusedActivation : public GemmTest {
     const compiler::RowChainSpec chain{
         .load = compiler::LoadStage::kGatedRows,
         .transform = compiler::TransformStage::kActivationProbability,
+        .quantize = spec.rounds_activation ? compiler::QuantizeStage::k1x128Rounded
+                                           : compiler::QuantizeStage::k1x128,
         .store = compiler::StoreStage::kGroupedRows,
         .columns = width,
         .local_experts = spec.local_experts,
@@ -184,6 +194,7 @@ class FusedActivation : public GemmTest {
   const GroupedGemmSpec even_ = gated(7, 256, 512);
   const std::vector<int32_t> ragged_counts_ = {0, 1, 17, 0, 129, 128, 0};
   const std::vector<int32_t> tail_counts_ = {64, 65, 127, 128, 129, 192, 193};
+  const std::vector<int32_t> few_counts_ = {1, 0, 40, 5, 97, 64, 16};
 
  private:
   static compiler::TensorBox map_of(const GroupedGemmSpec& spec, int64_t rows,
@@ -216,6 +227,36 @@ TEST_F(FusedActivation, StoresTheBitsOfGateAndUpToo) {
     expect_bits_of_both_kernels(ragged_kept_,
                                 random(ragged_kept_, splits(tail_counts_, alignment)));
   }
+}
+
+TEST_F(FusedActivation, HasTheBitsOfBothKernelsInSwappedTiles) {
+  for (const int32_t alignment : {1, 16, 64}) {
+    SCOPED_TRACE(alignment);
+    for (const GroupedGemmSpec& spec : {ragged_, even_, ragged_kept_})
+      expect_bits_of_both_kernels(swapped(spec, 64), random(spec, splits(few_counts_, alignment)));
+  }
+}
+
+TEST_F(FusedActivation, HasTheBitsOfBothKernelsInSwappedTilesOfAnyHeight) {
+  for (const int32_t tile_rows : {16, 32, 96}) {
+    SCOPED_TRACE(tile_rows);
+    GroupedGemmSpec spec = swapped(ragged_, tile_rows);
+    EXPECT_EQ(spec.tile_rows, tile_rows);
+    expect_bits_of_both_kernels(spec, random(spec, splits(few_counts_, 1)));
+  }
+}
+
+// As recipes that hold values in bf16.
+TEST_F(FusedActivation, RoundsValuesOfSwappedTilesBeforeTheyAreQuantized) {
+  GroupedGemmSpec spec = swapped(ragged_, 64);
+  spec.rounds_activation = true;
+  expect_bits_of_both_kernels(spec, random(spec, splits(few_counts_, 1)));
+}
+
+// CTAs with tiles beside each other read A once for both.
+TEST_F(FusedActivation, HasTheSameBitsInClustersOfSwappedTiles) {
+  const GroupedGemmSpec spec = compiler::with_shared_a(swapped(even_, 64));
+  expect_bits_of_both_kernels(spec, random(spec, splits(few_counts_, 1)), 4);
 }
 
 TEST_F(FusedActivation, HasTheBitsOfBothKernelsForContractionsOfAnyLength) {

@@ -56,7 +56,7 @@ TEST(TensorBox, HasAtMost256ElementsOfADimension) {
             "tensor map: the box has 257 elements of dimension 1, wanted 1 to 256");
 }
 
-TEST(TensorBox, WantsStridesOfWholeChunksThatDoNotOverlap) {
+TEST(TensorBox, WantsStridesOfWholeChunksThatHoldARow) {
   TensorBox box = good_box();
   box.strides_bytes[0] += 8;
   EXPECT_EQ(message_of(box),
@@ -67,6 +67,8 @@ TEST(TensorBox, WantsStridesOfWholeChunksThatDoNotOverlap) {
   box = good_box();
   box.strides_bytes[1] = 14320;
   EXPECT_NE(message_of(box).find("the stride of dimension 2 is 14320"), std::string::npos);
+  box.strides_bytes = {int64_t{2} * 7168 * 4096, 2 * 7168};  // in any order
+  EXPECT_EQ(message_of(box), "");
 }
 
 TEST(TensorBox, WantsRowsOfWholeChunks) {

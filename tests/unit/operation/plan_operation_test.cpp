@@ -105,7 +105,7 @@ TEST(PlanOperation, TellsWhichTensorHasTheScalesOfAnother) {
   EXPECT_EQ(scales_of(permute, "input"), "");
   EXPECT_EQ(scales_of(permute, "kept_output"), "kept_scale_inv");
   const Plan layer = plan_layer(parse_layer(R"({"experts": 4, "top_k": 2, "hidden": 128,
-      "intermediate": 128, "max_tokens": 64})",
+      "intermediate": 128, "max_tokens": 64, "fuse_activation": false})",
                                             "layer")
                                     .value(),
                                 {})

@@ -35,6 +35,13 @@ const std::vector<GroupedGemmSpec> kProblems = {
      .sections = 2,
      .section_n = 2048,
      .k = 7168},
+    {.operands = DType::kBF16,
+     .scales = GemmScales::kNone,
+     .epilogue = GemmEpilogue::kActivation,
+     .local_experts = 8,
+     .sections = 2,
+     .section_n = 768,
+     .k = 2048},
     {.local_experts = 1, .section_n = 16, .k = 16},
 };
 const std::vector<GroupRows> kRowsOfGroups = {{1, 1},      {8, 64},      {40, 2048},   {100, 8192},

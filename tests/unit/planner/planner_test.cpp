@@ -50,38 +50,6 @@ TEST(Planner, JoinsTheFirstGemmAndTheActivation) {
   EXPECT_GT(std::get<GroupedGemmSpec>(fused->spec).epsilon, 0.0f);
 }
 
-TEST(Planner, KeepsTheActivationApartWhereBlocksOfItShareTheirScales) {
-  Layer layer = dsv3_like_layer();
-  layer.scale_sharing_k = 2;
-  const Plan plan = plan_of(layer);
-  EXPECT_NE(find_kernel(plan, "activation_quantize"), nullptr);
-  EXPECT_NE(find_tensor(plan, "h1"), nullptr);
-  EXPECT_NE(print_plan(plan, true).find("stay apart: 2 neighboring blocks of act share a scale"),
-            std::string::npos);
-}
-
-TEST(Planner, KeepsTheActivationApartWhereItCallsManyFunctions) {
-  Layer layer = dsv3_like_layer();
-  layer.activation = parse_activation("tanh(gate) * erf(up)").value();
-  EXPECT_NE(find_kernel(plan_of(layer), "gemm_fc1_activation_quantize"), nullptr);
-  layer.activation = parse_activation("tanh(gate) * erf(up) + tanh(up)").value();
-  const Plan plan = plan_of(layer);
-  EXPECT_NE(find_kernel(plan, "activation_quantize"), nullptr);
-  EXPECT_NE(print_plan(plan, true).find("the activation calls 3 functions"), std::string::npos);
-}
-
-TEST(Planner, KeepsTheActivationApartWhereTilesAreSwapped) {
-  Layer layer = dsv3_like_layer();
-  layer.max_tokens = 1024;
-  layer.max_permuted_rows = worst_case_permuted_rows(layer);
-  const Plan plan = plan_of(layer);
-  EXPECT_NE(find_kernel(plan, "activation_quantize"), nullptr);
-  EXPECT_NE(print_plan(plan, true).find("stay apart: an expert has 32 rows in the mean"),
-            std::string::npos);
-  layer.max_tokens = 1025;
-  EXPECT_EQ(find_kernel(plan_of(layer), "activation_quantize"), nullptr);
-}
-
 TEST(Planner, KeptIntermediatesIncludeGateAndUpOfTheFusedKernel) {
   const Plan plan = plan_of(dsv3_like_layer(), {.keep_intermediates = true});
   EXPECT_NE(find_tensor(plan, "h1"), nullptr);
@@ -147,6 +115,7 @@ TEST(Planner, CountsTheWeightsOfAsManyExpertsAsRowsCanReach) {
   Layer layer = dsv3_like_layer();
   layer.max_tokens = 1;
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  layer.fuse_activation = false;
   const int64_t n = 4096, h = 7168, p = layer.max_permuted_rows;
   EXPECT_EQ(find_kernel(plan_of(layer), "gemm_fc1")->min_bytes,
             8 * (h + 224) + 8 * (n * h + 4 * 32 * 56) + 2 * p * n);

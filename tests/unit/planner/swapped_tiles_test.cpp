@@ -77,6 +77,30 @@ TEST(SwappedTiles, LieInOneScaleBlock) {
             std::string::npos);
 }
 
+// 8 rows of gate and the 8 of up behind them, eight times: 64 columns of 72, of which the last tile
+// has 8. The last place in the tensor that a box may begin at ends with the rows of the last up.
+TEST(GroupedGemmTensorMaps, HaveBoxesOfGateAndUpForGatedSwappedTiles) {
+  GroupedGemmSpec problem{.operands = DType::kBF16,
+                          .scales = GemmScales::kNone,
+                          .epilogue = GemmEpilogue::kActivation,
+                          .local_experts = 3,
+                          .sections = 2,
+                          .section_n = 72,
+                          .k = 272};
+  const GroupedGemmSpec spec = choose_swapped_tiles(problem, 64);
+  EXPECT_EQ(spec.narrow_columns, 64);
+  EXPECT_EQ(spec.narrow_tiles, 2);
+  const TensorBox concat = grouped_gemm_tensor_maps(spec, 1000, {.b = "w"})[1].box;
+  EXPECT_EQ(concat.box, (std::array{64, 8, 2, 8}));
+  EXPECT_EQ(concat.strides_bytes, (std::array<int64_t, 3>{544, 72 * 544, 8 * 544}));
+  EXPECT_EQ(concat.dims, (std::array<int64_t, 4>{272, 8, 2, (3 * 144 - 72) / 8}));
+  problem.is_interleaved = true;
+  const TensorBox alternating =
+      grouped_gemm_tensor_maps(choose_swapped_tiles(problem, 64), 1000, {.b = "w"})[1].box;
+  EXPECT_EQ(alternating.strides_bytes, (std::array<int64_t, 3>{2 * 544, 544, 16 * 544}));
+  EXPECT_EQ(alternating.dims, (std::array<int64_t, 4>{272, 8, 2, 3 * 144 / 16}));
+}
+
 TEST(GroupedGemmTensorMaps, HaveSmallBoxesOfAForSwappedTilesAndNoneOfD) {
   const GroupedGemmSpec spec =
       choose_swapped_tiles({.local_experts = 3, .sections = 2, .section_n = 144, .k = 272}, 64);
