@@ -23,6 +23,10 @@ int library_functions(const Activation& activation) {
 
 constexpr int kMostLibraryFunctions = 2;
 
+// Most mean rows of an expert for swapped tiles that quantize act. With more of them, and skewed
+// routing, two kernels take 3 % less time (docs/performance/tried.md).
+constexpr int64_t kMostFusedRows = 16;
+
 // Returns what keeps any epilogue from activating, or an empty string.
 std::string any_epilogue_reason(const Layer& layer) {
   if (!layer.fuse_activation) return "\"fuse_activation\" is false";
@@ -78,10 +82,15 @@ std::string activation_apart_reason(const Layer& layer) {
            "does not do";
   if (rows > kMostSwappedRows)
     return layer.biases ? apart + "sums of gate and up leave no registers for b1" : "";
-  if (!has_backward(layer)) return {};
+  if (has_backward(layer))
+    return fmt::format(
+        "{}an expert has {} rows in the mean, for which tiles are swapped, whose epilogue stores "
+        "act alone, and backward reads h1",
+        apart, rows);
+  if (rows <= kMostFusedRows) return {};
   return fmt::format(
-      "{}an expert has {} rows in the mean, for which tiles are swapped, whose epilogue stores act "
-      "alone, and backward reads h1",
+      "{}an expert has {} rows in the mean, and groups of more than 96 rows would read their "
+      "weights twice: swapped tiles that quantize have no more",
       apart, rows);
 }
 

@@ -92,7 +92,7 @@ struct GroupedGemm {
       if (ptx::warp_index() == 1) Scales::template init<Stages>();
     }
     sync();  // the mbarriers are initialized
-    if constexpr (kOverlap == Overlap::kBarriers) await_kernel_before();
+    if constexpr (kOverlap == Overlap::kBarriers) ptx::await_kernel_before();
     const int32_t warpgroup = ptx::warpgroup_index();
     if (warpgroup == Shape::kMathWarpgroups) {
       ptx::release_registers<40>();
@@ -118,12 +118,6 @@ struct GroupedGemm {
 
  private:
   friend Shape;  // calls compute()
-
-  // All warps but the two that need nothing of the kernel before for a first tile and its B.
-  MOEJIT_DEVICE static void await_kernel_before() {
-    ptx::await_kernel_before();
-    ptx::start_kernel_behind();
-  }
 
   // Waits for all threads of the cluster.
   MOEJIT_DEVICE static void sync() {
@@ -161,7 +155,7 @@ struct GroupedGemm {
   // Others write factors.
   template <typename Params>
   MOEJIT_DEVICE static void supply(const Params& params, int32_t supplier) {
-    if constexpr (kOverlap == Overlap::kLoadsB) await_kernel_before();
+    if constexpr (kOverlap == Overlap::kLoadsB) ptx::await_kernel_before();
     Queue queue;
     typename Stages::Position position;
     while (true) {
@@ -189,6 +183,14 @@ struct GroupedGemm {
       ptx::sync_warp();  // the first lane is back
       queue.pop();
     }
+    if constexpr (kOverlap != Overlap::kNone) start_kernel_behind();
+  }
+
+  // Lets the kernel behind begin when all is loaded. Began it earlier, its CTAs would crowd on the
+  // SMs that are done first, and leave the others idle.
+  MOEJIT_DEVICE static void start_kernel_behind() {
+    ptx::await_kernel_before();  // a warp without tiles has not
+    ptx::start_kernel_behind();
   }
 
   // Copies the first tile's B ahead of the wait, if there is one, and its A behind it.
@@ -219,7 +221,7 @@ struct GroupedGemm {
 
   template <typename Params>
   MOEJIT_DEVICE static void multiply(const Params& params, int32_t warpgroup) {
-    if constexpr (kOverlap == Overlap::kLoadsB) await_kernel_before();
+    if constexpr (kOverlap == Overlap::kLoadsB) ptx::await_kernel_before();
     Queue queue;
     StageReader<Stages> reader;
     Scales scales;
