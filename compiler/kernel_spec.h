@@ -19,6 +19,7 @@
 #include "compiler/kernels/transpose.h"
 #include "compiler/kernels/unpermute_dprobs.h"
 #include "compiler/kernels/weight_check.h"
+#include "compiler/kernels/weight_pack.h"
 
 #include <string>
 #include <variant>
@@ -36,7 +37,7 @@ using KernelSpec =
                  DispatchPermuteSpec, RouteDispatchPermuteSpec, CombineRowsSpec, TakeScalesSpec,
                  UpdateScalesSpec, TwoLevelCastSpec, CastTransposeSpec, PackChoicesSpec,
                  TakeChoicesSpec, CompareTokensSpec, CombineArrivedSpec, WeightCheckSpec,
-                 SplitRowsSpec, RouteMapSpec, RoutePermuteSpec>;
+                 SplitRowsSpec, RouteMapSpec, RoutePermuteSpec, WeightPackSpec>;
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

@@ -39,11 +39,7 @@ void describe_quantize_weights(OperationDraft& draft) {
   const Dim rows = draft.dim("rows", "rows", rows_of_sections(sections));
   const Dim columns = draft.dim("columns", "columns", kWidthRange);
   const int32_t tiles_per_scale = draft.int32("scale_sharing_k", kScaleSharingRange, 1);
-  const bool is_interleaved =
-      draft.choice("gate_up_layout", kGateUpLayouts) == GateUpLayout::kInterleaved;
-  if (is_interleaved && sections == 1)
-    draft.refuse("gate_up_layout", "with 1 section", "\"concat\"",
-                 "rows alternate where there are two sections, gate and up");
+  const bool is_interleaved = interleaves_sections(draft, sections);
   // Tiles are the same in all recipes that have them.
   const Recipe recipe = draft.choice(
       "recipe", std::array{Recipe::kFp8Flow, Recipe::kMxfp8, Recipe::kNvfp4, Recipe::kFp8Rowwise});

@@ -104,6 +104,7 @@ class OperationDraft {
 // Read the fields of an operation, and say its tensors and its kernel (docs/operations-api.md).
 void describe_quantize(OperationDraft& draft);
 void describe_quantize_weights(OperationDraft& draft);
+void describe_pack_weights(OperationDraft& draft);
 void describe_quantize_columns(OperationDraft& draft);
 void describe_quantize_weight_columns(OperationDraft& draft);
 void describe_transpose(OperationDraft& draft);

@@ -12,6 +12,15 @@ IntRange rows_of_sections(int64_t sections) {
   return {.lowest = step, .highest = 262144 / step * step, .multiple_of = step};
 }
 
+bool interleaves_sections(OperationDraft& draft, int32_t sections) {
+  const bool is_interleaved =
+      draft.choice("gate_up_layout", kGateUpLayouts) == GateUpLayout::kInterleaved;
+  if (is_interleaved && sections == 1)
+    draft.refuse("gate_up_layout", "with 1 section", "\"concat\"",
+                 "rows alternate where there are two sections, gate and up");
+  return is_interleaved;
+}
+
 int32_t blocks_per_scale(OperationDraft& draft, const Recipe& recipe) {
   const int32_t blocks = draft.int32("scale_sharing_k", kScaleSharingRange, 1);
   if (blocks > 1 && !recipe.shares_scales)

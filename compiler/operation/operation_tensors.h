@@ -20,6 +20,9 @@ inline constexpr std::array kGateUpLayouts = {GateUpLayout::kConcat, GateUpLayou
 // vectors.
 IntRange rows_of_sections(int64_t sections);
 
+// Reads whether the rows of two sections, gate and up, alternate.
+bool interleaves_sections(OperationDraft& draft, int32_t sections);
+
 // Returns the recipes with kernels for whose formats `holds` is true, in the order of their table.
 template <typename Holds>
 std::vector<Recipe> recipes_where(Holds holds) {

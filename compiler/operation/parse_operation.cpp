@@ -20,6 +20,7 @@ struct DescribedOperation {
 constexpr DescribedOperation kOperations[] = {
     {"quantize", describe_quantize},
     {"quantize_weights", describe_quantize_weights},
+    {"pack_weights", describe_pack_weights},
     {"route", describe_route},
     {"permute_pad", [](Draft& draft) { describe_permute(draft, false, false); }},
     {"quantize_permute_pad", [](Draft& draft) { describe_permute(draft, true, false); }},

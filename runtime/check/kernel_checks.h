@@ -56,6 +56,8 @@ void check_kernel(const compiler::UpdateScalesSpec& spec, const KernelTensors& t
                   CheckList& list);
 void check_kernel(const compiler::WeightCheckSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::WeightPackSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 void check_kernel(const compiler::ExchangeChoicesSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 void check_kernel(const compiler::DispatchRowsSpec& spec, const KernelTensors& tensors,

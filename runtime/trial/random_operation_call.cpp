@@ -3,6 +3,7 @@
 #include "runtime/reference/layouts.h"
 #include "runtime/reference/microscaling.h"
 #include "runtime/reference/number_formats.h"
+#include "runtime/reference/packed_weights.h"
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"
 #include "runtime/reference/scales.h"
@@ -130,6 +131,8 @@ class RandomCall {
     if (compiler::call_dim(tensor) == CallDim::kColumnBlocks) return add_columns(tensor, *scales);
     if (tensor.dtype == DType::kF8E4M3 && scales->layout != compiler::Layout::kRowMajor)
       return add_quantized(tensor, *scales);
+    if (scales->dtype == DType::kF8E8M0 && tensor.dtype == DType::kF4E2M1x2)
+      return add_mxfp4(tensor, *scales);
     if (tensor.dtype == DType::kF4E2M1x2) return add_two_levels(tensor, *scales);
     put(tensor, random_codes(tensor));
     put(*scales, random_scales(*scales));
@@ -274,6 +277,14 @@ class RandomCall {
                                                        reference::TwoLevelBlocks::kRows);
     put(tensor, reference::packed_row_codes(matrix));
     put(scales, reference::row_scales(matrix));
+  }
+
+  // Adds matrices of E2M1 with a scale for 32 of a row.
+  void add_mxfp4(const TensorPlan& tensor, const TensorPlan& scales) {
+    const auto weights =
+        reference::random_mxfp4(element_count(shape_of(scales)), seed_of(tensor.name));
+    put(tensor, weights.codes);
+    put(scales, weights.scales);
   }
 
   // Returns codes of normal numbers that span most of the format's range.

@@ -81,6 +81,11 @@ void add_casts_of_values(std::map<std::string, PlannedKernel>& all) {
       add("swizzle_scales",
           compiler::SwizzleScalesSpec{
               .of_columns = of_columns, .group = group, .local_experts = 33, .columns = 2880});
+  for (const bool is_interleaved : {false, true})
+    add("pack_weights", compiler::WeightPackSpec{.sections = 2,
+                                                 .section_rows = 2880,
+                                                 .columns = 2880,
+                                                 .is_interleaved = is_interleaved});
   for (const int32_t columns : {2048, 768, 2880}) {
     for (const bool is_whole : {true, false})
       add("activation_backward_quantize_both",

@@ -199,6 +199,9 @@ void add_group_casts(std::map<std::string, std::string>& sources) {
   add("quantize_columns",
       compiler::BlockCastSpec{.casts_rows = true, .local_experts = 8, .columns = 7168});
   add("swizzle_scales", compiler::SwizzleScalesSpec{.local_experts = 8, .columns = 7168});
+  add("pack_weights",
+      compiler::WeightPackSpec{
+          .sections = 2, .section_rows = 2880, .columns = 2880, .is_interleaved = true});
   add("two_level_quantize",
       compiler::TwoLevelCastSpec{.casts_rows = true, .casts_columns = false, .columns = 7168});
   add("two_level_quantize_columns",

@@ -18,6 +18,7 @@ class OperationMaker {
   std::string json() {
     constexpr void (OperationMaker::*kKinds[])() = {&OperationMaker::quantize,
                                                     &OperationMaker::quantize_weights,
+                                                    &OperationMaker::pack_weights,
                                                     &OperationMaker::route,
                                                     &OperationMaker::permute_pad,
                                                     &OperationMaker::permute_pad,
@@ -116,6 +117,16 @@ class OperationMaker {
     add("sections", sections);
     add("rows", sections * 16 * random_.between(1, 10));
     add("columns", width());
+    if (sections == 2) add_choice("gate_up_layout", {"concat", "interleaved"});
+  }
+
+  void pack_weights() {
+    const int64_t sections = random_.between(1, 2);
+    name("pack_weights");
+    add("local_experts", random_.between(1, 3));
+    add("sections", sections);
+    add("rows", sections * 16 * random_.between(1, 20));
+    add("columns", 32 * random_.between(1, 12));
     if (sections == 2) add_choice("gate_up_layout", {"concat", "interleaved"});
   }
 

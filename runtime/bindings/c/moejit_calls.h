@@ -201,7 +201,8 @@ enum {
   MOEJIT_STATUS_BAD_EXPERT_ID = 1,     // an expert id below -1, or not below E where
                                        // "foreign_experts" is "report"; not routed here
   MOEJIT_STATUS_ROW_OVERFLOW = 2,      // more rows than max_permuted_rows; the rest is dropped
-  MOEJIT_STATUS_BAD_SCALE = 4,         // an operation's scale that is neither a power of two nor 0
+  MOEJIT_STATUS_BAD_SCALE = 4,         // an operation's scale that is neither a power of two nor 0,
+                                       // or too far below others of its tile to be packed
   MOEJIT_STATUS_OTHER_TOKENS = 8,      // T of a backward call differs from its forward call's
   MOEJIT_STATUS_TOO_MANY_EXPERTS = 16  // a token of a routing map has more than top_k experts; the
                                        // last ones are not routed

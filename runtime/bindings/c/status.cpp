@@ -46,7 +46,8 @@ const char* moejit_status_text(uint32_t bit) {
       return "expert ids, or an expert's number of rows, out of range: not routed";
     case MOEJIT_STATUS_ROW_OVERFLOW:
       return "more rows than max_permuted_rows or than x has, the rest dropped";
-    case MOEJIT_STATUS_BAD_SCALE: return "scales that are neither powers of two nor 0";
+    case MOEJIT_STATUS_BAD_SCALE:
+      return "scales that are neither powers of two nor 0, or too far apart to be packed";
     case MOEJIT_STATUS_OTHER_TOKENS:
       return "a backward call with another number of tokens than its forward call, not computed";
     case MOEJIT_STATUS_TOO_MANY_EXPERTS:

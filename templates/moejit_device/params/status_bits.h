@@ -8,7 +8,8 @@ namespace moejit::device {
 // Bits of the status word that kernels set and callers read; never cleared by a kernel.
 inline constexpr uint32_t kStatusBadExpertId = 1u;  // an id below -1 or >= E, row not routed
 inline constexpr uint32_t kStatusRowOverflow = 2u;  // more rows than P, the rest dropped
-inline constexpr uint32_t kStatusBadScale = 4u;     // neither a power of two nor 0, transpose
+inline constexpr uint32_t kStatusBadScale = 4u;     // transpose: neither a power of two nor 0;
+                                                    // weight_pack: no e4m3 codes have the values
 inline constexpr uint32_t kStatusOtherTokens = 8u;  // a backward call's T is not its forward call's
 
 // Bits of the status word of a group. Rank r, the first that a wait ended without, has the bit
