@@ -24,8 +24,8 @@ QuantizedWeights unpack_weights(std::span<const std::uint8_t> packed,
 // Returns packed tiles of random codes, in which every scale of a group that there is occurs.
 std::vector<std::uint8_t> random_packed_tiles(std::int64_t tiles, std::uint64_t seed);
 
-// MXFP4 weights as checkpoints have them: `codes` are E2M1 [experts, rows, cols / 2], the first of
-// a byte in its low half, `scales` E8M0 [experts, rows, cols / 32]. cols is a multiple of 32.
+// MXFP4 weights as checkpoints have them. `codes` are E2M1 [experts, rows, cols / 2], the first of
+// a byte in its low half. `scales` are E8M0 [experts, rows, cols / 32]. cols is a multiple of 32.
 struct Mxfp4Weights {
   std::int64_t experts = 0;
   std::int64_t rows = 0;
@@ -39,8 +39,8 @@ struct Mxfp4Weights {
 struct PackedWeights {
   std::vector<std::uint8_t> tiles;
   std::vector<float> scale_inv;  // NaN of a tile with a bad group
-  // The first scale of `scales` that no e4m3 codes of its tile can express: NaN, or of numbers more
-  // than 14 powers of two below the tile's largest.
+  // The first of `scales` that no e4m3 codes of its tile can express. It is NaN, or lies more than
+  // 14 powers of two below the tile's largest one.
   std::optional<std::int64_t> bad_group;
 };
 

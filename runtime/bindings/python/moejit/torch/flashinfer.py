@@ -8,6 +8,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from moejit.torch import serving
+from moejit.torch.fp8_weights import FP8Weights
 
 _NAME = "cutlass_fused_moe"
 # FlashInfer's weights have the rows of up before the rows of gate, so a description calls its up "gate".
@@ -43,8 +44,8 @@ def cutlass_fused_moe(
         token_selected_experts: [T, K] int32 or int64: experts of all ranks; those of other ranks add nothing.
         token_final_scales: [T, K] float32.
         fc1_expert_weights: [E, 2I, H] bf16: up, then gate; [E, I, H] if `activation_type` has no gate. Or float8_e4m3fn
-            with `use_deepseek_fp8_block_scale`, read where it is.
-        fc2_expert_weights: [E, H, I], as fc1_expert_weights.
+            with `use_deepseek_fp8_block_scale`, read where it is. Or the mxfp4_weights() of both, of which up comes first.
+        fc2_expert_weights: [E, H, I], as fc1_expert_weights; None with mxfp4_weights().
         output_dtype: torch.bfloat16.
         quant_scales: None or empty. With `use_deepseek_fp8_block_scale` the scales of both weights, as of
             moejit.torch.fp8_weights(): [E, 2 ceil(I/128), ceil(H/128)] and [E, ceil(H/128), ceil(I/128)] float32.
@@ -88,7 +89,7 @@ def cutlass_fused_moe(
                        "each rank would add fc2_expert_biases to its part of the sum")
     name = activation_type.name if isinstance(activation_type, enum.Enum) else _name_of(activation_type)
     activation = _activation(name, swiglu_alpha, swiglu_beta, swiglu_limit)
-    experts = fc1_expert_weights.shape[0]
+    experts = fc1_expert_weights.experts if isinstance(fc1_expert_weights, FP8Weights) else fc1_expert_weights.shape[0]
     ids = token_selected_experts
     if ep_size > 1:
         ids = serving.local_ids(ids, experts * ep_rank, experts)

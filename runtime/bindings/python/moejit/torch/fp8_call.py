@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls with FP8 weights of the caller: forward reads codes and scales where they are, backward the same transposed."""
+"""Calls with quantized weights of the caller: forward reads codes and scales where they are, backward the same transposed."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -31,16 +31,24 @@ def call_with_codes(call: ExpertsCall, given: tuple, weights: FP8Weights, biases
         biases: b1 and b2; None: absent.
         wanted: Names of the gradients that autograd wants.
     """
+    if wanted and weights.is_packed:
+        raise RuntimeError("moejit: unsupported: backward of packed MXFP4 weights, which only forward reads\n"
+                           "hint: mxfp4_weights() without packed=True makes FP8 weights, which have a backward pass")
     if wanted and weights.kind != "block":
         raise RuntimeError("moejit: unsupported: backward of FP8 weights with a scale for each channel: dgrad multiplies "
                            "with columns, which have no scale of their own\nhint: take weights with a scale for each "
                            "128x128 block, or bf16 weights")
     dtypes = tuple(torch.bfloat16 if bias is None else gradient_dtype(bias) for bias in biases)
-    layer = call.layer(*given, wanted, "f32" if torch.float32 in dtypes else "bf16", False, False)
+    layer = call.layer(*given, wanted, "f32" if torch.float32 in dtypes else "bf16", False, False,
+                       weights.is_packed)
     check_biases(layer, *biases)
-    recipe, layout, sharing = _facts_of(layer)
+    recipe, layout, sharing, *widths = _facts_of(layer)
     weights.check_recipe(recipe)
-    if layout != "concat":
+    if weights.is_packed and widths != [weights.hidden, weights.intermediate]:
+        raise RuntimeError(f"moejit: tensor_mismatch: packed weights of hidden {weights.hidden} and intermediate "
+                           f"{weights.intermediate}, wanted {widths[0]} and {widths[1]} as the layer has\n"
+                           "hint: x has as many columns as rows of w1 had when they were packed")
+    if layout != "concat" and not weights.is_packed:  # of which the layout tells the order of the bias alone
         raise RuntimeError(f'moejit: unsupported: FP8 weights with gate_up_layout "{layout}", wanted "concat": all rows of '
                            "gate, then all of up\nhint: sort the rows of codes and scales after loading")
     if sharing != 1:
@@ -57,10 +65,11 @@ def call_with_codes(call: ExpertsCall, given: tuple, weights: FP8Weights, biases
 
 
 @torch.compiler.assume_constant_result
-def _facts_of(layer: str) -> tuple[str, str, int]:
-    """Returns recipe, gate_up_layout and scale_sharing_k of a layer."""
+def _facts_of(layer: str) -> tuple[str, str, int, int, int]:
+    """Returns recipe, gate_up_layout, scale_sharing_k, hidden and intermediate of a layer."""
     description = plan_of(layer).description
-    return description["recipe"], description["gate_up_layout"], description.get("scale_sharing_k", 1)
+    return (description["recipe"], description["gate_up_layout"], description.get("scale_sharing_k", 1),
+            description["hidden"], description["intermediate"])
 
 
 def _by_name(layer: str, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experts' weights that are FP8 codes and scales already, as checkpoints have them: used where they are, without a copy."""
+"""Experts' weights that are quantized already, as checkpoints have them: used where they are, without a copy."""
 from __future__ import annotations
 
 import dataclasses
@@ -13,25 +13,43 @@ _BLOCK = 128
 _SCALE_DTYPES = (torch.float32, torch.bfloat16, torch.float8_e8m0fnu)
 _NAN = 0x7f  # the code of NaN in E4M3, whatever its sign
 # Recipes whose weights have such scales; the first is the default.
-_RECIPES = {"block": ("fp8_flow", "fp8_blockwise"), "channel": ("fp8_rowwise",)}
+_RECIPES = {"block": ("fp8_flow", "fp8_blockwise"), "channel": ("fp8_rowwise",), "tile": ("fp8_flow", "fp8_blockwise")}
+_WHAT = {"block": "FP8 weights with a scale for each 128x128 block", "channel": "FP8 weights with a scale for each channel",
+         "tile": "packed MXFP4 weights"}
 
 
 @dataclasses.dataclass(eq=False)
 class FP8Weights:
-    """FP8 weights of all experts, made by fp8_weights(). Calls read these tensors: what is written to them counts.
+    """Quantized weights of all experts, made by fp8_weights() or mxfp4_weights(). Calls read these tensors: what is
+    written to them counts.
 
     Attributes:
-        w1_q: [E, 2I, H] float8_e4m3fn, the caller's; [E, I, H] if the activation has no gate.
+        w1_q: [E, 2I, H] float8_e4m3fn, the caller's; [E, I, H] if the activation has no gate. If `kind` is "tile", uint8
+            [E, 2 ceil(I/128), ceil(H/128), 8704].
         w1_scale_inv: float32 [E, 2 ceil(I/128), ceil(H/128)], or [E, 2I] if `kind` is "channel".
-        w2_q: [E, H, I] float8_e4m3fn, the caller's.
+        w2_q: [E, H, I] float8_e4m3fn, the caller's; if `kind` is "tile", uint8 [E, ceil(H/128), ceil(I/128), 8704].
         w2_scale_inv: float32 [E, ceil(H/128), ceil(I/128)], or [E, H].
-        kind: What has a scale: a "block" of 128x128, or a "channel", which is a row.
+        kind: What has a scale: a "block" of 128x128, a "channel", which is a row, or a packed "tile" of MXFP4.
+        hidden: H.
+        intermediate: I.
     """
     w1_q: torch.Tensor
     w1_scale_inv: torch.Tensor
     w2_q: torch.Tensor
     w2_scale_inv: torch.Tensor
     kind: str
+    hidden: int
+    intermediate: int
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the weights are packed tiles of MXFP4, and not FP8 codes."""
+        return self.kind == "tile"
+
+    @property
+    def experts(self) -> int:
+        """E."""
+        return self.w1_q.shape[0]
 
     @property
     def device(self) -> torch.device:
@@ -54,8 +72,7 @@ class FP8Weights:
         if recipe in _RECIPES[self.kind]:
             return
         wanted = " or ".join(f'"{each}"' for each in _RECIPES[self.kind])
-        what = "each 128x128 block" if self.kind == "block" else "each channel"
-        raise RuntimeError(f'moejit: unsupported: FP8 weights with a scale for {what}: recipe: got "{recipe}", wanted {wanted}\n'
+        raise RuntimeError(f'moejit: unsupported: {_WHAT[self.kind]}: recipe: got "{recipe}", wanted {wanted}\n'
                            "hint: other recipes quantize bf16 weights: multiply codes and scales, and give the products")
 
     def check_values(self) -> None:
@@ -64,6 +81,8 @@ class FP8Weights:
         Calls do not look for these: each result that such a weight reaches is NaN.
         """
         for name, tensor in self.tensors.items():
+            if name.endswith("_q") and self.is_packed:  # E2M1 has no NaN
+                continue
             if name.endswith("_q"):  # expert by expert, so that the copies in between stay small
                 bad = torch.stack([((codes.view(torch.uint8) & _NAN) == _NAN).any() for codes in tensor])
             else:
@@ -108,7 +127,7 @@ def fp8_weights(w1_q: torch.Tensor, w1_scale_inv: torch.Tensor, w2_q: torch.Tens
     second, kind_of_second = _scales("w2_scale_inv", w2_scale_inv, w2_q, 1)
     if kind != kind_of_second:
         _refuse("w2_scale_inv", f"it has a scale for each {kind_of_second}", f"one for each {kind}, as w1_scale_inv")
-    return FP8Weights(w1_q, first, w2_q, second, kind)
+    return FP8Weights(w1_q, first, w2_q, second, kind, hidden, inner)
 
 
 def are_codes(first: torch.Tensor | FP8Weights, second: torch.Tensor | None) -> bool:

@@ -24,7 +24,8 @@ def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weight
         hidden_states: [T, H] bf16, T at most `max_tokens` of the layer; more leading dimensions are allowed.
         top_k_index: [T, K] int32 or int64: the experts of each token; -1: none.
         top_k_weights: [T, K] float32 or bf16: the factors of the experts' results.
-        gate_up_proj: [E, 2I, H] bf16; or the fp8_weights() of both, without `down_proj`.
+        gate_up_proj: [E, 2I, H] bf16; or the fp8_weights() or mxfp4_weights() of both, without
+            `down_proj`.
         down_proj: [E, H, I] bf16.
         layer: A layer description as a dict or as JSON. The call itself chooses `passes`, `wgrad_dtype`,
             `backward_halves` and the dtypes of the routing.
@@ -55,7 +56,8 @@ def grouped_experts(rows: torch.Tensor, tokens_per_expert: torch.Tensor, gate_up
             0, and so on. Rows behind the last expert's may hold anything.
         tokens_per_expert: [E] int32 or int64, on the device of the rows: the call neither reads nor awaits it on the
             host.
-        gate_up_proj: [E, 2I, H] bf16; or the fp8_weights() of both, without `down_proj`.
+        gate_up_proj: [E, 2I, H] bf16; or the fp8_weights() or mxfp4_weights() of both, without
+            `down_proj`.
         down_proj: [E, H, I] bf16.
         layer: A layer description without `top_k`; `experts` is E. The call itself chooses `input`, and what experts()
             chooses.

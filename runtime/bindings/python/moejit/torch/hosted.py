@@ -84,7 +84,8 @@ class HostedExperts:
             routing: [T, K] int32 or int64: the experts of each token, -1: none. Of grouped rows [E]: their numbers,
                 which may be on the host: they go to the device through pinned memory.
             probs: [T, K] float32 or bf16. Of grouped rows [T], of any float dtype.
-            w1: [E, 2I, H] bf16, gate and then up unless the description says otherwise. Or fp8_weights(), without `w2`.
+            w1: [E, 2I, H] bf16, gate and then up unless the description says otherwise. Or fp8_weights()
+                or mxfp4_weights(), without `w2`.
             w2: [E, H, I] bf16.
             b1: [E, 2I] bf16, if the description says `biases`.
             b2: [E, H] bf16, if the description says `biases`.

@@ -55,6 +55,20 @@ def json_with(description: dict[str, Any] | str, **fields: Any) -> str:
     return json.dumps({**_read(description if isinstance(description, str) else json.dumps(description)), **fields})
 
 
+@torch.compiler.assume_constant_result
+def with_format_of(description: str, is_packed: bool) -> str:
+    """Returns a layer description, JSON, for weights that are packed, or not; refuses others for packed ones."""
+    return _with_format_of(description, is_packed)
+
+
+@functools.lru_cache(maxsize=None)
+def _with_format_of(description: str, is_packed: bool) -> str:
+    if not is_packed and _read(description).get("weight_format") == "mxfp4":
+        raise RuntimeError('moejit: unsupported: weight_format "mxfp4": got weights that are not packed, wanted '
+                           'mxfp4_weights(..., packed=True)\nhint: leave weight_format out for bf16 and FP8 weights')
+    return json.dumps({**_read(description), "weight_format": "mxfp4"}) if is_packed else description
+
+
 def _read(description: str) -> dict[str, Any]:
     """Returns a layer description, given as JSON, as a dict."""
     try:

@@ -119,29 +119,30 @@ class InferenceOfCodes:
 
     Args:
         given: x, topk_ids and topk_probs of the earlier call.
-        weights: Its weights; later ones may be others with scales of the same kind.
+        weights: Its weights; later ones may be others of the same kind and widths.
         has_biases: Whether it had biases.
         none: A tensor without elements on their device.
         state: The module's state.
         layer: The text of the layer.
     """
-    __slots__ = ("has_biases", "inputs", "kind", "layer", "none", "reads", "state")
+    __slots__ = ("facts", "has_biases", "inputs", "layer", "none", "reads", "state")
 
     def __init__(self, given: tuple, weights: FP8Weights, has_biases: bool, none: torch.Tensor, state: State,
                  layer: str) -> None:
         self.inputs = _Inputs(*given)
-        self.kind = weights.kind
+        self.facts = weights.kind, weights.hidden, weights.intermediate
         self.has_biases = has_biases
         self.none = none
         self.state = state
         self.layer = layer
-        names = tuple(argument.name for argument in row_of(layer, "forward").named_reads)
+        row = row_of(layer, "forward")
+        names = tuple(argument.name for argument in row.named_reads or row.reads)
         self.reads = _places(names, (*inputs_of(layer)[:3], "b1", "b2", *weights.tensors))
 
     def run(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor, w1: FP8Weights, w2: None,
             b1: torch.Tensor | None, b2: torch.Tensor | None) -> torch.Tensor | None:
         """Returns y, or None if this call differs from the earlier one. Needs no_grad()."""
-        if (type(w1) is not FP8Weights or w1.kind != self.kind or w2 is not None or (b1 is not None) != self.has_biases
+        if (type(w1) is not FP8Weights or (w1.kind, w1.hidden, w1.intermediate) != self.facts or w2 is not None or (b1 is not None) != self.has_biases
                 or (b2 is not None) != self.has_biases or not self.inputs.are_like(x, topk_ids, topk_probs)):
             return None
         tensors = x, topk_ids, topk_probs, b1, b2, w1.w1_q, w1.w1_scale_inv, w1.w2_q, w1.w2_scale_inv, self.none

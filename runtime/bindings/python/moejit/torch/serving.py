@@ -91,8 +91,8 @@ def run(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, w1: torch.Tenso
         ids: [T, K] int32 or int64: experts of w1; -1: none.
         probs: [T, K] float32 or bf16.
         w1: [E, 2I, H] bf16, or [E, I, H] if the activation has no gate. Calls with the same tensor object share its
-            quantized weights. Or fp8_weights(), which are read where they are.
-        w2: [E, H, I] bf16; None with fp8_weights().
+            quantized weights. Or fp8_weights() or mxfp4_weights(), which are read where they are.
+        w2: [E, H, I] bf16; None with fp8_weights() and mxfp4_weights().
         b1: [E, 2I] or [E, I] bf16, or None.
         b2: [E, H] bf16, or None if b1 is None.
         activation: As in a layer description.
@@ -106,10 +106,11 @@ def run(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, w1: torch.Tenso
         raise RuntimeError("moejit: missing_tensor: one bias is given and the other is not\n"
                            "hint: give zeros for the one that is missing")
     has_codes = are_codes(w1, w2)
-    first, second = (w1.w1_q, w1.w2_q) if has_codes else (w1, w2)
+    first = w1.w1_q if has_codes else w1
+    intermediate = w1.intermediate if has_codes else w2.shape[-1]
     if recipe is None:
         recipe = w1.recipe if has_codes else "fp8_flow"
-    description = _description(activation, layout, recipe, first.shape[0], ids.shape[-1], x.shape[-1], second.shape[-1],
+    description = _description(activation, layout, recipe, first.shape[0], ids.shape[-1], x.shape[-1], intermediate,
                                b1 is not None, max_tokens_of(x.shape[0]))
     if has_codes and torch.compiler.is_compiling():  # nothing is kept for codes
         call = ExpertsCall(description=description)

@@ -26,8 +26,8 @@ def fused_experts(
     Args:
         hidden_states: [T, H] bf16; gets a copy of the result if the config says `inplace`.
         w1: [E, 2I, H] bf16, or float8_e4m3fn with `use_fp8_w8a8`: gate, then up; the two alternate if the config has a `gemm1_alpha`. [E, I, H] without a
-            gate.
-        w2: [E, H, I], as w1.
+            gate. Or the mxfp4_weights() of both.
+        w2: [E, H, I], as w1; None with mxfp4_weights().
         topk_output: (weights [T, K] float32, ids [T, K] int32 or int64, ...); an id of -1 adds nothing.
         moe_runner_config: An object with the fields of SGLang's MoeRunnerConfig.
         b1: [E, 2I] or [E, I] bf16.

@@ -15,7 +15,7 @@ from moejit.torch.devices import target_of, tell_of_simulator
 from moejit.torch.gathered import dense
 from moejit.torch.groups import ProcessGroupLayers, group_call_text
 from moejit.torch.halves import DelayedGradients
-from moejit.torch.layers import call_text, json_with
+from moejit.torch.layers import call_text, json_with, with_format_of
 from moejit.torch.main_grads import main_grad_dtype
 from moejit.torch.weights import Blocks, QuantizedWeights
 
@@ -51,13 +51,13 @@ class ExpertsCall:
         return None if self.group is None else self.group.order
 
     def layer(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor, gradients: tuple[str, ...],
-              wgrad: str, has_halves: bool, has_checks: bool) -> str:
+              wgrad: str, has_halves: bool, has_checks: bool, is_packed: bool = False) -> str:
         """Returns the text of the layer that a call with these tensors runs.
 
         The first call of a group's layer opens it, together with the other ranks.
         """
         of_call = (x.device, gradients, wgrad, ID_DTYPES[topk_ids.dtype], PROB_DTYPES[topk_probs.dtype], has_halves,
-                   has_checks)
+                   has_checks, is_packed)
         if torch.compiler.is_compiling():
             return self.text_of(*of_call)
         layer = self.layers.get(of_call)
@@ -67,9 +67,12 @@ class ExpertsCall:
         return layer
 
     def text_of(self, device: torch.device, gradients: tuple[str, ...], wgrad: str = "f32", ids: str = "i64",
-                probs: str = "f32", has_halves: bool = False, has_checks: bool = False) -> str:
-        """Returns the text of a layer for tensors on a device; the other arguments are as for call_text()."""
-        description = self.description
+                probs: str = "f32", has_halves: bool = False, has_checks: bool = False, is_packed: bool = False) -> str:
+        """Returns the text of a layer for tensors on a device; the other arguments are as for call_text().
+
+        `is_packed` says that the weights are packed, whatever the description's weight_format is.
+        """
+        description = with_format_of(self.description, is_packed)
         if gradients:
             description = json_with(description, fuse_wgrad_accumulation=self.fuse_wgrad_accumulation)
         if self.group is None:

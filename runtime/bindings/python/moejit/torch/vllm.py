@@ -123,7 +123,8 @@ class MoejitExperts(mk.FusedMoEExpertsModular):
             output: [T, H] bf16.
             hidden_states: [T, H] bf16.
             w1: [E, 2I, H] bf16 or float8_e4m3fn; [E, I, H] if the activation has no gate.
-            w2: [E, H, I], as w1.
+                Or the mxfp4_weights() of both.
+            w2: [E, H, I], as w1; None with mxfp4_weights().
             topk_weights: [T, K] float32; each counts as 1 if `apply_router_weight_on_input` says that the input
                 includes them already.
             topk_ids: [T, K] int32 or int64: experts of all ranks; -1: none.
