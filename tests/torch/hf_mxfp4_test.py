@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gpt-oss loaded from a checkpoint in MXFP4: experts hold FP8 codes of the same values, and nothing was ever bf16.
+"""gpt-oss loaded from a checkpoint in MXFP4: experts hold FP8 codes of the same values, or packed tiles, never bf16.
 
 The checkpoint is made here in the form of the published ones: `gate_up_proj_blocks`, `gate_up_proj_scales`, ...
 """
@@ -16,7 +16,7 @@ import torch
 import transformers
 
 from support import BOUNDS, DEVICE, ROOT, assert_same_bits, relative_error, told
-from moejit.torch import convert, experts, explain, mxfp4_weights, register_hf, update_weights
+from moejit.torch import build, convert, experts, explain, mxfp4_weights, register_hf, update_weights
 
 sys.path.insert(0, str(ROOT / "tests" / "fixtures" / "hugging_face"))
 import make_checkpoints
@@ -27,6 +27,7 @@ NAME = f"model.layers.{make_checkpoints.LAYER}.mlp.experts"  # that has weights 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 register_hf("moejit_mxfp4", "fp8_flow", TOKENS)
+register_hf("moejit_packed", "fp8_flow", TOKENS, packed=True)
 
 
 def random_mxfp4(rows, columns, generator):
@@ -126,11 +127,34 @@ class Mxfp4(unittest.TestCase):
         self.assertLess(relative_error(run(asked), run(plain)), BOUNDS["fp8_flow"])
 
     def test_models_are_pickled(self):
-        model = self.load()
-        file = io.BytesIO()
-        torch.save(model, file)
-        file.seek(0)
-        assert_same_bits(self, [run(torch.load(file, weights_only=False)), run(copy.deepcopy(model))], 2 * [run(model)])
+        for implementation in ("moejit_mxfp4", "moejit_packed"):
+            model = self.load(implementation=implementation)
+            file = io.BytesIO()
+            torch.save(model, file)
+            file.seek(0)
+            assert_same_bits(self, [run(torch.load(file, weights_only=False)), run(copy.deepcopy(model))], 2 * [run(model)])
+
+    def test_weights_may_stay_packed(self):
+        model, state = self.load(implementation="moejit_packed"), self.state
+        module = experts_of(model)
+        want = mxfp4_weights(state["gate_up_proj_blocks"], state["gate_up_proj_scales"], state["down_proj_blocks"],
+                             state["down_proj_scales"], gate_up_layout="interleaved", packed=True)
+        names = ("gate_up_proj", "gate_up_proj_scale_inv", "down_proj", "down_proj_scale_inv")
+        assert_same_bits(self, [getattr(module, name).detach() for name in names], [*want.tensors.values()])
+        assert_same_bits(self, [run(model), run(convert(copy.deepcopy(model)))], 2 * [run(self.load())])
+        self.assertIn(f"{NAME}: PackedGptOssExperts, {E} experts, hidden {H}, intermediate {I}, runs on moejit, recipe "
+                      "fp8_flow, on its packed weights", explain(model))
+        x, ids, probs = arguments()
+        self.assertIn("unsupported: backward of packed MXFP4 weights, which only forward reads",
+                      told(lambda: module(x.requires_grad_(), ids, probs)))
+        model.set_experts_implementation("eager")
+        self.assertIn("its weights were loaded packed for moejit, got the implementation 'eager'", told(lambda: run(model)))
+
+    def test_kernels_of_packed_weights_are_built_ahead(self):
+        layers = build(self.load(implementation="moejit_packed"), TOKENS)
+        self.assertGreater(len(layers), 0)
+        for layer in layers:
+            self.assertEqual((layer["weight_format"], layer["passes"]), ("mxfp4", ["forward"]))
 
     def test_the_model_decodes(self):
         prompt = torch.arange(8, device=DEVICE)[None]

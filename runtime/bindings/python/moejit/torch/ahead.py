@@ -16,9 +16,9 @@ from moejit.tool import tool_path
 from moejit.torch import hf
 from moejit.torch.arguments import PROB_DTYPES
 from moejit.torch.experts import Experts
-from moejit.torch.hf_fp8 import has_codes
+from moejit.torch.hf_fp8 import has_codes, is_packed
 from moejit.torch.hf_layers import first_weights, make_call, top_k_of
-from moejit.torch.layers import call_fields, max_tokens_of
+from moejit.torch.layers import call_fields, max_tokens_of, with_format_of
 
 # The gradients of tokens and probabilities that autograd may want. It wants none of either where nothing below is
 # trained, and none of probabilities where the router is frozen too. Gradients of weights and biases are wanted as these
@@ -93,8 +93,7 @@ def _descriptions(name: str, module: torch.nn.Module, tokens: int) -> Iterator[t
                                "kernels are made in the first call, and kept in the cache folder")
         yield module.description, module._call.delayed is not None
         return
-    if not has_codes(module):
-        hf.refuse_quantized(module)
+    hf.refuse_quantized(module)
     fields, max_tokens, _ = hf.options_of(module)
     top_k = top_k_of(module)
     if top_k is None:
@@ -106,7 +105,7 @@ def _descriptions(name: str, module: torch.nn.Module, tokens: int) -> Iterator[t
         described = json.loads(make_call(module, fields, bound, top_k, first_weights(module), None, None).description)
         # The version of transformers that runs the model decides which of them its calls ask for.
         for foreign in ("report", "ignore"):
-            yield json.dumps({**described, "foreign_experts": foreign}), False
+            yield with_format_of(json.dumps({**described, "foreign_experts": foreign}), is_packed(module)), False
         if bound >= tokens or max_tokens is not None:
             return
         size = bound + 1
@@ -120,7 +119,8 @@ def _calls(description: str, has_halves: bool, is_frozen: bool) -> Iterator[dict
     of_weights = _OF_WEIGHTS + (_OF_BIASES if json.loads(description).get("biases") else ())
     if is_frozen:
         of_weights = _OF_WEIGHTS[:1]
-    for probs, weights, inputs in itertools.product(PROB_DTYPES.values(), of_weights, _OF_INPUTS):
+    of_inputs = _OF_INPUTS if json.loads(description).get("weight_format") != "mxfp4" else ((),)  # forward alone
+    for probs, weights, inputs in itertools.product(PROB_DTYPES.values(), of_weights, of_inputs):
         checks = (False,) if is_frozen else (False, True)
         for wgrad, has_checks in itertools.product(("f32", "bf16") if weights else ("f32",), checks):
             yield call_fields(description, inputs + weights, wgrad, "i64", probs, has_halves and bool(weights), has_checks)

@@ -14,7 +14,7 @@ from moejit.torch import hf, texts
 from moejit.torch.checks import check_options
 from moejit.torch.devices import target_of
 from moejit.torch.experts import Experts
-from moejit.torch.hf_fp8 import has_codes
+from moejit.torch.hf_fp8 import has_codes, is_packed
 from moejit.torch.hf_layers import describe_before_calls
 from moejit.torch.hf_models import (check_module, forget_name, looks_like_experts, quantization_of,
                                     takes_implementations, without_experts)
@@ -96,7 +96,8 @@ def explain(model: torch.nn.Module, plans: bool = False) -> str:
             lines.append(f"{name or '(model)'}: {type(module).__name__}, not on moejit: its {quantized}")
         elif options is not None:
             description = describe_before_calls(module, options[0], options[1] or _TOKENS_OF_PLANS)
-            lines.append(_line(name, module, description) + (", on its FP8 weights" if has_codes(module) else ""))
+            kind = "packed" if is_packed(module) else "FP8"
+            lines.append(_line(name, module, description) + (f", on its {kind} weights" if has_codes(module) else ""))
             layers.update(_plans_of_calls(module))
         elif takes_implementations(module):
             implementation = module.config._experts_implementation or "eager"

@@ -22,7 +22,7 @@ from moejit.torch.state import ExpertsCall, State
 
 def register_hf(name: str = "moejit", recipe: str = "fp8_flow", max_tokens: int | None = None, *,
                 recompute: str = "none", cache_weights: bool | None = None,
-                splits_alignment: int | None = None) -> None:
+                splits_alignment: int | None = None, packed: bool = False) -> None:
     """Registers an implementation of experts with transformers.
 
     A model gets it by `model.set_experts_implementation(name)`. The model does not change, neither its parameters nor
@@ -40,6 +40,8 @@ def register_hf(name: str = "moejit", recipe: str = "fp8_flow", max_tokens: int 
         recompute: "none" or "moe_expert".
         cache_weights: As for moejit.torch.Experts.
         splits_alignment: As for moejit.torch.Experts.
+        packed: Whether gpt-oss' MXFP4 weights stay packed, in 4.25 bits each and without a backward pass, instead of
+            becoming FP8. It has a say while a model is loaded, and none for other models.
 
     Raises:
         ImportError: transformers is missing or lacks its interface for experts.
@@ -61,8 +63,18 @@ def register_hf(name: str = "moejit", recipe: str = "fp8_flow", max_tokens: int 
         raise RuntimeError(f"moejit: invalid_value: register_hf(): name: got {name!r}, wanted a name that transformers "
                            'does not use for experts of its own\nhint: leave it at "moejit"')
     register(name, json.dumps(fields), max_tokens, cache_weights)
+    (_packing.add if packed else _packing.discard)(name)
     check_when_set(options_of, is_ours)
     load_mxfp4()
+
+
+# Names of implementations for which MXFP4 weights stay packed as a model is loaded.
+_packing: set[str] = set()
+
+
+def packs(name: str) -> bool:
+    """Returns whether MXFP4 weights of a model stay packed that is loaded for an implementation of this name."""
+    return name in _packing
 
 
 def fields_of(recipe: str, recompute: str, splits_alignment: int | None) -> dict[str, Any]:
@@ -129,7 +141,7 @@ def keep_weights(module: torch.nn.Module) -> None:
 
 def refuse_quantized(module: torch.nn.Module) -> None:
     """Raises an error if a module's weights are quantized in a form that moejit does not take."""
-    if quantization_of(module) is not None:
+    if not has_codes(module) and quantization_of(module) is not None:
         raise quantized_error(user_name(module), module, module.config)
 
 
@@ -164,15 +176,16 @@ def _run(fields: str, max_tokens: int | None, cache_weights: bool | None, module
 def _fp8_experts(fields: str, max_tokens: int | None, cache_weights: bool | None, module: torch.nn.Module,
                  hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
     """Runs in place of the forward of transformers' FP8Experts. Nothing is kept, whatever `cache_weights` is."""
-    if not has_codes(module):
-        refuse_quantized(module)
+    refuse_quantized(module)
     check_dtypes(user_name(module), hidden_states, {})
     return _run(fields, max_tokens, cache_weights, module, hidden_states, top_k_index, top_k_weights)
 
 
 def _parameters(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Returns weights and biases by their names, for errors."""
-    names = ("gate_up_proj", "up_proj", "down_proj", "gate_up_proj_bias", "up_proj_bias", "down_proj_bias")
+    """Returns weights and biases by their names, for errors about dtypes; codes have their own."""
+    names = ("gate_up_proj_bias", "up_proj_bias", "down_proj_bias")
+    if not has_codes(module):
+        names = ("gate_up_proj", "up_proj", "down_proj", *names)
     return {name: module._parameters[name] for name in names if name in module._parameters}
 
 

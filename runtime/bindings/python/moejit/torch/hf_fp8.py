@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experts of transformers' models that were loaded from FP8 checkpoints: FP8Experts, whose codes are used where they are."""
+"""Experts of transformers' models that were loaded quantized: their codes are used where they are."""
 from __future__ import annotations
 
 import json
@@ -14,8 +14,15 @@ _BLOCK = 128
 _HINT = "load the model with dequantize=True in its quantization_config, and moejit quantizes bf16 weights"
 
 
+def is_packed(module: torch.nn.Module) -> bool:
+    """Returns whether a module of experts has packed MXFP4 weights."""
+    return getattr(module, "has_packed_weights", False)
+
+
 def has_codes(module: torch.nn.Module) -> bool:
-    """Returns whether a module of experts has FP8 codes with scales, as transformers' FP8Experts."""
+    """Returns whether a module of experts has FP8 codes with scales, as transformers' FP8Experts, or packed weights."""
+    if is_packed(module):
+        return True
     down = module._parameters.get("down_proj")
     return (down is not None and down.dtype == torch.float8_e4m3fn
             and isinstance(getattr(module, "down_proj_scale_inv", None), torch.Tensor))
@@ -27,6 +34,9 @@ def weights_of(module: torch.nn.Module) -> FP8Weights:
     Raises:
         RuntimeError: No call would compute what the module computes; the sentence says why.
     """
+    if is_packed(module):
+        return FP8Weights(module.gate_up_proj, module.gate_up_proj_scale_inv, module.down_proj, module.down_proj_scale_inv,
+                          "tile", module.hidden_size, module.intermediate_size)
     owner = user_name(module)
     scheme, block = getattr(module, "activation_scheme", "dynamic"), getattr(module, "block_size", None)
     if scheme != "dynamic":

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from moejit.describe import describe
-from moejit.torch.hf_fp8 import check_formula, has_codes
+from moejit.torch.hf_fp8 import check_formula, has_codes, is_packed
 from moejit.torch.state import ExpertsCall, State
 
 # Keys of configurations that change the formula of experts in some family.
@@ -57,6 +57,8 @@ def make_call(module: torch.nn.Module, fields: str, max_tokens: int, top_k: int,
               if isinstance(getattr(module, name, None), (int, float))))
     rows, hidden = (w1.shape[2], w1.shape[1]) if module.is_transposed else (w1.shape[1], w1.shape[2])
     has_gate = getattr(module, "has_gate", True)
+    if is_packed(module):
+        rows, hidden = 2 * module.intermediate_size, module.hidden_size
     layout = "concat" if module.is_concatenated or not has_gate else "interleaved"
     description = _describe(fields, config.model_type, keys, w1.shape[0], top_k, hidden,
                             rows // 2 if has_gate else rows, bool(module.has_bias), layout, foreign_of(module), max_tokens)

@@ -11,9 +11,9 @@ import torch
 
 from moejit.torch.checks import MODULE_NAME, name_of
 from moejit.torch.devices import target_of
-from moejit.torch.hf_fp8 import has_codes, weights_of
+from moejit.torch.hf_fp8 import has_codes, is_packed, weights_of
 from moejit.torch.hf_layers import describe_before_calls
-from moejit.torch.layers import FEWEST_MAX_TOKENS, call_text
+from moejit.torch.layers import FEWEST_MAX_TOKENS, call_text, with_format_of
 
 _FLAGS = ("has_gate", "has_bias", "is_transposed", "is_concatenated")
 _WEIGHTS = ("gate_up_proj", "up_proj", "down_proj")
@@ -79,7 +79,7 @@ def check_module(name: str, module: torch.nn.Module, fields: str, max_tokens: in
                            "first; float32 runs under autocast")
     module.__dict__[MODULE_NAME] = name
     weights = weights_of(module) if has_fp8 else None
-    if parameter.dim() != 3:
+    if parameter.dim() != 3 and not is_packed(module):
         return  # its elements are elsewhere until the call, as with DeepSpeed's ZeRO-3
     try:
         description = describe_before_calls(module, fields, max_tokens or FEWEST_MAX_TOKENS)
@@ -87,7 +87,9 @@ def check_module(name: str, module: torch.nn.Module, fields: str, max_tokens: in
             weights.check_recipe(json.loads(fields)["recipe"])
             if parameter.device.type != "meta":
                 weights.check_values()
-        for gradients in ((), ("dx", "dprobs") if has_fp8 else ("dx", "dprobs", "dw1", "dw2")):
+        description = with_format_of(description, is_packed(module))
+        trained = ("dx", "dprobs") if has_fp8 else ("dx", "dprobs", "dw1", "dw2")
+        for gradients in ((),) if is_packed(module) else ((), trained):
             call_text(description, target_of(parameter.device), gradients, "bf16")
     except RuntimeError as error:
         raise RuntimeError(f"moejit: module {name}: {str(error).removeprefix('moejit: ')}") from error
