@@ -120,6 +120,14 @@ bool takes_codes(const compiler::Layer& layer, const TensorMap& tensors) {
 
 Result<LoadedExperts> load(const compiler::Layer& layer, const CheckpointOptions& options,
                            const ExpertGroup& group, ShardSet& shards) {
+  if (has_split_experts(group) && is_packed(layer.recipe.weights))
+    return fail(
+        Stage::kFile, ErrorCode::kUnsupported,
+        fmt::format("{}: the experts of {} have tensors of their own, wanted MXFP4 of all experts "
+                    "for {}, whose weight_format is {}",
+                    shards.description(), quote_for_message(group.prefix, 200), named_layer(layer),
+                    to_string(weight_format(layer))),
+        "leave weight_format out, or pack with the operation pack_weights and use --input");
   if (has_split_experts(group))
     return load_split_experts(layer, group, options.first_expert, shards);
   if (has_fused_experts(group)) return load_fused_experts(layer, group, options, shards);
@@ -135,17 +143,11 @@ Result<LoadedExperts> load(const compiler::Layer& layer, const CheckpointOptions
 
 Result<TensorMap> load_expert_weights(const compiler::Layer& layer,
                                       const CheckpointOptions& options) {
-  if (is_packed(layer.recipe.weights))
-    return fail(
-        Stage::kFile, ErrorCode::kUnsupported,
-        fmt::format("weights of a checkpoint for {}, whose weight_format is {}, wanted bf16",
-                    named_layer(layer), to_string(weight_format(layer))),
-        "hand packed weights over with --input, or leave weight_format out: the recipe then "
-        "quantizes the checkpoint's values");
   MOEJIT_TRY_ASSIGN(ShardSet shards, ShardSet::open(options.shards));
   MOEJIT_TRY_ASSIGN(const ExpertGroup group, choose_expert_group(shards, options));
   MOEJIT_TRY_ASSIGN(LoadedExperts loaded, load(layer, options, group, shards));
-  if (loaded.tensors.contains("w1_q") && !takes_codes(layer, loaded.tensors))
+  if (loaded.tensors.contains("w1_q") && !is_packed(layer.recipe.weights) &&
+      !takes_codes(layer, loaded.tensors))
     dequantize_weights(layer, loaded.tensors);
   const GateUpLayout order = joined_layout(layer);
   // Biases have one column. Quantized weights are not reordered: gate comes first in all layouts.

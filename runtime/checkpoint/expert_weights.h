@@ -47,17 +47,19 @@ struct CheckpointOptions {
 //   PREFIX.experts.gate_up_proj, down_proj                   (gpt-oss, Llama-4, ...)
 //
 // BF16 gives `w1` and `w2`. MXFP4 (gate_up_proj_blocks, gate_up_proj_scales) gives them too,
-// exactly. F8_E4M3, with a `weight_scale_inv` (F32 or BF16) beside each tensor, gives `w1_q`,
-// `w1_scale_inv`, `w2_q` and `w2_scale_inv`. These are the published codes and scales as they are,
-// never quantized again. If the recipe is `bf16` or the layer has a backward pass, F8_E4M3 gives
-// `w1` and `w2` instead, rounded to bf16.
+// exactly. If the layer takes packed weights, it gives `w1_q`, `w1_scale_inv`, `w2_q` and
+// `w2_scale_inv` in packed tiles of the same values. F8_E4M3, with a `weight_scale_inv` (F32 or
+// BF16) beside each tensor, gives tensors of these names too. These are the published codes and
+// scales as they are, never quantized again. If the recipe is `bf16` or the layer has a backward
+// pass, F8_E4M3 gives `w1` and `w2` instead, rounded to bf16.
 //
 // Rows of `w1` and elements of `b1` have the order of the layer's `gate_up_layout`, whatever the
 // file's order is. `w1_q` has all of gate first.
 //
-// Errors name file and tensor. kUnsupported: the layer takes packed weights; kMissingTensor,
-// kTensorMismatch; kInvalidFile: a tensor is in two shards; kInvalidValue: the options do not say
-// which tensors are meant. Also returns the errors of opening a shard.
+// Errors name file and tensor. kUnsupported: the layer takes packed weights, and each expert has
+// tensors of its own. kInvalidFile: a tensor is in two shards. kInvalidValue: the options do not
+// say which tensors are meant. Also kMissingTensor, kTensorMismatch, and the errors of opening a
+// shard.
 Result<runtime::TensorMap> load_expert_weights(const compiler::Layer& layer,
                                                const CheckpointOptions& options);
 

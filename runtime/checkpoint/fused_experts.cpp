@@ -58,14 +58,10 @@ class FusedLoader {
     MOEJIT_TRY_ASSIGN(
         const FusedMatrices w2,
         find_fused_matrices(source, naming_.down, layer_.hidden, layer_.intermediate, shards_));
-    // At most one of the two tensors is square, so the other one decides. If both are (no gate and
-    // I == H), they are read as transformers stores them, with a row for each output.
-    const FusedOrder order = w1.order != FusedOrder::kEither ? w1.order : w2.order;
-    MOEJIT_TRY_ASSIGN(HostTensor w1_values, read_fused_matrices(source, w1, order));
-    loaded.tensors.emplace("w1", std::move(w1_values));
-    const FusedOrder down_order = w2.order != FusedOrder::kEither ? w2.order : w1.order;
-    MOEJIT_TRY_ASSIGN(HostTensor w2_values, read_fused_matrices(source, w2, down_order));
-    loaded.tensors.emplace("w2", std::move(w2_values));
+    if (is_packed(layer_.recipe.weights))
+      MOEJIT_TRY(pack(source, w1, w2, loaded));
+    else
+      MOEJIT_TRY(read(source, w1, w2, loaded));
     if (!layer_.biases) return loaded;
     MOEJIT_TRY_ASSIGN(HostTensor b1, read_fused_rows(source, bias_name(first()), rows, shards_));
     loaded.tensors.emplace("b1", std::move(b1));
@@ -76,6 +72,29 @@ class FusedLoader {
   }
 
  private:
+  // Adds w1 and w2.
+  static Result<void> read(const FusedTensorSource& source, const FusedMatrices& w1,
+                           const FusedMatrices& w2, LoadedExperts& loaded) {
+    // At most one of the two tensors is square, so the other one decides. If both are (no gate and
+    // I == H), they are read as transformers stores them, with a row for each output.
+    const FusedOrder order = w1.order != FusedOrder::kEither ? w1.order : w2.order;
+    MOEJIT_TRY_ASSIGN(HostTensor w1_values, read_fused_matrices(source, w1, order));
+    loaded.tensors.emplace("w1", std::move(w1_values));
+    const FusedOrder down_order = w2.order != FusedOrder::kEither ? w2.order : w1.order;
+    MOEJIT_TRY_ASSIGN(HostTensor w2_values, read_fused_matrices(source, w2, down_order));
+    loaded.tensors.emplace("w2", std::move(w2_values));
+    return {};
+  }
+
+  // Adds w1 and w2 in packed tiles, gate first, whatever the file's order is.
+  Result<void> pack(const FusedTensorSource& source, const FusedMatrices& w1,
+                    const FusedMatrices& w2, LoadedExperts& loaded) const {
+    MOEJIT_TRY(read_packed_matrices(source, w1, compiler::w1_sections(layer_),
+                                    loaded.layout == GateUpLayout::kInterleaved, "w1",
+                                    loaded.tensors));
+    return read_packed_matrices(source, w2, 1, false, "w2", loaded.tensors);
+  }
+
   bool has_gate() const { return compiler::has_gate(layer_.activation); }
   std::string_view first() const { return has_gate() ? naming_.gate_up : naming_.up; }
 

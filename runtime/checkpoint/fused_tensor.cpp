@@ -4,6 +4,7 @@
 #include "compiler/support/file.h"
 #include "compiler/support/json_document.h"
 #include "runtime/checkpoint/expert_weights.h"
+#include "runtime/reference/packed_weights.h"
 
 #include <algorithm>
 #include <array>
@@ -152,12 +153,23 @@ Result<FusedMatrices> check_mxfp4(const FusedTensorSource& source, FusedMatrices
   return matrices;
 }
 
-Result<HostTensor> read_mxfp4(const FusedTensorSource& source, const FusedMatrices& matrices) {
+struct Mxfp4Blocks {
+  std::vector<uint8_t> codes, scales;
+};
+
+Result<Mxfp4Blocks> read_blocks(const FusedTensorSource& source, const FusedMatrices& matrices) {
   const auto blocks =
       static_cast<size_t>(source.experts * matrices.rows * matrices.columns / kMxfp4Block);
-  std::vector<uint8_t> codes(blocks * kMxfp4BlockBytes), scales(blocks);
-  MOEJIT_TRY(read_experts(source, matrices.values, std::as_writable_bytes(std::span(codes))));
-  MOEJIT_TRY(read_experts(source, matrices.scales, std::as_writable_bytes(std::span(scales))));
+  Mxfp4Blocks read{std::vector<uint8_t>(blocks * kMxfp4BlockBytes), std::vector<uint8_t>(blocks)};
+  MOEJIT_TRY(read_experts(source, matrices.values, std::as_writable_bytes(std::span(read.codes))));
+  MOEJIT_TRY(read_experts(source, matrices.scales, std::as_writable_bytes(std::span(read.scales))));
+  return read;
+}
+
+Result<HostTensor> read_mxfp4(const FusedTensorSource& source, const FusedMatrices& matrices) {
+  MOEJIT_TRY_ASSIGN(const Mxfp4Blocks read, read_blocks(source, matrices));
+  const auto& [codes, scales] = read;
+  const size_t blocks = scales.size();
   std::vector<uint16_t> values(blocks * kMxfp4Block);
   if (const auto bad = decode_mxfp4(codes, scales, values))
     return fail(
@@ -221,6 +233,42 @@ Result<HostTensor> read_fused_matrices(const FusedTensorSource& source,
     }
   }
   return make_tensor(DType::kBF16, {source.experts, matrices.rows, matrices.columns}, values);
+}
+
+Result<void> read_packed_matrices(const FusedTensorSource& source, const FusedMatrices& matrices,
+                                  int64_t sections, bool is_interleaved, const std::string& name,
+                                  runtime::TensorMap& tensors) {
+  if (matrices.scales.entry == nullptr)
+    return wrong_type(matrices.values, "MXFP4, since the layer's weight_format is mxfp4",
+                      "leave weight_format out: the recipe then quantizes bf16 weights");
+  MOEJIT_TRY_ASSIGN(const Mxfp4Blocks read, read_blocks(source, matrices));
+  const reference::PackedWeights packed = reference::pack_weights({.experts = source.experts,
+                                                                   .rows = matrices.rows,
+                                                                   .cols = matrices.columns,
+                                                                   .sections = sections,
+                                                                   .is_interleaved = is_interleaved,
+                                                                   .codes = read.codes,
+                                                                   .scales = read.scales});
+  if (packed.bad_group) {
+    const int64_t groups = matrices.columns / kMxfp4Block, row = *packed.bad_group / groups;
+    return fail(
+        Stage::kFile, ErrorCode::kInvalidFile,
+        fmt::format("{}: tensor {} has the scale {} in block {} of row {} of expert {}, "
+                    "wanted one at most 14 below the largest of its 128x128 tile",
+                    matrices.scales.file->path(),
+                    quote_for_message(matrices.scales.entry->name, 200),
+                    read.scales[static_cast<size_t>(*packed.bad_group)], *packed.bad_group % groups,
+                    row % matrices.rows, source.first_expert + row / matrices.rows),
+        "leave weight_format out: the recipe then quantizes the checkpoint's values; the "
+        "scale 255 is no number");
+  }
+  std::vector<int64_t> shape = {source.experts,
+                                sections * reference::block_count(matrices.rows / sections),
+                                reference::block_count(matrices.columns)};
+  tensors[name + "_scale_inv"] = make_tensor(DType::kF32, shape, packed.scale_inv);
+  shape.push_back(reference::kPackedTileBytes);
+  tensors[name + "_q"] = make_tensor(DType::kU8, std::move(shape), packed.tiles);
+  return {};
 }
 
 Result<HostTensor> read_fused_rows(const FusedTensorSource& source, std::string_view name,

@@ -56,6 +56,13 @@ Result<FusedMatrices> find_fused_matrices(const FusedTensorSource& source,
 Result<runtime::HostTensor> read_fused_matrices(const FusedTensorSource& source,
                                                 const FusedMatrices& matrices, FusedOrder order);
 
+// Reads the wanted experts of an MXFP4 tensor as packed tiles, NAME_q U8 and NAME_scale_inv F32,
+// into `tensors`. Tiles restart at each of the `sections`, gate and up. Also returns
+// kTensorMismatch for BF16, and kInvalidFile if a tile's scales are too far apart or NaN.
+Result<void> read_packed_matrices(const FusedTensorSource& source, const FusedMatrices& matrices,
+                                  int64_t sections, bool is_interleaved, const std::string& name,
+                                  runtime::TensorMap& tensors);
+
 // Reads a tensor with one row for each expert, BF16 [E, columns], such as biases.
 Result<runtime::HostTensor> read_fused_rows(const FusedTensorSource& source, std::string_view name,
                                             int64_t columns, ShardSet& shards);

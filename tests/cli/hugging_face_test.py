@@ -74,6 +74,17 @@ class HuggingFace(tool.ToolTest):
     def test_experts_as_modules_of_transformers_have_them(self):
         self.compare("qwen3_moe", [FIXTURES / "qwen3_moe_fused"])
 
+    def test_weights_in_mxfp4_may_stay_packed(self):
+        layer = json.loads(self.describe("gpt_oss_mxfp4", "fp8_flow").read_text())
+        path = self.write("packed.json", {**layer, "weight_format": "mxfp4"})
+        report = self.succeed_json("run", path, "--target", "sim", "--pass", "forward", "--check", "--weights",
+                                   FIXTURES / "gpt_oss_mxfp4" / "model.safetensors", "--layer", LAYER, "--input",
+                                   FIXTURES / "inputs.safetensors", "--output", "out.safetensors")
+        self.assertTrue(report["check"]["passed"])
+        got = read_safetensors(self.folder / "out.safetensors")["y"]
+        expected = read_safetensors(FIXTURES / "gpt_oss_mxfp4" / "expected.safetensors")["y"]
+        self.assertLessEqual(relative_error(floats(got), floats(expected)), BOUNDS["fp8_flow"])
+
 
 if __name__ == "__main__":
     tool.main()

@@ -5,6 +5,7 @@
 #include "runtime/checkpoint/safetensors_file.h"
 #include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
+#include "runtime/reference/packed_weights.h"
 #include "tests/support/matchers.h"
 
 #include <algorithm>
@@ -295,9 +296,30 @@ TEST(Mxfp4, IsExactAtTheEndsOfItsRange) {
   EXPECT_TRUE(std::isnan(first(2, 255)));  // the scale is no number
 }
 
-TEST_F(FusedExperts, AreRefusedWhereTheLayerTakesPackedWeights) {
+TEST_F(FusedExperts, AreRefusedInBf16WhereTheLayerTakesPackedWeights) {
   layer_.recipe.weights = compiler::kPackedTiles;
-  expect_refused(load({}), ErrorCode::kUnsupported, "whose weight_format is mxfp4, wanted bf16");
+  expect_refused(load(fused(Order::kOutputFirst)), ErrorCode::kTensorMismatch,
+                 "gate_up_proj\" is BF16 [3, 32, 48], wanted MXFP4");
+  layer_.local_experts = 1;
+  const std::string stem = kStem;
+  expect_refused(
+      load({{stem + "0.up_proj.weight", make_tensor(DType::kU8, {1}, std::vector{'a'})}}),
+      ErrorCode::kUnsupported, "have tensors of their own, wanted MXFP4");
+}
+
+// The values of packed weights [E, rows, columns], gate before up.
+std::vector<float> packed_values(const TensorMap& loaded, const std::string& name, int64_t rows,
+                                 int64_t columns, int64_t sections) {
+  return reference::dequantize(reference::unpack_weights(
+      elements<uint8_t>(loaded.at(name + "_q")), elements<float>(loaded.at(name + "_scale_inv")),
+      loaded.at(name + "_q").shape.front(), rows, columns, sections));
+}
+
+std::vector<float> values_of_bf16(const HostTensor& tensor) {
+  std::vector<float> values;
+  for (const uint16_t bits : elements<uint16_t>(tensor))
+    values.push_back(reference::float_from_bf16(bits));
+  return values;
 }
 
 TEST_F(FusedExperts, AreReadFromMxfp4) {
@@ -333,6 +355,17 @@ TEST_F(FusedExperts, AreReadFromMxfp4) {
   EXPECT_EQ(w1(32, 32), 2.0F);
   EXPECT_EQ(reference::float_from_bf16(elements<uint16_t>(loaded->at("w2"))[0]), -0.5F);
   EXPECT_EQ(reference::float_from_bf16(elements<uint16_t>(loaded->at("w2"))[1]), 1.5F);
+
+  layer_.recipe.weights = compiler::kPackedTiles;
+  const auto packed = load(file);
+  ASSERT_TRUE(testing::succeeded(packed));
+  EXPECT_EQ(packed_values(*packed, "w1", 64, 64, 2), values_of_bf16(loaded->at("w1")));
+  EXPECT_EQ(packed_values(*packed, "w2", 64, 32, 1), values_of_bf16(loaded->at("w2")));
+  scales[5] = 90;
+  set("gate_up_proj_scales", {1, 64, 2}, scales);
+  expect_refused(load(file), ErrorCode::kInvalidFile,
+                 "gate_up_proj_scales\" has the scale 90 in block 1 of row 2 of expert 0");
+  layer_.recipe.weights = {};
 
   scales[2] = 255;
   set("gate_up_proj_scales", {1, 64, 2}, scales);
