@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packed MXFP4 weights: 4.25 bits a weight in memory, and the bits of FP8 weights of the same values."""
+import importlib
 import types
 import unittest
+import unittest.mock
 
 import torch
 
@@ -100,6 +102,32 @@ class Packed(unittest.TestCase):
             for tensor, other in zip(packed.tensors.values(), self.packed.tensors.values()):
                 tensor.copy_(other)
             assert_same_bits(self, [hosted(x, ids, probs, packed, None)], [experts(x, ids, probs, self.codes, layer=LAYER)])
+
+    def test_many_rows_may_read_fp8_weights(self):
+        x, ids, probs = self.inputs.x, self.inputs.ids, self.inputs.probs
+        both = mxfp4_weights(*self.inputs.blocks, gate_up_layout="interleaved", packed=True, prefill="fp8")
+        assert_same_bits(self, [*both.tensors.values(), *both.prefill.tensors.values()],
+                         [*self.packed.tensors.values(), *self.codes.tensors.values()])
+        hosted, read, of_call = HostedExperts(LAYER, device=DEVICE), [], FP8Weights.of_call
+
+        def told_of_call(*arguments):
+            read.append(of_call(*arguments).kind)
+            return of_call(*arguments)
+        module = importlib.import_module("moejit.torch.fp8_weights")  # the package has the function under its name
+        with torch.no_grad(), unittest.mock.patch.object(module, "PREFILL_ROWS", 3), \
+                unittest.mock.patch.object(FP8Weights, "of_call", told_of_call):
+            want = hosted(x, ids, probs, self.codes, None)
+            for tokens in (5, 6, 9, 5):  # 6 tokens have 3 rows an expert in the mean
+                assert_same_bits(self, [hosted(x[:tokens], ids[:tokens], probs[:tokens], both, None)], [want[:tokens]])
+        self.assertEqual(read, ["tile", "block", "block", "tile"])
+        y = experts(x.clone().requires_grad_(), ids, probs, both, layer=LAYER)  # which only FP8 weights can do
+        self.assertTrue(y.requires_grad)
+        assert_same_bits(self, [y.detach()], [want])
+        self.assertIn('gate_up_layout "interleaved", wanted "concat"',
+                      told(lambda: experts(x, ids, probs, both, layer={**LAYER, "gate_up_layout": "interleaved"})))
+        for options in ({"packed": True, "prefill": "bf16"}, {"prefill": "fp8"}):
+            self.assertIn("moejit: unknown_value: mxfp4_weights(): prefill: got",
+                          told(lambda: mxfp4_weights(*self.inputs.blocks, **options)))
 
     def test_a_compiled_call(self):
         x, ids, probs = self.inputs.x, self.inputs.ids, self.inputs.probs

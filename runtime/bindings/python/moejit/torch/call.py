@@ -14,7 +14,7 @@ from moejit.torch.fp8_weights import FP8Weights, are_codes
 from moejit.torch.function import STATE, ExpertsFunction, Options, forward
 from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
 from moejit.torch.halves import call_with_delayed_gradients, call_with_split_backward, is_smaller_split
-from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, inputs_of
+from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, experts_of, inputs_of
 from moejit.torch.main_grads import moves_main_grads, take_main_grads
 from moejit.torch.repeat import Inference, Training
 from moejit.torch.state import ExpertsCall
@@ -34,6 +34,9 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
     `state` is the tensors of FORWARD_STATE and GRADIENT_STATE if the layer has a state.
     """
     has_codes = are_codes(gate_up_proj, down_proj)
+    if has_codes and gate_up_proj.prefill is not None:
+        rows = hidden_states.numel() // hidden_states.shape[-1] if call.is_grouped else top_k_index.numel()
+        gate_up_proj = gate_up_proj.of_call(rows, experts_of(call.description))
     if (not torch.compiler.is_compiling() and is_first_microbatch is None and skip_update is None and not is_sharded):
         record = call.training if torch.is_grad_enabled() else call.inference
         if record is not None:

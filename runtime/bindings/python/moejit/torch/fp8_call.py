@@ -31,6 +31,8 @@ def call_with_codes(call: ExpertsCall, given: tuple, weights: FP8Weights, biases
         biases: b1 and b2; None: absent.
         wanted: Names of the gradients that autograd wants.
     """
+    if wanted and weights.prefill is not None:
+        weights = weights.prefill
     if wanted and weights.is_packed:
         raise RuntimeError("moejit: unsupported: backward of packed MXFP4 weights, which only forward reads\n"
                            "hint: mxfp4_weights() without packed=True makes FP8 weights, which have a backward pass")
@@ -48,7 +50,8 @@ def call_with_codes(call: ExpertsCall, given: tuple, weights: FP8Weights, biases
         raise RuntimeError(f"moejit: tensor_mismatch: packed weights of hidden {weights.hidden} and intermediate "
                            f"{weights.intermediate}, wanted {widths[0]} and {widths[1]} as the layer has\n"
                            "hint: x has as many columns as rows of w1 had when they were packed")
-    if layout != "concat" and not weights.is_packed:  # of which the layout tells the order of the bias alone
+    # The layout tells the order of the bias alone where weights are packed.
+    if layout != "concat" and (not weights.is_packed or weights.prefill is not None):
         raise RuntimeError(f'moejit: unsupported: FP8 weights with gate_up_layout "{layout}", wanted "concat": all rows of '
                            "gate, then all of up\nhint: sort the rows of codes and scales after loading")
     if sharing != 1:

@@ -12,6 +12,8 @@ from moejit.torch.checks import name_of
 _BLOCK = 128
 _SCALE_DTYPES = (torch.float32, torch.bfloat16, torch.float8_e8m0fnu)
 _NAN = 0x7f  # the code of NaN in E4M3, whatever its sign
+# Rows of an expert in the mean from which on FP8 weights are faster than packed ones.
+PREFILL_ROWS = 128
 # Recipes whose weights have such scales; the first is the default.
 _RECIPES = {"block": ("fp8_flow", "fp8_blockwise"), "channel": ("fp8_rowwise",), "tile": ("fp8_flow", "fp8_blockwise")}
 _WHAT = {"block": "FP8 weights with a scale for each 128x128 block", "channel": "FP8 weights with a scale for each channel",
@@ -32,6 +34,7 @@ class FP8Weights:
         kind: What has a scale: a "block" of 128x128, a "channel", which is a row, or a packed "tile" of MXFP4.
         hidden: H.
         intermediate: I.
+        prefill: Of packed weights, FP8 weights of the same values for calls with many rows; None: all calls read tiles.
     """
     w1_q: torch.Tensor
     w1_scale_inv: torch.Tensor
@@ -40,6 +43,11 @@ class FP8Weights:
     kind: str
     hidden: int
     intermediate: int
+    prefill: FP8Weights | None = None
+
+    def of_call(self, rows: int, experts: int) -> FP8Weights:
+        """Returns the weights that a call over so many rows of experts reads."""
+        return self if self.prefill is None or rows < PREFILL_ROWS * experts else self.prefill
 
     @property
     def is_packed(self) -> bool:

@@ -56,6 +56,17 @@ def json_with(description: dict[str, Any] | str, **fields: Any) -> str:
 
 
 @torch.compiler.assume_constant_result
+def experts_of(description: str) -> int:
+    """Returns how many experts a layer has on all ranks."""
+    return _experts_of(description)
+
+
+@functools.lru_cache(maxsize=None)
+def _experts_of(description: str) -> int:
+    return _read(description)["experts"]
+
+
+@torch.compiler.assume_constant_result
 def with_format_of(description: str, is_packed: bool) -> str:
     """Returns a layer description, JSON, for weights that are packed, or not; refuses others for packed ones."""
     return _with_format_of(description, is_packed)

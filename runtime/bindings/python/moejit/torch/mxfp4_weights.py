@@ -19,7 +19,7 @@ _NAN = 255  # the E8M0 code of NaN; others stand for 2^(code - 127)
 
 
 def mxfp4_weights(w1_q: torch.Tensor, w1_scales: torch.Tensor, w2_q: torch.Tensor, w2_scales: torch.Tensor, *,
-                  gate_up_layout: str = "concat", packed: bool = False) -> FP8Weights:
+                  gate_up_layout: str = "concat", packed: bool = False, prefill: str = "packed") -> FP8Weights:
     """Returns weights for calls with the values of MXFP4 weights, every one of them exact: FP8, or packed in 4 bits.
 
     A 128x128 block gets the scale that its largest group needs. The other groups' scales go into the codes, which is
@@ -40,6 +40,8 @@ def mxfp4_weights(w1_q: torch.Tensor, w1_scales: torch.Tensor, w2_q: torch.Tenso
         packed: Whether the weights stay 4-bit in memory, in packed tiles, whose size is that of the widths rounded up to
             multiples of 128. Results have the same bits. Such weights have no backward pass. Few tokens read half of the
             bytes; from about 128 rows an expert on FP8 weights are faster.
+        prefill: What packed weights are for calls with so many rows: "packed", or "fp8", which keeps FP8 weights as well,
+            for 12.25 bits a weight in all. Calls with gradients take these, too. The layer has to be "concat" then.
 
     Raises:
         RuntimeError: A tensor's dtype, shape or device is wrong, a scale is NaN, or a block's values are no E4M3 numbers;
@@ -48,16 +50,22 @@ def mxfp4_weights(w1_q: torch.Tensor, w1_scales: torch.Tensor, w2_q: torch.Tenso
     if gate_up_layout not in ("concat", "interleaved"):
         raise RuntimeError(f"moejit: unknown_value: mxfp4_weights(): gate_up_layout: got {gate_up_layout!r}, wanted "
                            '"concat" or "interleaved"')
+    if prefill not in (("packed", "fp8") if packed else ("packed",)):
+        raise RuntimeError(f"moejit: unknown_value: mxfp4_weights(): prefill: got {prefill!r}, wanted "
+                           + ('"packed" or "fp8"' if packed else '"packed", since weights without packed=True are FP8 anyway'))
     w1_q, w1_scales = _checked("w1", w1_q, w1_scales)
     w2_q, w2_scales = _checked("w2", w2_q, w2_scales)
     sections = w1_q.shape[1] // max(2 * w2_q.shape[2], 1)
     if sections not in (1, 2):
         _refuse("w1_q", f"it has {w1_q.shape[1]} rows", f"{4 * w2_q.shape[2]} or {2 * w2_q.shape[2]}, since rows of w2 have "
                 f"{2 * w2_q.shape[2]} elements")
-    if packed:
-        return FP8Weights(*packed_tiles("w1", w1_q, w1_scales, sections, gate_up_layout), *packed_tiles("w2", w2_q, w2_scales, 1),
-                          "tile", 2 * w1_q.shape[2], 2 * w2_q.shape[2])
-    return fp8_weights(*encoded("w1", w1_q, w1_scales, sections, gate_up_layout), *encoded("w2", w2_q, w2_scales, 1))
+    codes = None
+    if not packed or prefill == "fp8":
+        codes = fp8_weights(*encoded("w1", w1_q, w1_scales, sections, gate_up_layout), *encoded("w2", w2_q, w2_scales, 1))
+    if not packed:
+        return codes
+    return FP8Weights(*packed_tiles("w1", w1_q, w1_scales, sections, gate_up_layout), *packed_tiles("w2", w2_q, w2_scales, 1),
+                      "tile", 2 * w1_q.shape[2], 2 * w2_q.shape[2], codes)
 
 
 def _refuse(name: str, got: str, wanted: str) -> NoReturn:
