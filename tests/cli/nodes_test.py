@@ -145,7 +145,7 @@ class NodeTest(tool.ToolTest):
     def test_a_build_looks_first_whether_it_can_write(self):
         self.refuse_to_build(TINY, self.kernels, "cache folder /proc/none/.cache/moejit: it cannot be made: ",
                              HOME="/proc/none")
-        other = self.layer(hidden=384)
+        other = self.layer(intermediate=384)
         missing = json.loads(self.why(other, "--json", MOEJIT_CACHE_DIR=self.cache))["missing"]
         self.assertIn(missing, range(1, self.kernels))
         if not may_mount():

@@ -34,9 +34,9 @@ class SeparateGateUp : public ::testing::TestWithParam<Case> {
     if (test_device().device == nullptr) GTEST_SKIP() << test_device().reason;
     shape_.sharing = GetParam().sharing;
     shape_.has_biases = GetParam().biases;
-    inputs_ = random_inputs(shape_, 70, 11);
-    dy_ = reference::random_activations(70, shape_.hidden, 12);
-    shape_.max_rows = reference::enough_rows(70, shape_);
+    inputs_ = random_inputs(shape_, 45, 11);
+    dy_ = reference::random_activations(45, shape_.hidden, 12);
+    shape_.max_rows = reference::enough_rows(45, shape_);
     if (!shape_.has_biases) return;
     inputs_.b1 = reference::random_activations(shape_.experts, 2 * shape_.intermediate, 13);
     inputs_.b2 = reference::random_activations(shape_.experts, shape_.hidden, 14);

@@ -30,7 +30,7 @@ TEST(FusedActivationPlan, KeepsTheActivationApartWhereItCallsManyFunctions) {
 
 TEST(FusedActivationPlan, JoinsTheActivationInTilesThatAreSwappedWithoutABackwardPass) {
   Layer layer = dsv3_like_layer();
-  layer.max_tokens = 1024;
+  layer.max_tokens = 512;
   layer.max_permuted_rows = worst_case_permuted_rows(layer);
   for (const Recipe& recipe : {Recipe::kFp8Flow, Recipe::kFp8Blockwise}) {
     layer.recipe = recipe;
@@ -45,8 +45,21 @@ TEST(FusedActivationPlan, JoinsTheActivationInTilesThatAreSwappedWithoutABackwar
   layer.passes = {Pass::kForward, Pass::kBackward};
   const Plan training = plan_of(layer);
   EXPECT_NE(find_kernel(training, "activation_quantize"), nullptr);
-  EXPECT_NE(print_plan(training, true).find("stay apart: an expert has 32 rows in the mean"),
+  EXPECT_NE(print_plan(training, true).find("stay apart: an expert has 16 rows in the mean"),
             std::string::npos);
+}
+
+// Tiles that quantize have 96 rows at most, tiles that do not have 128.
+TEST(FusedActivationPlan, KeepsAnActivationInFp8ApartWhereGroupsMayPassATile) {
+  Layer layer = dsv3_like_layer();
+  layer.max_tokens = 544;
+  layer.max_permuted_rows = worst_case_permuted_rows(layer);
+  const Plan plan = plan_of(layer);
+  EXPECT_NE(find_kernel(plan, "activation_quantize"), nullptr);
+  EXPECT_NE(print_plan(plan, true).find("17 rows in the mean, and groups of more than 96 rows"),
+            std::string::npos);
+  layer.recipe = Recipe::kBf16;
+  EXPECT_NE(find_kernel(plan_of(layer), "gemm_fc1_activation"), nullptr);
 }
 
 // Tiles of 128 rows have no room for biases.
@@ -54,7 +67,7 @@ TEST(FusedActivationPlan, JoinsTheActivationAndBiasesInSwappedTilesAlone) {
   Layer layer = dsv3_like_layer();
   layer.biases = true;
   EXPECT_NE(find_kernel(plan_of(layer), "activation_quantize"), nullptr);
-  layer.max_tokens = 1024;
+  layer.max_tokens = 512;
   const KernelPlan* fused = nullptr;
   const Plan plan = plan_of(layer, {.list_candidates = true});
   ASSERT_NE(fused = find_kernel(plan, "gemm_fc1_activation_quantize"), nullptr);
@@ -92,7 +105,7 @@ TEST(FusedActivationPlan, KeepsTheActivationApartWhereWeightsArePacked) {
 // The cast of w1 joins gate and up, and the GEMM reads what it wrote.
 TEST(FusedActivationPlan, JoinsTheActivationWhereGateAndUpAreTwoTensors) {
   Layer layer = dsv3_like_layer();
-  layer.max_tokens = 1024;
+  layer.max_tokens = 512;
   const Plan concat = plan_of(layer);
   layer.gate_up_layout = GateUpLayout::kSeparate;
   const Plan separate = plan_of(layer);

@@ -57,7 +57,7 @@ TEST(TuneProblems, AreJoinedAndSortedByTheWorthOfTheirOwners) {
 TEST(TuneProblems, OfAVerificationHaveTheUsualChoicesAndThoseOfTheRecord) {
   const compiler::Target sim = *compiler::parse_target("sim");
   TuneSubjects subjects;
-  subjects.layers = {{layer_of(64), 64, 0}};
+  subjects.layers = {{layer_of(1024), 1024, 0}};
   const auto all = collect_problems(subjects, sim);
   ASSERT_TRUE(succeeded(all));
   ASSERT_GT(all->size(), 3U);
