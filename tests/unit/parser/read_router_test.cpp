@@ -3,6 +3,7 @@
 
 #include "compiler/support/file.h"
 #include "compiler/support/json_document.h"
+#include "tests/support/random_router.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -108,6 +109,27 @@ TEST(RouterDocs, DescribeEveryFieldInARowOfTheTable) {
   for (const std::string_view key : router_keys())
     EXPECT_NE(page.find(fmt::format("\n| `{}` |", key)), std::string::npos)
         << "docs/router.md has no row for " << key;
+}
+
+// What is written is read back, whatever is random; the rest is refused with a sentence.
+TEST(RouterParser, ReadsBackRandomRouters) {
+  int read_back = 0;
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    testing::SeededRandom random(seed);
+    const testing::RandomRouter router = testing::random_router(random);
+    SCOPED_TRACE(fmt::format("seed {}: {}", seed, router.json));
+    const auto experts = static_cast<int32_t>(router.experts);
+    const auto top_k = static_cast<int32_t>(router.top_k);
+    const Result<RouterFormula> formula = read(router.json, experts, top_k);
+    if (!formula) {
+      EXPECT_FALSE(formula.error().hint.empty()) << formula.error().message;
+      continue;
+    }
+    ++read_back;
+    EXPECT_EQ(formula_of(to_json(*formula), experts, top_k), *formula);
+  }
+  EXPECT_GT(read_back, 900);
+  EXPECT_LT(read_back, 1000) << "some contradict themselves";
 }
 
 struct WrongRouter {
