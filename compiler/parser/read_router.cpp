@@ -90,7 +90,7 @@ Result<void> read_expert_groups(const JsonView& root, RouterFormula& formula, in
   if (experts % formula.groups != 0)
     return root.find("groups")->fail(
         ErrorCode::kInvalidValue,
-        fmt::format("got {} groups of {} experts, wanted a divisor", formula.groups, experts),
+        fmt::format("got {} for {} experts, wanted a divisor", formula.groups, experts),
         "groups have the same number of experts");
   const IntRange up_to_groups{.lowest = 1, .highest = formula.groups, .bound_by = "groups"};
   MOEJIT_TRY_ASSIGN(formula.groups_kept, read_int_at(root, "groups_kept", up_to_groups, 1));

@@ -93,10 +93,9 @@ class RouterMaker {
       add("epsilon", random_.in_percent(50) ? "1e-12" : "0.7");
     if (random_.in_percent(40)) add("scale", "2.5");
     if (random_.in_percent(20)) add("expert_scale", "true");
-    if (wants(15, groups_ == 1 && !is_given_)) {
-      const int64_t most = std::min<int64_t>(1024 - router_.experts, 70);
-      if (most > 0) add("zero_experts", std::to_string(random_.between(1, most)));
-    }
+    const int64_t most_zeros = std::min<int64_t>(1024 - router_.experts, 70);
+    if (random_.in_percent(20) && groups_ == 1 && !is_given_ && most_zeros > 0)
+      add("zero_experts", std::to_string(random_.between(1, most_zeros)));
   }
 
   void add_losses() {

@@ -156,7 +156,7 @@ constexpr WrongRouter kWrong[] = {
     {R"({"when": "after", "order": "scores"})", kInvalid,
      R"($.router.order: got "scores" with "when": "after", wanted "logits")", "cannot order"},
     {R"({"bias": 1})", ErrorCode::kWrongType, "$.router.bias: got 1", ""},
-    {R"({"groups": 7})", kInvalid, "$.router.groups: got 7 groups of 64 experts, wanted a divisor",
+    {R"({"groups": 7})", kInvalid, "$.router.groups: got 7 for 64 experts, wanted a divisor",
      "same number"},
     {R"({"groups": 64})", kInvalid, "$.router.groups: got 64, wanted 1 to 32", ""},
     {R"({"groups": 8, "groups_kept": 9})", kInvalid,
