@@ -13,12 +13,6 @@ namespace {
 
 using Ids = std::vector<std::int64_t>;
 
-// Returns whether weights are a softmax over the chosen, so that dividing by their sum is left out.
-bool is_sum_one(const Router& router) {
-  return router.score == RouterScore::kSoftmax && router.normalize == RouterNormalize::kSum &&
-         router.epsilon == 0.0F;
-}
-
 // Returns the weights of a token's choices before they are normalized; 0 of no choice.
 std::vector<float> raw_weights(const Router& router, std::span<const float> z, const Ids& ids) {
   std::vector<float> weights(ids.size(), 0.0F);

@@ -51,13 +51,20 @@ class TokenGradient {
     if (router_.has_aux) add_aux();
     if (router_.has_z) add_z();
     for (std::size_t i = 0; i < dz_.size(); ++i) {
-      const Bounded dlogit = dz_[i] * transform_slope(i);
-      result.dlogits.push_back(dlogit.value);
-      result.dlogits_bounds.push_back(2.0 * dlogit.error + kTiny);
+      const bool has_none = dz_[i].value == 0.0 && dz_[i].error == 0.0;
+      add(has_none ? Bounded{} : dz_[i] * transform_slope(i), result.dlogits,
+          result.dlogits_bounds);
     }
   }
 
  private:
+  // Adds a number. Errors that are not known, far beyond fp32's range, are not bounded.
+  static void add(const Bounded& number, std::vector<double>& values, std::vector<double>& bounds) {
+    values.push_back(number.value);
+    bounds.push_back(std::isnan(number.error) ? std::numeric_limits<double>::infinity()
+                                              : 2.0 * number.error + kTiny);
+  }
+
   bool needs_softmax() const {
     return router_.score == RouterScore::kSoftmax || router_.has_z ||
            (router_.has_aux && router_.averages_softmax);
@@ -208,8 +215,7 @@ class TokenGradient {
     for (std::size_t k = 0; k < ids_.size(); ++k) {
       const Bounded weight = scores[k] / divisor * Bounded{router_.scale, 0.0};
       const Bounded factor = is_choice(k) ? Bounded{given_gradient(k), 0.0} * weight : Bounded{};
-      result.dexpert_scale.push_back(factor.value);
-      result.dexpert_scale_bounds.push_back(2.0 * factor.error + kTiny);
+      add(factor, result.dexpert_scale, result.dexpert_scale_bounds);
     }
   }
 
@@ -275,10 +281,15 @@ class TokenGradient {
 
 RouterGradients router_backward(const Router& router, const RouterInputs& inputs,
                                 const RouterGradientInputs& gradients) {
+  Router of = router;
+  if (is_sum_one(of)) {
+    of.is_after = true;
+    of.normalize = RouterNormalize::kNone;
+  }
   RouterGradients result;
   const std::int64_t tokens = std::ssize(inputs.logits) / router.experts;
   for (std::int64_t token = 0; token < tokens; ++token)
-    TokenGradient(router, inputs, gradients, token).add_to(result);
+    TokenGradient(of, inputs, gradients, token).add_to(result);
   return result;
 }
 

@@ -30,6 +30,11 @@ std::int64_t terms_of(const Router& router) {
 
 }  // namespace
 
+bool is_sum_one(const Router& router) {
+  return router.score == RouterScore::kSoftmax && router.normalize == RouterNormalize::kSum &&
+         router.epsilon == 0.0F;
+}
+
 std::vector<float> transformed_logits(const Router& router, std::span<const float> logits) {
   std::vector<float> z(logits.begin(), logits.end());
   for (float& value : z) {

@@ -13,6 +13,9 @@ namespace moejit::reference {
 // Returns z: logits that are scaled and capped.
 std::vector<float> transformed_logits(const Router& router, std::span<const float> logits);
 
+// Returns whether weights are a softmax over the chosen, so that dividing by their sum is left out.
+bool is_sum_one(const Router& router);
+
 // Returns how many neighbors share a partial sum of experts: a lane of a warp has them.
 std::int64_t neighbors_of(const Router& router);
 

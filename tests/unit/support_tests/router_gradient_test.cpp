@@ -280,6 +280,26 @@ TEST(RouterGradients, OfExpertScalesAreWeightsTimesGradients) {
                 of.dprobs[i] * routed.topk_probs[i] / of.expert_scale[routed.chosen_ids[i]], 2e-6);
 }
 
+// A NaN, or weights that are all 0, concern the experts whose scores they are made of, and no
+// others.
+TEST(RouterGradients, OfOtherExpertsAreZeroBesideNan) {
+  RouterCase of(routers()[6]);
+  of.logits.resize(kRouterExperts), of.logits[7] = std::nanf("");
+  of.router.has_aux = of.router.has_z = false;
+  const std::vector<std::int64_t> ids = {3, 4, 5, 6};
+  const RouterGradients got = router_backward(of.router, of.inputs(ids), of.gradient_inputs());
+  EXPECT_EQ(got.dlogits[7], 0.0);
+  EXPECT_NE(got.dlogits[3], 0.0);
+  RouterCase normalized(routers()[1]);
+  normalized.router.has_aux = normalized.router.has_z = false;
+  normalized.logits.resize(kRouterExperts);
+  for (const std::int64_t id : ids) normalized.logits[id] = -INFINITY;
+  const RouterGradients none =
+      router_backward(normalized.router, normalized.inputs(ids), normalized.gradient_inputs());
+  EXPECT_EQ(none.dlogits[7], 0.0);
+  EXPECT_TRUE(std::isnan(none.dlogits[3]));
+}
+
 TEST(RouterGradients, LeaveOutChoicesThatAreNone) {
   RouterCase of(routers()[4]);
   of.logits.resize(kRouterExperts), of.router.has_aux = false;
