@@ -200,13 +200,13 @@ class TokenGradient {
     if (router_.normalize == RouterNormalize::kNone) return given;
     std::vector<Bounded> products;
     for (std::size_t k = 0; k < ids_.size(); ++k) products.push_back(given[k] * scores[k]);
-    Bounded common = sum_of(products) / (divisor * divisor);
+    Bounded common = sum_of(products) / divisor;
     if (router_.normalize == RouterNormalize::kFloor) {
       if (std::fabs(sum.value - epsilon.value) <= sum.error)
         common.error += std::fabs(common.value);
       if (sum.value < epsilon.value) common.value = 0.0;
     }
-    for (Bounded& one : given) one = one / divisor - common;
+    for (Bounded& one : given) one = (one - common) / divisor;
     return given;
   }
 

@@ -197,6 +197,8 @@ TEST(Router, FillsOtherGroupsWithZeroIfItIsSaid) {
   const Logits logits = {-1.0F, -2.0F, 1.0F, -3.0F};
   router.group_score = RouterGroupScore::kMax;
   EXPECT_EQ(routed_by(router, logits).topk_ids, (Choices{2, 3}));
+  EXPECT_EQ(routed_by(router, {-1.0F, -2.0F, 1.0F, -kInfinite}).topk_ids, (Choices{2, 0}))
+      << "both are -inf, and 0 is lower";
   router.fills_with_zero = true;
   EXPECT_EQ(routed_by(router, logits).topk_ids, (Choices{2, 0}));
 }
