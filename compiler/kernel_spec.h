@@ -13,6 +13,7 @@
 #include "compiler/kernels/grouped_gemm.h"
 #include "compiler/kernels/route.h"
 #include "compiler/kernels/route_permute.h"
+#include "compiler/kernels/router.h"
 #include "compiler/kernels/row_chain.h"
 #include "compiler/kernels/state_scales.h"
 #include "compiler/kernels/tile_chain.h"
@@ -28,16 +29,15 @@ namespace moejit::compiler {
 
 // A spec holds every compile-time choice of one kernel: it alone decides the emitted text. Device
 // skeletons and stages of the same names live in templates/moejit_device.
-using KernelSpec =
-    std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
-                 ContractionGroupedGemmSpec, TransposeSpec, ColumnCastSpec, GatedGradientSpec,
-                 ColumnSumsSpec, RowDotsSpec, UnpermuteDprobsSpec, MultiCastTransposeSpec,
-                 MatrixAmaxSpec, ExpertScalesSpec, BlockCastSpec, SwizzleScalesSpec,
-                 GroupColumnsSpec, ExchangeChoicesSpec, DispatchRowsSpec, AwaitRowsSpec,
-                 DispatchPermuteSpec, RouteDispatchPermuteSpec, CombineRowsSpec, TakeScalesSpec,
-                 UpdateScalesSpec, TwoLevelCastSpec, CastTransposeSpec, PackChoicesSpec,
-                 TakeChoicesSpec, CompareTokensSpec, CombineArrivedSpec, WeightCheckSpec,
-                 SplitRowsSpec, RouteMapSpec, RoutePermuteSpec, WeightPackSpec>;
+using KernelSpec = std::variant<
+    RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec, ContractionGroupedGemmSpec,
+    TransposeSpec, ColumnCastSpec, GatedGradientSpec, ColumnSumsSpec, RowDotsSpec,
+    UnpermuteDprobsSpec, MultiCastTransposeSpec, MatrixAmaxSpec, ExpertScalesSpec, BlockCastSpec,
+    SwizzleScalesSpec, GroupColumnsSpec, ExchangeChoicesSpec, DispatchRowsSpec, AwaitRowsSpec,
+    DispatchPermuteSpec, RouteDispatchPermuteSpec, CombineRowsSpec, TakeScalesSpec,
+    UpdateScalesSpec, TwoLevelCastSpec, CastTransposeSpec, PackChoicesSpec, TakeChoicesSpec,
+    CompareTokensSpec, CombineArrivedSpec, WeightCheckSpec, SplitRowsSpec, RouteMapSpec,
+    RoutePermuteSpec, WeightPackSpec, RouterSpec, RouterBackwardSpec>;
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

@@ -3,6 +3,7 @@
 
 #include "compiler/activation.h"
 #include "compiler/kernels/cast_transpose.h"
+#include "compiler/router.h"
 #include "compiler/support/error.h"
 
 #include <algorithm>
@@ -14,10 +15,12 @@
 
 namespace moejit::compiler {
 
-// A field of an operation's description: a number, a choice, an activation, or sizes of a list.
+// A field of an operation's description: a number, a choice, an activation, sizes of a list, or the
+// formula of a router.
 struct OperationField {
   std::string key;
-  std::variant<int64_t, bool, std::string, Activation, std::vector<MatrixSize>> value;
+  std::variant<int64_t, bool, std::string, Activation, std::vector<MatrixSize>, RouterFormula>
+      value;
   bool operator==(const OperationField&) const = default;
 };
 

@@ -6,13 +6,6 @@
 namespace moejit::compiler {
 namespace {
 
-// Returns an fp32 literal with a point or exponent: 7.0f, 1e-05f.
-std::string literal(double number) {
-  std::string text = fmt::format("{}", static_cast<float>(number));
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text + "f";
-}
-
 // Returns the device function of an operator that has one.
 std::string_view function_of(Operator op) {
   switch (op) {
@@ -67,7 +60,7 @@ Body body_of(const StraightLine& code) {
   int count = 0;
   for (const Assignment& assignment : code.assignments) {
     if (assignment.op == Operator::kNumber) {
-      texts.push_back(literal(assignment.number));
+      texts.push_back(float_literal(assignment.number));
       continue;
     }
     if (assignment.op == Operator::kVariable) {
@@ -118,6 +111,19 @@ std::string gradients_function(const Activation& activation) {
 }
 
 }  // namespace
+
+std::string float_literal(double number) {
+  std::string text = fmt::format("{}", static_cast<float>(number));
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text + "f";
+}
+
+std::string function_text(std::string_view name, std::string_view parameter,
+                          const Expression& result) {
+  const Body body = body_of(straight_line({&result, 1}));
+  return fmt::format("  MOEJIT_DEVICE static float {}(float {}) {{\n{}    return {};\n  }}\n", name,
+                     parameter, body.lines, body.results[0]);
+}
 
 std::string value_type_text(const Activation& activation) {
   return type_text(activation, value_function(activation), has_zero_value_at_zero(activation));

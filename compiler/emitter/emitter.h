@@ -74,4 +74,12 @@ std::string value_type_text(const Activation& activation);
 std::string gradients_type_text(const Activation& activation);
 std::string value_and_gradients_type_text(const Activation& activation);
 
+// Returns an fp32 literal with a point or exponent: 7.0f, 1e-05f.
+std::string float_literal(double number);
+
+// Returns the text of a static member function of one float, which computes an expression over this
+// parameter with one operation a line.
+std::string function_text(std::string_view name, std::string_view parameter,
+                          const Expression& result);
+
 }  // namespace moejit::compiler

@@ -2,6 +2,7 @@
 #include "compiler/operation/operation_draft.h"
 
 #include "compiler/parser/read_layer_parts.h"
+#include "compiler/parser/read_router.h"
 #include "compiler/planner/planner_steps.h"
 
 #include <fmt/core.h>
@@ -93,6 +94,11 @@ Activation OperationDraft::activation(std::string_view key) {
 
 std::vector<MatrixSize> OperationDraft::sizes(std::string_view key) {
   return field(key, std::vector<MatrixSize>(), true, read_sizes);
+}
+
+RouterFormula OperationDraft::router(std::string_view key, int32_t experts, int32_t top_k) {
+  return field(key, RouterFormula(), false,
+               [&](const JsonView& view) { return read_router(view, experts, top_k); });
 }
 
 void OperationDraft::refuse(std::string_view key, std::string_view beside, std::string_view wanted,

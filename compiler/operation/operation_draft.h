@@ -58,6 +58,7 @@ class OperationDraft {
   auto choice(std::string_view key, const Values& values);
   Activation activation(std::string_view key);
   std::vector<MatrixSize> sizes(std::string_view key);
+  RouterFormula router(std::string_view key, int32_t experts, int32_t top_k);
   // Says that a field's value does not go with another one: "got 2 `beside`, wanted `wanted`". Such
   // errors come after errors of single fields.
   void refuse(std::string_view key, std::string_view beside, std::string_view wanted,
@@ -122,6 +123,8 @@ void describe_scale_experts(OperationDraft& draft);
 void describe_amax_rows(OperationDraft& draft);
 void describe_amax_weights(OperationDraft& draft);
 void describe_swizzle_scales(OperationDraft& draft);
+void describe_router(OperationDraft& draft);
+void describe_router_backward(OperationDraft& draft);
 
 // Returns the names of all operations, in the order in which errors list them.
 std::vector<std::string_view> operation_names();

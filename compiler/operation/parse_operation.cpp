@@ -45,6 +45,8 @@ constexpr DescribedOperation kOperations[] = {
     {"amax_rows", describe_amax_rows},
     {"amax_weights", describe_amax_weights},
     {"scale_experts", describe_scale_experts},
+    {"router", describe_router},
+    {"router_backward", describe_router_backward},
 };
 
 // Checks that the description has no other keys than one in which all fields have their defaults.
@@ -68,6 +70,7 @@ std::string json_of(int64_t value) { return std::to_string(value); }
 std::string json_of(bool value) { return value ? "true" : "false"; }
 std::string json_of(const std::string& value) { return json_string(value); }
 std::string json_of(const Activation& value) { return to_json(value); }
+std::string json_of(const RouterFormula& value) { return to_json(value); }
 std::string json_of(const std::vector<MatrixSize>& sizes) {
   std::string list;
   for (const MatrixSize& size : sizes)

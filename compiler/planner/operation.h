@@ -6,6 +6,7 @@
 #include "compiler/planner/operations/casts.h"
 #include "compiler/planner/operations/exchange.h"
 #include "compiler/planner/operations/gemms.h"
+#include "compiler/planner/operations/router.h"
 #include "compiler/planner/operations/rows.h"
 #include "compiler/planner/operations/scales.h"
 #include "compiler/planner/phase.h"
@@ -28,7 +29,7 @@ using OperationKind =
                  ActivationBackwardTranspose, BiasGradient, BiasDprobs, MatrixAmax, ExpertScales,
                  CastBlocks, TakeScales, UpdateScales, RowAmax, ExchangeKernel, CastTranspose,
                  PackChoices, TakeChoices, CompareTokens, CombineArrived, CheckWeights,
-                 RoutePermute, Collective>;
+                 RoutePermute, Collective, Router, RouterBackward>;
 
 // A tensor that an operation reads or writes, with its scales if it has any.
 struct Port {

@@ -58,6 +58,9 @@ void check_kernel(const compiler::WeightCheckSpec& spec, const KernelTensors& te
                   CheckList& list);
 void check_kernel(const compiler::WeightPackSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::RouterSpec& spec, const KernelTensors& tensors, CheckList& list);
+void check_kernel(const compiler::RouterBackwardSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 void check_kernel(const compiler::ExchangeChoicesSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 void check_kernel(const compiler::DispatchRowsSpec& spec, const KernelTensors& tensors,

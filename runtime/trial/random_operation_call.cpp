@@ -75,14 +75,16 @@ class RandomCall {
 
   void add(const TensorPlan& tensor) {
     const std::string& name = tensor.name;
-    if (name == "topk_ids") {
+    if (name == "logits") {
+      add_logits(tensor);
+    } else if (name == "topk_ids" || name == "chosen_ids") {
       call_.tensors[name] =
           make_topk_ids(tensor.dtype, shape_of(tensor), {groups_.ids.begin(), groups_.ids.end()});
     } else if (name == "routing_map") {
       put(tensor, routing_map(tensor));
     } else if (name == "row_map") {
       put(tensor, groups_.route.row_map);
-    } else if (name == "counts") {
+    } else if (name == "counts" || name == "unbiased_counts") {
       put(tensor, groups_.route.counts);
     } else if (name == "offs") {
       put(tensor, groups_.route.offs);
@@ -92,11 +94,30 @@ class RandomCall {
       call_.tensors[name] = make_topk_probs(tensor.dtype, shape_of(tensor), probs_of(tensor));
     } else if (name == "expert_scales" || name == "amax") {
       put(tensor, positive_floats(tensor));
+    } else if (name == "score_sums" || name == "z_sum") {
+      put(tensor, sums_so_far(tensor));
     } else if (name == "status" || name == "flushed") {
       put(tensor, std::vector<std::byte>(static_cast<size_t>(tensor.bytes)));
     } else {
       add_numbers(tensor);
     }
+  }
+
+  // Adds logits as routers in bf16 have them: some of a token's are equal.
+  void add_logits(const TensorPlan& tensor) {
+    std::vector<float> logits = normal_floats(tensor);
+    for (float& logit : logits)
+      logit = reference::float_from_bf16(reference::bf16_from_float(2.0f * logit));
+    call_.tensors[tensor.name] = make_topk_probs(tensor.dtype, shape_of(tensor), logits);
+  }
+
+  // Returns numbers that a kernel adds to.
+  std::vector<int64_t> sums_so_far(const TensorPlan& tensor) const {
+    const RandomStream random(seed_of(tensor.name), 0);
+    std::vector<int64_t> sums(static_cast<size_t>(element_count(shape_of(tensor))));
+    for (size_t i = 0; i < sums.size(); ++i)
+      sums[i] = static_cast<int64_t>(random.below(i, int64_t{1} << 30));
+    return sums;
   }
 
   // Returns a byte for each token and expert; any byte but 0 stands for a choice.

@@ -6,6 +6,7 @@
 #include "runtime/reference/route.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 namespace moejit::trial {
@@ -97,7 +98,10 @@ RandomGroups random_groups(const Plan& plan, int64_t size, const RandomInputs& r
   RandomGroups groups;
   if (const std::optional<compiler::Dim> dim = call_size(plan))
     groups.dims = dims_of(plan, *compiler::call_dim(*dim), size);
-  if (find_tensor(plan, "topk_ids") != nullptr || find_tensor(plan, "row_map") != nullptr)
+  const bool has_ids =
+      std::ranges::any_of(std::array{"topk_ids", "chosen_ids", "row_map"},
+                          [&](const char* name) { return find_tensor(plan, name) != nullptr; });
+  if (has_ids)
     route_tokens(plan, random, groups);
   else if (find_tensor(plan, "offs") != nullptr)
     fill_groups(plan, random, groups);

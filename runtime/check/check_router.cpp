@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/expression.h"
+#include "runtime/check/kernel_checks.h"
+#include "runtime/reference/number_formats.h"
+#include "runtime/reference/router.h"
+#include "runtime/trial/routing_tensors.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/core.h>
+#include <memory>
+
+namespace moejit::check {
+namespace {
+
+using compiler::DType;
+using compiler::RouterFormula;
+using runtime::copy_elements;
+using runtime::HostTensor;
+
+reference::RouterScore score_of(compiler::RouterScore score) {
+  switch (score) {
+    case compiler::RouterScore::kSoftmax: return reference::RouterScore::kSoftmax;
+    case compiler::RouterScore::kSigmoid: return reference::RouterScore::kSigmoid;
+    case compiler::RouterScore::kSqrtSoftplus: return reference::RouterScore::kSqrtSoftplus;
+    case compiler::RouterScore::kExpression: return reference::RouterScore::kFunction;
+  }
+  return {};
+}
+
+reference::RouterGroupScore group_score_of(compiler::GroupScore score) {
+  switch (score) {
+    case compiler::GroupScore::kMax: return reference::RouterGroupScore::kMax;
+    case compiler::GroupScore::kTop2: return reference::RouterGroupScore::kTop2;
+    case compiler::GroupScore::kSum: return reference::RouterGroupScore::kSum;
+  }
+  return {};
+}
+
+reference::RouterNormalize normalize_of(compiler::RouterNormalize normalize) {
+  switch (normalize) {
+    case compiler::RouterNormalize::kNone: return reference::RouterNormalize::kNone;
+    case compiler::RouterNormalize::kSum: return reference::RouterNormalize::kSum;
+    case compiler::RouterNormalize::kFloor: return reference::RouterNormalize::kFloor;
+  }
+  return {};
+}
+
+// A formula and its derivative, each with twice its error to first order, which covers higher
+// orders, and with the rounding of a product.
+reference::ScoreFunction function_of(const compiler::Expression& formula) {
+  const auto code_of = [](const compiler::Expression& e) {
+    return std::make_shared<const compiler::StraightLine>(compiler::straight_line({&e, 1}));
+  };
+  const auto value_at = [](const auto& code) {
+    return [code](double z) { return compiler::evaluate(*code, {{"logit", z}}).front(); };
+  };
+  const auto error_at = [](const auto& code) {
+    return [code](double z) {
+      const compiler::BoundedValue bounded = compiler::evaluate_with_error(*code, {{"logit", z}});
+      return 2.0 * bounded.error + 0x1p-24 * std::fabs(bounded.value);
+    };
+  };
+  const auto value = code_of(formula);
+  const auto slope = code_of(compiler::differentiate(formula, "logit"));
+  return {.value = value_at(value),
+          .slope = value_at(slope),
+          .value_error = error_at(value),
+          .slope_error = error_at(slope)};
+}
+
+template <typename Spec>
+reference::Router router_of(const Spec& spec) {
+  const RouterFormula& formula = spec.formula;
+  reference::Router router{.experts = spec.experts,
+                           .zero_experts = formula.zero_experts,
+                           .top_k = spec.top_k,
+                           .score = score_of(formula.score),
+                           .is_after = formula.when == compiler::RouterWhen::kAfter,
+                           .orders_by_logits = orders_by_logits(formula),
+                           .groups = formula.groups,
+                           .groups_kept = formula.groups_kept,
+                           .group_score = group_score_of(formula.group_score),
+                           .fills_with_zero = formula.group_fill == compiler::GroupFill::kZero,
+                           .normalize = normalize_of(formula.normalize),
+                           .epsilon = static_cast<float>(formula.epsilon),
+                           .scale = static_cast<float>(formula.scale),
+                           .logit_scale = static_cast<float>(formula.logit_scale),
+                           .softcap = static_cast<float>(formula.softcap),
+                           .has_aux = formula.aux != compiler::AuxCounts::kNone,
+                           .counts_unbiased = formula.aux == compiler::AuxCounts::kUnbiased,
+                           .averages_softmax = averages_softmax(formula),
+                           .has_z = formula.z};
+  if (formula.score == compiler::RouterScore::kExpression)
+    router.function = function_of(formula.expression);
+  return router;
+}
+
+// What a kernel read, as numbers.
+struct RouterOperands {
+  std::vector<float> logits, bias, expert_scale;
+  std::vector<int64_t> ids;
+
+  // `ids` is the role of the choice, or empty.
+  RouterOperands(const KernelTensors& tensors, std::string_view choice)
+      : logits(trial::probabilities(tensors.at("logits"))) {
+    if (tensors.has("router_bias")) bias = copy_elements<float>(tensors.at("router_bias"));
+    if (tensors.has("expert_scale"))
+      expert_scale = copy_elements<float>(tensors.at("expert_scale"));
+    if (!choice.empty()) ids = trial::expert_ids(tensors.at(choice));
+  }
+  reference::RouterInputs inputs() const {
+    return {.logits = logits, .bias = bias, .expert_scale = expert_scale, .ids = ids};
+  }
+};
+
+void check_ids(std::string_view role, const std::vector<int64_t>& wanted,
+               const KernelTensors& tensors, CheckList& list) {
+  if (!tensors.has(role)) return;
+  if (tensors.at(role).dtype == DType::kI32)
+    return list.integers(tensors, role, {wanted.begin(), wanted.end()});
+  const std::vector<int64_t> got = trial::expert_ids(tensors.at(role));
+  const auto bytes = [](const std::vector<int64_t>& ids) {
+    return std::span(reinterpret_cast<const uint8_t*>(ids.data()), 8 * ids.size());
+  };
+  list.add(check_of(tensors.name(role),
+                    testing::compare_bytes({tensors.name(role), 8}, bytes(got), bytes(wanted))));
+}
+
+// Checks sums that are added to what a tensor held.
+template <typename Integer>
+void check_sums(std::string_view role, const std::vector<Integer>& sums,
+                const KernelTensors& tensors, CheckList& list) {
+  if (!tensors.has(role) || tensors.before(role) == nullptr) return;
+  const std::string_view name = tensors.name(role);
+  const std::span<const Integer> before = runtime::elements<Integer>(*tensors.before(role));
+  const std::span<const Integer> got = tensors.view<Integer>(role);
+  TensorCheck check{.tensor = std::string(name), .verdict = "exact"};
+  check.compared = std::ssize(got);
+  for (size_t i = 0; i < got.size(); ++i) {
+    const auto wanted = static_cast<Integer>(before[i] + sums[i]);
+    if (got[i] == wanted) continue;
+    if (check.differing++ == 0)
+      check.message = fmt::format("{}[{}]: got {}, wanted {}", name, i, got[i], wanted);
+  }
+  check.has_passed = check.differing == 0;
+  if (!check.has_passed)
+    check.verdict = fmt::format("{} of {} differ", check.differing, check.compared);
+  list.add(std::move(check));
+}
+
+// Bounds the errors of the probabilities that a kernel makes of a function with errors.
+std::vector<double> probability_bounds(const reference::Router& router,
+                                       const RouterOperands& operands,
+                                       const reference::RoutedLogits& wanted) {
+  std::vector<double> bounds;
+  const auto top_k = static_cast<size_t>(router.top_k);
+  for (size_t first = 0; first < wanted.chosen_ids.size(); first += top_k) {
+    double sum = 0.0, sum_of_errors = 0.0;
+    std::vector<double> errors(top_k), factors(top_k, double{router.scale}), values(top_k);
+    for (size_t k = 0; k < top_k; ++k) {
+      const int64_t id = wanted.chosen_ids[first + k];
+      if (id < 0) continue;
+      const auto row = static_cast<int64_t>(first / top_k) * router.experts;
+      double z = double{operands.logits[static_cast<size_t>(row + id)]} * router.logit_scale;
+      if (router.softcap != 0.0F) z = std::tanh(z / router.softcap) * router.softcap;
+      values[k] = router.function.value(z);
+      // z itself is rounded, too.
+      errors[k] =
+          router.function.value_error(z) + 0x1p-20 * std::fabs(z * router.function.slope(z));
+      if (!operands.expert_scale.empty())
+        factors[k] *= operands.expert_scale[static_cast<size_t>(id)];
+      sum += values[k];
+      sum_of_errors += errors[k];
+    }
+    double divisor = 1.0;
+    if (router.normalize == reference::RouterNormalize::kSum) divisor = sum + router.epsilon;
+    if (router.normalize == reference::RouterNormalize::kFloor)
+      divisor = std::max(sum, double{router.epsilon});
+    if (router.normalize == reference::RouterNormalize::kNone) sum_of_errors = 0.0;
+    // A sum that its own errors may make 0 says nothing.
+    const double least = std::fabs(divisor) - sum_of_errors - 0x1p-18 * std::fabs(sum);
+    for (size_t k = 0; k < top_k; ++k) {
+      const double relative = least > 0.0 ? sum_of_errors / least + 0x1p-18 : INFINITY;
+      const double bound = (errors[k] + std::fabs(values[k]) * relative) / std::max(least, 0.0);
+      bounds.push_back(2.0 * std::fabs(factors[k]) * bound + 0x1p-126);
+    }
+  }
+  return bounds;
+}
+
+// Checks ids that a score with errors orders. Returns them, so that all else is checked by them.
+std::vector<int64_t> check_choice(const reference::Router& router, const RouterOperands& operands,
+                                  std::string_view role, const KernelTensors& tensors,
+                                  CheckList& list) {
+  const std::vector<int64_t> got = trial::expert_ids(tensors.at(role));
+  TensorCheck check{.tensor = std::string(tensors.name(role)),
+                    .verdict = "within errors of scores"};
+  check.compared = std::ssize(got);
+  const int64_t tokens = check.compared / router.top_k;
+  for (int64_t t = 0; t < tokens; ++t) {
+    const auto part = [&](const auto& all, int64_t size) {
+      return std::span(all).subspan(static_cast<size_t>(t * size), static_cast<size_t>(size));
+    };
+    if (reference::may_choose(router, part(operands.logits, router.experts), operands.bias,
+                              part(got, router.top_k)))
+      continue;
+    if (check.differing++ == 0)
+      check.message =
+          fmt::format("{}: row {} is no choice of the largest scores", tensors.name(role), t);
+  }
+  check.has_passed = check.differing == 0;
+  if (!check.has_passed)
+    check.verdict = fmt::format("{} of {} rows differ", check.differing, tokens);
+  list.add(std::move(check));
+  return got;
+}
+
+}  // namespace
+
+void check_kernel(const compiler::RouterSpec& spec, const KernelTensors& tensors, CheckList& list) {
+  const reference::Router router = router_of(spec);
+  const bool is_given = spec.formula.ids == compiler::RouterIds::kGiven;
+  RouterOperands operands(tensors, is_given ? "topk_ids" : "");
+  const bool has_function = router.score == reference::RouterScore::kFunction;
+  const std::string_view choice = router.zero_experts > 0 ? "chosen_ids" : "topk_ids";
+  if (has_function && !is_given)
+    operands.ids = check_choice(router, operands, choice, tensors, list);
+  const reference::RoutedLogits wanted = route_logits(router, operands.inputs());
+  if (!has_function) check_ids("chosen_ids", wanted.chosen_ids, tensors, list);
+  if (!is_given && (!has_function || router.zero_experts > 0))
+    check_ids("topk_ids", wanted.topk_ids, tensors, list);
+  if (has_function) {
+    const std::vector<double> probs(wanted.topk_probs.begin(), wanted.topk_probs.end());
+    list.add(
+        check_within(tensors.name("topk_probs"),
+                     testing::compare_f32_within({tensors.name("topk_probs"), router.top_k},
+                                                 tensors.view<float>("topk_probs"), probs,
+                                                 probability_bounds(router, operands, wanted))));
+  } else {
+    list.floats(tensors, "topk_probs", wanted.topk_probs);
+    if (tensors.has("zero_probs")) list.floats(tensors, "zero_probs", wanted.zero_probs);
+  }
+  check_sums("counts", wanted.counts, tensors, list);
+  check_sums("unbiased_counts", wanted.unbiased_counts, tensors, list);
+  check_sums("score_sums", wanted.score_sums, tensors, list);
+  check_sums("z_sum", std::vector<int64_t>{wanted.z_sum}, tensors, list);
+  if (tensors.has("status") && !has_function) {
+    const HostTensor* const before = tensors.before("status");
+    const uint32_t held = before == nullptr ? 0 : runtime::elements<uint32_t>(*before).front();
+    list.add(check_number(tensors.name("status"), tensors.view<uint32_t>("status").front(),
+                          held | wanted.status));
+  }
+}
+
+void check_kernel(const compiler::RouterBackwardSpec& spec, const KernelTensors& tensors,
+                  CheckList& list) {
+  const reference::Router router = router_of(spec);
+  const RouterOperands operands(tensors, "topk_ids");
+  const auto number = [&](std::string_view role) {
+    return tensors.has(role) ? tensors.view<float>(role).front() : 0.0F;
+  };
+  reference::RouterGradientInputs gradients{.dprobs = tensors.view<float>("dprobs"),
+                                            .aux_coefficient = number("aux_coefficient"),
+                                            .z_coefficient = number("z_coefficient")};
+  if (tensors.has("dzero_probs")) gradients.dzero_probs = tensors.view<float>("dzero_probs");
+  if (tensors.has("counts")) gradients.counts = tensors.view<int32_t>("counts");
+  const reference::RouterGradients wanted = router_backward(router, operands.inputs(), gradients);
+  const auto compare = [&](std::string_view role, int64_t columns,
+                           const std::vector<double>& values, std::vector<double> bounds) {
+    const testing::TensorView view{tensors.name(role), columns};
+    if (tensors.at(role).dtype == DType::kF32)
+      return list.add(check_within(
+          view.name, testing::compare_f32_within(view, tensors.view<float>(role), values, bounds)));
+    for (size_t i = 0; i < bounds.size(); ++i)
+      bounds[i] = reference::with_bf16_rounding(bounds[i], values[i]);
+    list.add(check_within(view.name, testing::compare_bf16_within(
+                                         view, tensors.view<uint16_t>(role), values, bounds)));
+  };
+  compare("dlogits", router.experts, wanted.dlogits, wanted.dlogits_bounds);
+  if (tensors.has("dexpert_scale"))
+    compare("dexpert_scale", router.top_k, wanted.dexpert_scale, wanted.dexpert_scale_bounds);
+}
+
+}  // namespace moejit::check
