@@ -37,7 +37,7 @@ def operation(description: dict[str, Any] | str, **inputs: torch.Tensor) -> dict
 def run(fields: dict[str, Any], inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Runs an operation whose description has these fields, with constants as values. Later calls plan nothing.
 
-    An activation is given as JSON.
+    An activation, or the formula of a router, is given as JSON.
     """
     return _run(_call_text(target_of(_first(inputs).device), tuple(fields.items())), inputs)
 
@@ -79,8 +79,9 @@ def _call_text(target: str, fields: tuple[tuple[str, Any], ...]) -> str:
 @functools.lru_cache(maxsize=None)
 def _text_of_fields(target: str, fields: tuple[tuple[str, Any], ...]) -> str:
     description = dict(fields)
-    if "activation" in description:
-        description["activation"] = json.loads(description["activation"])
+    for key in ("activation", "router"):
+        if key in description:
+            description[key] = json.loads(description[key])
     return text_of(json.dumps(description), target)
 
 
