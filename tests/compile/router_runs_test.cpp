@@ -151,6 +151,7 @@ TEST_F(RouterRuns, HaveTheBitsOfTheReferenceForGroups) {
                R"({"groups": 8, "groups_kept": 3, "group_score": "max", "group_fill": "zero"})");
   expect_right(60, 9, R"({"groups": 6, "groups_kept": 3, "group_score": "sum", "bias": true,
                           "normalize": "sum", "logits_dtype": "bf16"})");
+  expect_right(64, 6, R"({"order": "logits", "groups": 4, "groups_kept": 2})");
   expect_right(32, 4,
                R"({"score": "sigmoid", "groups": 32, "groups_kept": 7, "group_score": "max"})");
 }

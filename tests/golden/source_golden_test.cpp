@@ -290,6 +290,25 @@ void add_variants(std::map<std::string, std::string>& sources) {
        "unpermute_grad"});
 }
 
+// The examples of routers, and one whose score is a formula.
+void add_routers(std::map<std::string, std::string>& sources) {
+  const auto add = [&](const std::string& name, const std::string& json) {
+    const auto plan = compiler::parse_operation(json, name).and_then([](const auto& operation) {
+      return compiler::plan_operation(operation, compiler::Target{});
+    });
+    ASSERT_TRUE(succeeded(plan));
+    const auto source = compiler::emit_kernel(plan->kernels.front(), plan->target);
+    ASSERT_TRUE(succeeded(source));
+    sources[name + ".cu"] = source->text;
+  };
+  const fs::path examples = fs::path(MOEJIT_SOURCE_DIR) / "docs/examples/operations";
+  for (const std::string name : {"router", "router_backward"})
+    add("operation_" + name, read_file(examples / (name + ".json")));
+  add("expression_router_backward",
+      R"({"operation": "router_backward", "max_tokens": 64, "experts": 64, "top_k": 6,
+          "router": {"score": {"expression": "tanh(logit) * logit"}, "softcap": 30}})");
+}
+
 // File name -> text.
 std::map<std::string, std::string> emitted_sources() {
   std::map<std::string, std::string> sources;
@@ -300,6 +319,7 @@ std::map<std::string, std::string> emitted_sources() {
   add_route_map(sources);
   add_cast_transpose(sources);
   add_group_casts(sources);
+  add_routers(sources);
   for (const compiler::Layer& layer : layers()) {
     const auto plan = compiler::plan_layer(layer, compiler::Target{});
     EXPECT_TRUE(succeeded(plan));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/random_operation.h"
 
+#include "tests/support/random_router.h"
 #include "tests/support/seeded_random.h"
 
 #include <fmt/core.h>
@@ -10,28 +11,6 @@
 
 namespace moejit::testing {
 namespace {
-
-// The members of an object in a description.
-class RandomMembers {
- public:
-  explicit RandomMembers(SeededRandom& random) : random_(random) {}
-
-  void add(std::string_view key, std::string_view value) {
-    members_.push_back(fmt::format("\"{}\": {}", key, value));
-  }
-  void add(std::string_view key, int64_t value) { add(key, std::to_string(value)); }
-  // Adds a value in so many of a hundred cases, and returns whether it did.
-  bool maybe(std::string_view key, std::string_view value, int percent) {
-    const bool adds = random_.in_percent(percent);
-    if (adds) add(key, value);
-    return adds;
-  }
-  std::string object() const { return fmt::format("{{{}}}", fmt::join(members_, ", ")); }
-
- private:
-  SeededRandom& random_;
-  std::vector<std::string> members_;
-};
 
 class OperationMaker {
  public:
@@ -270,50 +249,13 @@ class OperationMaker {
   }
 
   void router() {
-    constexpr int64_t kExperts[] = {4, 8, 12, 24, 60, 64, 96, 128, 160, 256};
-    constexpr int64_t kGroups[] = {1, 1, 2, 4};
     name(random_.in_percent(50) ? "router" : "router_backward");
-    const int64_t experts = random_.pick(kExperts), groups = random_.pick(kGroups);
-    const int64_t top_k = random_.between(1, 4);
+    const RandomRouter router = random_router(random_);
     add("max_tokens", random_.between(1, 40));
-    add("experts", experts);
-    add("top_k", top_k);
+    add("experts", router.experts);
+    add("top_k", router.top_k);
     add_choice("topk_ids_dtype", {"i32", "i64"});
-    constexpr const char* kScores[] = {"\"softmax\"", "\"sigmoid\"", "\"sqrtsoftplus\"",
-                                       "{\"expression\": \"exp(min(logit, 2))\"}"};
-    RandomMembers formula(random_);
-    const std::string score = random_.pick(kScores);
-    formula.add("score", score);
-    const bool is_given = groups == 1 && random_.in_percent(20);
-    const bool is_after = formula.maybe("when", "\"after\"", 20);
-    const bool has_bias = !is_given && formula.maybe("bias", "true", 40);
-    if (groups > 1) add_groups(formula, experts / groups, groups, top_k, is_after);
-    if (formula.maybe("normalize", "\"sum\"", 60)) formula.maybe("epsilon", "1e-3", 40);
-    formula.maybe("scale", "2.5", 40);
-    formula.maybe("softcap", "3.0", 20);
-    formula.maybe("logit_scale", "0.7", 20);
-    formula.maybe("expert_scale", "true", 20);
-    formula.maybe("logits_dtype", "\"bf16\"", 40);
-    const bool is_biased = has_bias || groups > 1;
-    if (formula.maybe("aux", is_biased ? "\"unbiased\"" : "\"chosen\"", 40) &&
-        (score == kScores[3] || random_.in_percent(40)))
-      formula.add("aux_score", "\"softmax\"");
-    formula.maybe("z", "true", 30);
-    if (groups == 1 && !is_given) formula.maybe("zero_experts", "5", 20);
-    if (is_given) formula.add("ids", "\"given\"");
-    add("router", formula.object());
-  }
-
-  void add_groups(RandomMembers& formula, int64_t in_group, int64_t groups, int64_t top_k,
-                  bool is_after) {
-    const int64_t least = (top_k + in_group - 1) / in_group;
-    const int64_t kept = random_.between(least, groups);
-    const char* const kGroupScores[] = {"\"max\"", in_group > 1 ? "\"top2\"" : "\"max\"",
-                                        top_k >= kept ? "\"sum\"" : "\"max\""};
-    formula.add("groups", groups);
-    formula.add("groups_kept", kept);
-    formula.add("group_score", random_.pick(kGroupScores));
-    if (!is_after) formula.maybe("group_fill", "\"zero\"", 40);
+    add("router", router.json);
   }
 
   void multi_cast_transpose() {

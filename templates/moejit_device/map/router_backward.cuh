@@ -176,7 +176,8 @@ struct RouterBackward {
     if constexpr (Formula::kHasExpertScale) {
       const float weight = Facts::kNormalizes ? ptx::divide(choice.weight, divisor) : choice.weight;
       if (ptx::lane_index() < kTopK)
-        ptx::store(ptx::global(params_.dexpert_scale) + at, ptx::multiply(gradient, weight));
+        ptx::store(ptx::global(params_.dexpert_scale) + at,
+                   choice.id >= 0 ? ptx::multiply(gradient, weight) : 0.0f);
       if (choice.id >= 0)
         gradient =
             ptx::multiply(gradient, ptx::load(ptx::global(params_.expert_scale) + choice.id));
@@ -185,9 +186,8 @@ struct RouterBackward {
       const float dot = sum_of_lanes(ptx::multiply(gradient, choice.weight));
       const bool is_floor =
           Formula::kNormalize == RouterNormalize::kFloor && sum < Formula::kEpsilon;
+      if (!is_floor) gradient = ptx::add(gradient, -ptx::divide(dot, divisor));
       gradient = ptx::divide(gradient, divisor);
-      if (!is_floor)
-        gradient = ptx::add(gradient, -ptx::divide(ptx::divide(dot, divisor), divisor));
     }
     return gradient;
   }

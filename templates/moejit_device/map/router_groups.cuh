@@ -14,12 +14,13 @@ struct RouterGroups {
   static_assert(kLanes > 0 && (kLanes & (kLanes - 1)) == 0 && kLanes * kGroups <= 32,
                 "lanes exchange values in pairs");
 
-  // Makes the keys of experts in other groups the ones of 0 or of nothing.
+  // Makes the keys of experts in other groups the ones of 0 or of -inf.
   template <typename Candidates>
   MOEJIT_DEVICE static void keep(Candidates& candidates) {
     const bool is_kept = is_chosen(score(candidates));
     const bool has_group = ptx::lane_index() < kLanes * kGroups;
-    candidates.clear(!is_kept, Formula::kFillsZero && has_group ? key_of(0.0f) : kNoKey);
+    const float fill = Formula::kFillsZero ? 0.0f : ptx::float_from_bits(0xff800000u);
+    candidates.clear(!is_kept, has_group ? key_of(fill) : kNoKey);
   }
 
  private:
