@@ -138,6 +138,7 @@ struct Router {
       is_bad = highest == kNanKey;
       ptx::sync_warp();
       if (is_choice()) id = ptx::load(ids_ + ptx::lane_index());
+      ptx::sync_warp();  // every lane has read before the next token's choice
     }
     const float weight = weight_of(row, id, softmax);
     store(token, id, weight);
