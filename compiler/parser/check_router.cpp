@@ -106,10 +106,10 @@ Result<void> check_expert_count(const JsonView& root, const RouterFormula& formu
   if (experts + formula.zero_experts <= kMaxRouterExperts) return {};
   return root.find("zero_experts")
       .value_or(root)
-      .fail(ErrorCode::kUnsupported,
-            fmt::format("got {} experts and {} zero experts, not supported", experts,
-                        formula.zero_experts),
-            fmt::format("supported: at most {} together", kMaxRouterExperts));
+      .fail(ErrorCode::kInvalidValue,
+            fmt::format("got {} zero experts beside {} experts, wanted at most {} together",
+                        formula.zero_experts, experts, kMaxRouterExperts),
+            "kernels keep a token's logits in the registers of one warp");
 }
 
 }  // namespace

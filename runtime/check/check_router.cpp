@@ -114,39 +114,32 @@ struct RouterOperands {
   }
 };
 
-void check_ids(std::string_view role, const std::vector<int64_t>& wanted,
+testing::Comparison compare(testing::TensorView view, std::span<const int32_t> got,
+                            std::span<const int32_t> wanted) {
+  return testing::compare_i32(view, got, wanted);
+}
+testing::Comparison compare(testing::TensorView view, std::span<const int64_t> got,
+                            std::span<const int64_t> wanted) {
+  return testing::compare_i64(view, got, wanted);
+}
+
+void check_ids(std::string_view role, std::span<const int64_t> wanted, int64_t top_k,
                const KernelTensors& tensors, CheckList& list) {
   if (!tensors.has(role)) return;
-  if (tensors.at(role).dtype == DType::kI32)
-    return list.integers(tensors, role, {wanted.begin(), wanted.end()});
-  const std::vector<int64_t> got = trial::expert_ids(tensors.at(role));
-  const auto bytes = [](const std::vector<int64_t>& ids) {
-    return std::span(reinterpret_cast<const uint8_t*>(ids.data()), 8 * ids.size());
-  };
-  list.add(check_of(tensors.name(role),
-                    testing::compare_bytes({tensors.name(role), 8}, bytes(got), bytes(wanted))));
+  const std::string_view name = tensors.name(role);
+  list.add(check_of(
+      name, testing::compare_i64({name, top_k}, trial::expert_ids(tensors.at(role)), wanted)));
 }
 
 // Checks sums that are added to what a tensor held.
 template <typename Integer>
-void check_sums(std::string_view role, const std::vector<Integer>& sums,
-                const KernelTensors& tensors, CheckList& list) {
+void check_sums(std::string_view role, std::vector<Integer> sums, const KernelTensors& tensors,
+                CheckList& list) {
   if (!tensors.has(role) || tensors.before(role) == nullptr) return;
   const std::string_view name = tensors.name(role);
   const std::span<const Integer> before = runtime::elements<Integer>(*tensors.before(role));
-  const std::span<const Integer> got = tensors.view<Integer>(role);
-  TensorCheck check{.tensor = std::string(name), .verdict = "exact"};
-  check.compared = std::ssize(got);
-  for (size_t i = 0; i < got.size(); ++i) {
-    const auto wanted = static_cast<Integer>(before[i] + sums[i]);
-    if (got[i] == wanted) continue;
-    if (check.differing++ == 0)
-      check.message = fmt::format("{}[{}]: got {}, wanted {}", name, i, got[i], wanted);
-  }
-  check.has_passed = check.differing == 0;
-  if (!check.has_passed)
-    check.verdict = fmt::format("{} of {} differ", check.differing, check.compared);
-  list.add(std::move(check));
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] += before[i];
+  list.add(check_of(name, compare({name}, tensors.view<Integer>(role), sums)));
 }
 
 // Bounds the errors of the probabilities that a kernel makes of a function with errors.
@@ -182,8 +175,12 @@ std::vector<double> probability_bounds(const reference::Router& router,
     const double least = std::fabs(divisor) - sum_of_errors - 0x1p-18 * std::fabs(sum);
     for (size_t k = 0; k < top_k; ++k) {
       const double relative = least > 0.0 ? sum_of_errors / least + 0x1p-18 : INFINITY;
-      const double bound = (errors[k] + std::fabs(values[k]) * relative) / std::max(least, 0.0);
-      bounds.push_back(2.0 * std::fabs(factors[k]) * bound + 0x1p-126);
+      const double bound = 2.0 * std::fabs(factors[k]) *
+                               (errors[k] + std::fabs(values[k]) * relative) /
+                               std::max(least, 0.0) +
+                           0x1p-126;
+      // Beyond fp32's range a formula's errors are not known.
+      bounds.push_back(std::isnan(bound) ? INFINITY : bound);
     }
   }
   return bounds;
@@ -223,13 +220,18 @@ void check_kernel(const compiler::RouterSpec& spec, const KernelTensors& tensors
   const bool is_given = spec.formula.ids == compiler::RouterIds::kGiven;
   RouterOperands operands(tensors, is_given ? "topk_ids" : "");
   const bool has_function = router.score == reference::RouterScore::kFunction;
-  const std::string_view choice = router.zero_experts > 0 ? "chosen_ids" : "topk_ids";
-  if (has_function && !is_given)
-    operands.ids = check_choice(router, operands, choice, tensors, list);
-  const reference::RoutedLogits wanted = route_logits(router, operands.inputs());
-  if (!has_function) check_ids("chosen_ids", wanted.chosen_ids, tensors, list);
-  if (!is_given && (!has_function || router.zero_experts > 0))
-    check_ids("topk_ids", wanted.topk_ids, tensors, list);
+  reference::RoutedLogits wanted = route_logits(router, operands.inputs());
+  const bool has_zeros = router.zero_experts > 0;
+  if (has_function && !router.orders_by_logits && !is_given) {
+    const uint32_t status = wanted.status;
+    operands.ids =
+        check_choice(router, operands, has_zeros ? "chosen_ids" : "topk_ids", tensors, list);
+    wanted = route_logits(router, operands.inputs());
+    wanted.status |= status;
+  }
+  // What check_choice() has checked stays as it is.
+  check_ids("chosen_ids", wanted.chosen_ids, router.top_k, tensors, list);
+  if (!is_given) check_ids("topk_ids", wanted.topk_ids, router.top_k, tensors, list);
   if (has_function) {
     const std::vector<double> probs(wanted.topk_probs.begin(), wanted.topk_probs.end());
     list.add(
@@ -245,7 +247,7 @@ void check_kernel(const compiler::RouterSpec& spec, const KernelTensors& tensors
   check_sums("unbiased_counts", wanted.unbiased_counts, tensors, list);
   check_sums("score_sums", wanted.score_sums, tensors, list);
   check_sums("z_sum", std::vector<int64_t>{wanted.z_sum}, tensors, list);
-  if (tensors.has("status") && !has_function) {
+  if (tensors.has("status")) {
     const HostTensor* const before = tensors.before("status");
     const uint32_t held = before == nullptr ? 0 : runtime::elements<uint32_t>(*before).front();
     list.add(check_number(tensors.name("status"), tensors.view<uint32_t>("status").front(),

@@ -26,7 +26,6 @@ std::string describe_bf16(std::uint16_t code) {
 std::string describe_f32(float value) {
   return fmt::format("0x{:08X} ({})", bits_of(value), value);
 }
-std::string describe_i32(std::int32_t value) { return fmt::format("{}", value); }
 
 bool is_same_f32(float got, float wanted) {
   return bits_of(got) == bits_of(wanted) || (std::isnan(got) && std::isnan(wanted));
@@ -69,6 +68,14 @@ Comparison compare(const TensorView& view, std::size_t got_size, std::size_t wan
                                  first % view.cols, describe_pair(first));
   }
   return result;
+}
+
+template <typename Integer>
+Comparison compare_integers(const TensorView& view, std::span<const Integer> got,
+                            std::span<const Integer> wanted) {
+  return compare(
+      view, got.size(), wanted.size(), [&](std::int64_t i) { return got[i] == wanted[i]; },
+      [&](std::int64_t i) { return fmt::format("got {}, wanted {}", got[i], wanted[i]); });
 }
 
 }  // namespace
@@ -114,11 +121,12 @@ Comparison compare_f32(TensorView view, std::span<const float> got, std::span<co
 
 Comparison compare_i32(TensorView view, std::span<const std::int32_t> got,
                        std::span<const std::int32_t> wanted) {
-  return compare(
-      view, got.size(), wanted.size(), [&](std::int64_t i) { return got[i] == wanted[i]; },
-      [&](std::int64_t i) {
-        return fmt::format("got {}, wanted {}", describe_i32(got[i]), describe_i32(wanted[i]));
-      });
+  return compare_integers(view, got, wanted);
+}
+
+Comparison compare_i64(TensorView view, std::span<const std::int64_t> got,
+                       std::span<const std::int64_t> wanted) {
+  return compare_integers(view, got, wanted);
 }
 
 Comparison compare_e4m3_within_one_code(TensorView view, std::span<const std::uint8_t> got,

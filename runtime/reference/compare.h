@@ -41,6 +41,8 @@ Comparison compare_bf16(TensorView view, std::span<const std::uint16_t> got,
 Comparison compare_f32(TensorView view, std::span<const float> got, std::span<const float> wanted);
 Comparison compare_i32(TensorView view, std::span<const std::int32_t> got,
                        std::span<const std::int32_t> wanted);
+Comparison compare_i64(TensorView view, std::span<const std::int64_t> got,
+                       std::span<const std::int64_t> wanted);
 
 // Accepts codes that are equal or neighbors in value; -0 equals +0, NaN equals only NaN.
 Comparison compare_e4m3_within_one_code(TensorView view, std::span<const std::uint8_t> got,

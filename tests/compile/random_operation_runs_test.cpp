@@ -3,10 +3,13 @@
 // a GPU; each tensor that they write is compared, and damage in it is seen.
 //
 // RANDOM_OPERATIONS=200 runs those of seeds 1 to 200, RANDOM_OPERATIONS_FROM=201 later ones.
+// Routers have a case of their own, RANDOM_ROUTERS and RANDOM_ROUTERS_FROM, with logits that are
+// equal, NaN, infinite or far from 0 in seven of eight tokens.
 
 #include "runtime/check/check_plan.h"
 #include "runtime/trial/devices.h"
 #include "runtime/trial/operation_inputs.h"
+#include "runtime/trial/routing_tensors.h"
 #include "runtime/trial/trial.h"
 #include "tests/support/matchers.h"
 #include "tests/support/random_operation.h"
@@ -14,9 +17,11 @@
 #include "tests/support/test_engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <limits>
 
 namespace moejit::testing {
 namespace {
@@ -62,10 +67,39 @@ void expect_damage_is_seen(const Plan& plan, const trial::CallInputs& call, Tens
   }
 }
 
+// Returns the logit of a token of one of eight kinds, from a normal number.
+float special_logit(int64_t token, int64_t chance, float normal) {
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
+  switch (token % 8) {
+    case 1: return std::round(normal);
+    case 2: return 0.0F;
+    case 3: return chance == 0 ? std::numeric_limits<float>::quiet_NaN() : normal;
+    case 4: return chance < 17 ? -kInfinite : normal;
+    case 5: return 40.0F * normal;
+    case 6: return chance == 0 ? kInfinite : normal;
+    case 7: return -90.0F + normal;
+    default: return normal;
+  }
+}
+
+// Replaces the logits of an operation that has some.
+void make_special(trial::CallInputs& call, uint64_t seed) {
+  const auto found = call.tensors.find("logits");
+  if (found == call.tensors.end()) return;
+  runtime::HostTensor& tensor = found->second;
+  std::vector<float> logits = trial::probabilities(tensor);
+  SeededRandom random(seed);
+  for (size_t i = 0; i < logits.size(); ++i)
+    logits[i] =
+        special_logit(static_cast<int64_t>(i) / tensor.shape[1], random.between(0, 19), logits[i]);
+  tensor = trial::make_topk_probs(tensor.dtype, tensor.shape, logits);
+}
+
 void expect_right(uint64_t seed, const std::string& json, const Plan& plan,
                   runtime::Device& device) {
   SCOPED_TRACE(fmt::format("{}\nseed {}", json, seed));
   trial::CallInputs call = trial::random_operation_call(plan, size_of_call(plan, seed), {seed});
+  if (seed % 2 == 1) make_special(call, seed);
   const auto session = trial::Trial::create(plan, test_engine(), device, call);
   ASSERT_TRUE(succeeded(session));
   ASSERT_TRUE(succeeded((*session)->call("run")));
@@ -81,14 +115,25 @@ void expect_right(uint64_t seed, const std::string& json, const Plan& plan,
     expect_damage_is_seen(plan, call, *results);
 }
 
-void run_random_operations(const std::string& target, int64_t count) {
+// What draws descriptions, and the variables that say how many of them and from which seed.
+struct RandomKind {
+  std::string (*draw)(uint64_t seed);
+  const char* count;
+  const char* first;
+};
+constexpr RandomKind kOperations = {random_operation, "RANDOM_OPERATIONS",
+                                    "RANDOM_OPERATIONS_FROM"};
+constexpr RandomKind kRouters = {random_router_operation, "RANDOM_ROUTERS", "RANDOM_ROUTERS_FROM"};
+
+void run_random_operations(const std::string& target, int64_t count,
+                           const RandomKind& kind = kOperations) {
   const auto opened = trial::Devices::open_one(target, 1, "");
   if (!opened) GTEST_SKIP() << to_string(opened.error());
-  const auto first = static_cast<uint64_t>(number_of("RANDOM_OPERATIONS_FROM", 1));
-  const auto end = first + static_cast<uint64_t>(number_of("RANDOM_OPERATIONS", count));
+  const auto first = static_cast<uint64_t>(number_of(kind.first, 1));
+  const auto end = first + static_cast<uint64_t>(number_of(kind.count, count));
   int64_t taken = 0;
   for (uint64_t seed = first; seed < end; ++seed) {
-    const std::string json = random_operation(seed);
+    const std::string json = kind.draw(seed);
     const auto plan = compiler::parse_operation(json, "operation").and_then([&](const auto& one) {
       return compiler::plan_operation(one, (*opened)->device(0).target());
     });
@@ -105,6 +150,11 @@ void run_random_operations(const std::string& target, int64_t count) {
 
 TEST(RandomOperationRuns, AgreeWithTheReferenceInTheSimulator) { run_random_operations("sim", 24); }
 TEST(RandomOperationRuns, AgreeWithTheReferenceOnAGpu) { run_random_operations("cuda", 60); }
+
+TEST(RandomRouterRuns, AgreeWithTheReferenceInTheSimulator) {
+  run_random_operations("sim", 3, kRouters);
+}
+TEST(RandomRouterRuns, AgreeWithTheReferenceOnAGpu) { run_random_operations("cuda", 60, kRouters); }
 
 }  // namespace
 }  // namespace moejit::testing

@@ -42,10 +42,15 @@ class OperationMaker {
                                                     &OperationMaker::router,
                                                     &OperationMaker::router};
     (this->*random_.pick(kKinds))();
-    return fmt::format("{{{}}}", fmt::join(fields_, ", "));
+    return object();
+  }
+  std::string router_json() {
+    router();
+    return object();
   }
 
  private:
+  std::string object() const { return fmt::format("{{{}}}", fmt::join(fields_, ", ")); }
   void add(std::string_view key, std::string_view value) {
     fields_.push_back(fmt::format("\"{}\": {}", key, value));
   }
@@ -321,5 +326,6 @@ class OperationMaker {
 }  // namespace
 
 std::string random_operation(uint64_t seed) { return OperationMaker(seed).json(); }
+std::string random_router_operation(uint64_t seed) { return OperationMaker(seed).router_json(); }
 
 }  // namespace moejit::testing

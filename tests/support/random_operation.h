@@ -12,4 +12,7 @@ namespace moejit::testing {
 // together, which is to be refused with a sentence.
 std::string random_operation(uint64_t seed);
 
+// Returns the description of an operation `router` or `router_backward` with random fields.
+std::string random_router_operation(uint64_t seed);
+
 }  // namespace moejit::testing
