@@ -186,6 +186,36 @@ std::vector<double> probability_bounds(const reference::Router& router,
   return bounds;
 }
 
+// Checks the probabilities of such a function, and the sums of the zero experts' ones.
+void check_bounded_probs(const reference::Router& router, const RouterOperands& operands,
+                         const reference::RoutedLogits& routed, const KernelTensors& tensors,
+                         CheckList& list) {
+  reference::Router without_zeros = router;
+  without_zeros.zero_experts = 0;
+  reference::RouterInputs inputs = operands.inputs();
+  inputs.ids = routed.chosen_ids;
+  const std::vector<float> all = route_logits(without_zeros, inputs).topk_probs;
+  std::vector<double> probs(routed.topk_probs.begin(), routed.topk_probs.end());
+  std::vector<double> bounds = probability_bounds(router, operands, routed);
+  std::vector<double> zeros(routed.zero_probs.size()), zero_bounds(zeros.size());
+  const auto top_k = static_cast<size_t>(router.top_k);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (routed.chosen_ids[i] < router.experts - router.zero_experts) continue;
+    zeros[i / top_k] += all[i];
+    zero_bounds[i / top_k] += bounds[i] + 0x1p-19 * std::fabs(all[i]);
+    bounds[i] = 0.0;
+  }
+  const auto check = [&](std::string_view role, int64_t columns, std::span<const double> wanted,
+                         std::span<const double> wanted_bounds) {
+    list.add(check_within(
+        tensors.name(role),
+        testing::compare_f32_within({tensors.name(role), columns}, tensors.view<float>(role),
+                                    wanted, wanted_bounds)));
+  };
+  check("topk_probs", router.top_k, probs, bounds);
+  if (tensors.has("zero_probs")) check("zero_probs", 1, zeros, zero_bounds);
+}
+
 // Checks ids that a score with errors orders. Returns them, so that all else is checked by them.
 std::vector<int64_t> check_choice(const reference::Router& router, const RouterOperands& operands,
                                   std::string_view role, const KernelTensors& tensors,
@@ -233,12 +263,7 @@ void check_kernel(const compiler::RouterSpec& spec, const KernelTensors& tensors
   check_ids("chosen_ids", wanted.chosen_ids, router.top_k, tensors, list);
   if (!is_given) check_ids("topk_ids", wanted.topk_ids, router.top_k, tensors, list);
   if (has_function) {
-    const std::vector<double> probs(wanted.topk_probs.begin(), wanted.topk_probs.end());
-    list.add(
-        check_within(tensors.name("topk_probs"),
-                     testing::compare_f32_within({tensors.name("topk_probs"), router.top_k},
-                                                 tensors.view<float>("topk_probs"), probs,
-                                                 probability_bounds(router, operands, wanted))));
+    check_bounded_probs(router, operands, wanted, tensors, list);
   } else {
     list.floats(tensors, "topk_probs", wanted.topk_probs);
     if (tensors.has("zero_probs")) list.floats(tensors, "zero_probs", wanted.zero_probs);
