@@ -1,165 +1,149 @@
 # SPDX-License-Identifier: Apache-2.0
-"""moejit.torch.router() beside formulas in torch: choices, weights, gradients, losses, compiled, refusals."""
+"""moejit.torch.router() beside routers of transformers' families, written in float64: ids, probabilities, losses, and
+gradients beside torch's autograd."""
 import unittest
 
 import torch
+from torch.nn.functional import one_hot, softplus
+from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
 
-from moejit.torch import operation_text, ops, router
-from moejit.torch.devices import target_of
+from moejit.torch import router
 from support import DEVICE
 
-E, K = 32, 4
-V3 = {"score": "sigmoid", "groups": 8, "groups_kept": 4, "normalize": "sum", "epsilon": 1e-20, "scale": 2.5}
+T, E, K = 24, 16, 4
+# Relative to the largest element. Forward rounds less than twenty times to 2^-24, and logits to it before e^x.
+PROBS, LOSSES, GRADIENTS = 1e-6, 1e-6, 4e-6
 
 
-def random_logits(tokens=24, experts=E, dtype=torch.float32):
-    torch.manual_seed(0)
-    return (2 * torch.randn(tokens, experts, device=DEVICE)).to(dtype).requires_grad_()
+def first_of(order, count=K):
+    """The largest, the lower index first where some are equal."""
+    return torch.sort(order, dim=-1, descending=True, stable=True).indices[:, :count]
 
 
-def largest(values, count):
-    return values.sort(dim=-1, descending=True, stable=True).indices[:, :count]
+def is_kept(groups):
+    """Which experts are in the two of four groups with the largest scores."""
+    return one_hot(first_of(groups, 2), 4).sum(1).repeat_interleave(E // 4, 1).bool()
 
 
-class Choices(unittest.TestCase):
-
-    def test_equal_logits_choose_the_lower_expert(self):
-        logits = random_logits(dtype=torch.bfloat16).detach().round()
-        probs, ids, extras = router(logits, K, normalize="sum")
-        torch.testing.assert_close(ids.long(), largest(logits.float(), K))
-        torch.testing.assert_close(probs, logits.float().softmax(-1).gather(1, ids.long())
-                                   / logits.float().softmax(-1).gather(1, ids.long()).sum(-1, keepdim=True))
-        self.assertEqual(extras["status"].item(), 0)
-
-    def test_a_bias_orders_and_is_no_weight(self):
-        logits, bias = random_logits().detach(), torch.randn(E, device=DEVICE)
-        probs, ids, _ = router(logits, K, bias=bias, topk_ids_dtype=torch.int64, **V3)
-        scores = logits.sigmoid()
-        by_group = (scores + bias).view(-1, 8, E // 8)
-        kept = largest(by_group.topk(2, -1).values.sum(-1), 4)
-        mask = torch.zeros(len(logits), 8, dtype=torch.bool, device=DEVICE).scatter(1, kept, True)
-        wanted = largest((scores + bias).masked_fill(~mask.repeat_interleave(E // 8, 1), -torch.inf), K)
-        torch.testing.assert_close(ids, wanted)
-        weights = scores.gather(1, ids)
-        torch.testing.assert_close(probs, 2.5 * weights / weights.sum(-1, keepdim=True))
-
-    def test_counts_are_added_to(self):
-        logits, counts = random_logits().detach(), torch.ones(E, dtype=torch.int32, device=DEVICE)
-        for aux in ("none", "chosen"):
-            before = counts.clone()
-            _, ids, _ = router(logits, K, counts=counts, aux=aux)
-            torch.testing.assert_close(counts.long(), before + ids.flatten().bincount(minlength=E))
-
-    def test_no_tokens_have_no_choices_and_no_losses(self):
-        logits = random_logits(0)
-        probs, ids, extras = router(logits, K, aux="chosen", z=True)
-        (probs.sum() + extras["aux_loss"] + extras["z_loss"]).backward()
-        self.assertEqual((tuple(probs.shape), tuple(ids.shape), tuple(logits.grad.shape)), ((0, K), (0, K), (0, E)))
-        self.assertEqual((extras["aux_loss"].item(), extras["z_loss"].item()), (0, 0))
+def normalized(weights, epsilon=0.0):
+    return weights / (weights.sum(-1, keepdim=True) + epsilon)
 
 
-class Gradients(unittest.TestCase):
-
-    def expect_gradients(self, wanted_of, experts=E, dtype=torch.float32, with_factors=False, **formula):
-        """Compares gradients of a random function of all results with the ones of the same formula in torch."""
-        logits = random_logits(experts=experts, dtype=dtype)
-        factors = (1 + torch.rand(experts, device=DEVICE)).requires_grad_() if with_factors else None
-        probs, ids, extras = router(logits, K, expert_scale=factors, **formula)
-        ids = extras.get("chosen_ids", ids)
-        leaves = [logits] + ([factors] if with_factors else [])
-        wanted = wanted_of(logits.float(), ids.long(), factors)
-        got = {"probs": probs, **{name: extras[name] for name in ("zero_probs", "aux_loss", "z_loss") if name in extras}}
-        self.assertEqual(got.keys(), wanted.keys())
-        for name in got:
-            torch.testing.assert_close(got[name], wanted[name], rtol=2e-6, atol=1e-6, msg=name)
-        weights = {name: torch.randn_like(tensor) for name, tensor in got.items()}
-        of_got, of_wanted = (torch.autograd.grad(sum((weights[name] * of[name]).sum() for name in of), leaves)
-                             for of in (got, wanted))
-        for one, other in zip(of_got, of_wanted):
-            torch.testing.assert_close(one, other, rtol=1e-2 if dtype == torch.bfloat16 else 1e-4, atol=1e-6)
-
-    def test_of_a_normalized_softmax(self):
-        def wanted(logits, ids, _):
-            weights = logits.softmax(-1).gather(1, ids)
-            return {"probs": weights / weights.sum(-1, keepdim=True)}
-        self.expect_gradients(wanted, normalize="sum")
-        self.expect_gradients(wanted, dtype=torch.bfloat16, normalize="sum")
-
-    def test_of_losses(self):
-        def wanted(logits, ids, _):
-            scores = logits.softmax(-1)
-            counts = ids.flatten().bincount(minlength=E).float()
-            aux = E / (K * len(logits) ** 2) * (counts * scores.sum(0)).sum()
-            return {"probs": scores.gather(1, ids), "aux_loss": aux, "z_loss": logits.logsumexp(-1).square().mean()}
-        self.expect_gradients(wanted, aux="chosen", z=True)
-
-    def test_of_experts_factors(self):
-        def wanted(logits, ids, factors):
-            weights = logits.sigmoid().gather(1, ids)
-            return {"probs": 2.5 * weights / (weights.sum(-1, keepdim=True) + 1e-20) * factors[ids]}
-        self.expect_gradients(wanted, with_factors=True, score="sigmoid", normalize="sum", epsilon=1e-20, scale=2.5)
-
-    def test_of_zero_experts(self):
-        def wanted(logits, ids, _):
-            weights = logits.softmax(-1).gather(1, ids)
-            is_zero = ids >= 24
-            return {"probs": weights.masked_fill(is_zero, 0), "zero_probs": (weights * is_zero).sum(-1)}
-        self.expect_gradients(wanted, zero_experts=8)
-
-    def test_of_given_ids_with_choices_of_none(self):
-        logits = random_logits()
-        ids = torch.stack([torch.randperm(E, device=DEVICE)[:K] for _ in logits]).int()
-        ids[::3, 1] = -1
-        probs, same, extras = router(logits, K, topk_ids=ids, score="sigmoid")
-        self.assertIs(same, ids)
-        wanted = logits.sigmoid().gather(1, ids.clamp(min=0).long()).masked_fill(ids < 0, 0)
-        torch.testing.assert_close(probs, wanted)
-        for one, other in zip(*(torch.autograd.grad(of.square().sum(), logits) for of in (probs, wanted))):
-            torch.testing.assert_close(one, other)
-
-    def test_a_second_derivative_is_refused(self):
-        logits = random_logits()
-        probs, _, _ = router(logits, K)
-        (gradient,) = torch.autograd.grad(probs.square().sum(), logits, create_graph=True)
-        with self.assertRaisesRegex(RuntimeError, "second derivative"):
-            gradient.sum().backward()
+def mixtral(z, bias):
+    p = torch.softmax(z, -1)
+    ids = first_of(p)
+    return ids, normalized(p.gather(1, ids))
 
 
-class Surfaces(unittest.TestCase):
+def gpt_oss(z, bias):
+    ids = first_of(z)
+    return ids, torch.softmax(z.gather(1, ids), -1)
 
-    def test_the_operator_keeps_what_its_schema_and_fake_kernel_promise(self):
-        text = operation_text({"operation": "router", "max_tokens": 256, "experts": E, "top_k": K,
-                               "router": {"normalize": "sum"}}, target_of(DEVICE))
-        torch.library.opcheck(ops.call, ([random_logits().detach()], "run", text))
-        of_logits = operation_text({"operation": "router_backward", "max_tokens": 256, "experts": E, "top_k": K},
-                                   target_of(DEVICE))
-        ids = torch.arange(24 * K, dtype=torch.int32, device=DEVICE).view(24, K) % E
-        torch.library.opcheck(ops.call, ([random_logits().detach(), ids, torch.randn(24, K, device=DEVICE)], "run",
-                                         of_logits))
 
-    def test_a_compiled_function_has_the_same_bits_and_gradients(self):
-        bias = torch.randn(E, device=DEVICE)
+def deepseek_v3(z, bias):
+    s = torch.sigmoid(z)
+    order = s + bias
+    kept = is_kept(order.view(T, 4, -1).topk(2, dim=-1).values.sum(-1))
+    ids = first_of(order.masked_fill(~kept, -torch.inf))
+    return ids, normalized(s.gather(1, ids), 1e-20) * 2.5
 
-        def loss(logits):
-            probs, ids, extras = router(logits, K, bias=bias, aux="unbiased", **V3)
-            return (probs * ids).sum() + extras["aux_loss"]
-        results = []
-        for function in (loss, torch.compile(loss, fullgraph=True, backend="aot_eager")):
-            logits = random_logits()
-            value = function(logits)
-            value.backward()
-            results.append((value.detach(), logits.grad))
-        for one, other in zip(*results):
-            self.assertTrue(torch.equal(one, other))
 
-    def test_wrong_arguments_are_refused_with_a_sentence(self):
-        logits = random_logits()
-        for what, call in (("logits: it is torch.float16", lambda: router(logits.half(), K)),
-                           ("topk_ids: its dtype is torch.float32", lambda: router(logits, K, topk_ids=logits)),
-                           ("router_bias: its shape is", lambda: router(logits, K, bias=torch.zeros(3, device=DEVICE))),
-                           ('normalize: got "mean", wanted one of "none"', lambda: router(logits, K, normalize="mean"))):
-            with self.subTest(what), self.assertRaisesRegex(RuntimeError, what):
-                call()
+def deepseek_v2(z, bias):
+    p = torch.softmax(z, -1)
+    ids = first_of(p.masked_fill(~is_kept(p.view(T, 4, -1).amax(-1)), 0.0))
+    return ids, p.gather(1, ids) * 16.0
+
+
+def deepseek_v4(z, bias):
+    s = softplus(z).sqrt()
+    ids = first_of(s + bias)
+    return ids, normalized(s.gather(1, ids), 1e-20) * 1.5
+
+
+def ernie(z, bias):
+    p = torch.softmax(z, -1)
+    ids = first_of(p + bias)
+    weights = p.gather(1, ids)
+    return ids, weights / weights.sum(-1, keepdim=True).clamp(min=1e-12)
+
+
+def laguna(z, bias):
+    s = torch.sigmoid(torch.tanh(z / 3.0) * 3.0)
+    ids = first_of(s + bias)
+    return ids, normalized(s.gather(1, ids))
+
+
+GROUPED = {"groups": 4, "groups_kept": 2}
+FAMILIES = (
+    (mixtral, {"normalize": "sum"}),
+    (gpt_oss, {"when": "after"}),
+    (deepseek_v2, {**GROUPED, "group_score": "max", "group_fill": "zero", "scale": 16}),
+    (deepseek_v3, {"score": "sigmoid", **GROUPED, "normalize": "sum", "epsilon": 1e-20, "scale": 2.5}),
+    (deepseek_v4, {"score": "sqrtsoftplus", "normalize": "sum", "epsilon": 1e-20, "scale": 1.5}),
+    (ernie, {"normalize": "floor", "epsilon": 1e-12}),
+    (laguna, {"score": "sigmoid", "softcap": 3, "normalize": "sum"}),
+)
+BIASED = (deepseek_v3, deepseek_v4, ernie, laguna)
+
+
+def inputs(rounded=False):
+    generator = torch.Generator().manual_seed(5)
+    logits = 2.0 * torch.randn(T, E, generator=generator)
+    bias = 0.05 * torch.randn(E, generator=generator)
+    if rounded:  # many are equal
+        logits, bias = logits.round(), torch.zeros(E)
+    return logits.to(DEVICE).requires_grad_(), bias.to(DEVICE), torch.randn(T, K, generator=generator).to(DEVICE)
+
+
+def error(got, wanted):
+    return ((got.double() - wanted).abs().max() / wanted.abs().max()).item()
+
+
+class Families(unittest.TestCase):
+
+    def test_ids_probabilities_and_gradients_are_the_formulas(self):
+        for family, formula in FAMILIES:
+            for rounded in (False, True):
+                with self.subTest(family.__name__, rounded=rounded):
+                    logits, bias, gradient = inputs(rounded)
+                    probs, ids, extras = router(logits, K, bias=bias if family in BIASED else None, **formula)
+                    probs.backward(gradient)
+                    z = logits.detach().double().requires_grad_()
+                    wanted_ids, wanted = family(z, bias.double())
+                    wanted.backward(gradient.double())
+                    self.assertTrue(torch.equal(ids.long(), wanted_ids))
+                    self.assertLess(error(probs, wanted), PROBS)
+                    self.assertLess(error(logits.grad, z.grad), GRADIENTS)
+                    self.assertEqual(extras["status"].item(), 0)
+
+
+class Losses(unittest.TestCase):
+
+    def test_transformers_loss_is_the_sums_times_a_number(self):
+        logits, _, gradient = inputs()
+        _, _, extras = router(logits, K, normalize="sum", aux="chosen", z=True)
+        z = logits.detach().double().requires_grad_()
+        wanted = load_balancing_loss_func((z,), E, K)
+        self.assertLess(error(K * extras["aux_loss"].detach(), wanted), LOSSES)
+        got, = torch.autograd.grad(K * extras["aux_loss"], logits, retain_graph=True)
+        self.assertLess(error(got, torch.autograd.grad(wanted, z)[0]), GRADIENTS)
+        wanted = torch.logsumexp(z, -1).square().mean()
+        self.assertLess(error(extras["z_loss"].detach(), wanted), LOSSES)
+        got, = torch.autograd.grad(extras["z_loss"], logits)
+        self.assertLess(error(got, torch.autograd.grad(wanted, z)[0]), GRADIENTS)
+
+    def test_the_loss_of_deepseek_counts_an_unbiased_choice(self):
+        logits, bias, _ = inputs()
+        formula = dict(FAMILIES[3][1], aux="unbiased")
+        _, ids, extras = router(logits, K, bias=bias, **formula)
+        z = logits.detach().double().requires_grad_()
+        counts = torch.bincount(first_of(z).flatten(), minlength=E)
+        self.assertTrue(torch.equal(extras["unbiased_counts"].long(), counts))
+        self.assertTrue(torch.equal(extras["counts"].long(), torch.bincount(ids.flatten().long(), minlength=E)))
+        wanted = E / (K * T * T) * (counts * normalized(torch.sigmoid(z), 1e-20).sum(0)).sum()
+        self.assertLess(error(extras["aux_loss"].detach(), wanted), LOSSES)
+        got, = torch.autograd.grad(extras["aux_loss"], logits)
+        self.assertLess(error(got, torch.autograd.grad(wanted, z)[0]), GRADIENTS)
 
 
 if __name__ == "__main__":
