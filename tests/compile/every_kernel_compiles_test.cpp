@@ -5,6 +5,7 @@
 
 #include "compiler/compiler.h"
 #include "compiler/kernel_source.h"
+#include "compiler/launch.h"
 #include "tests/compile/compiled_record.h"
 #include "tests/compile/layer_kernels.h"
 #include "tests/compile/planned_kernels.h"
@@ -58,6 +59,11 @@ int32_t register_budget(const compiler::KernelSpec& spec) {
   if (std::holds_alternative<compiler::ColumnCastSpec>(spec)) return 128;
   if (std::holds_alternative<compiler::GroupColumnsSpec>(spec)) return 128;
   if (std::holds_alternative<compiler::GatedGradientSpec>(spec)) return 128;
+  if (std::holds_alternative<compiler::RouterSpec>(spec) ||
+      std::holds_alternative<compiler::RouterBackwardSpec>(spec)) {
+    const compiler::LaunchShape shape = compiler::launch_shape(spec);
+    return std::min(65536 / (shape.threads * shape.ctas_per_sm), 255);
+  }
   if (const auto* block = std::get_if<compiler::BlockCastSpec>(&spec))
     return block->casts_rows && block->casts_columns ? 168 : 128;
   if (const auto* cast = std::get_if<compiler::TwoLevelCastSpec>(&spec)) {

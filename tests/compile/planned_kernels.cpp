@@ -5,6 +5,7 @@
 #include "compiler/launch.h"
 #include "compiler/planner/grouped_gemm.h"
 #include "tests/compile/layer_kernels.h"
+#include "tests/compile/planned_routers.h"
 #include "tests/compile/planned_transposes.h"
 #include "tests/support/matchers.h"
 
@@ -384,6 +385,7 @@ std::map<std::string, PlannedKernel> planned_kernels() {
   add_activations(all);
   add_transposes(all);
   add_casts_of_values(all);
+  add_routers(all);
   add_cast_transposes(all);
   for (auto& [entry, kernel] : all)
     kernel.source = with_launch_asserted(std::move(kernel.source), launch_shape(kernel.spec));
