@@ -38,6 +38,12 @@ TEST(Compare, ADifferentLengthIsADifference) {
   EXPECT_EQ(result.message, "counts: got 1 elements, wanted 0");
 }
 
+TEST(Compare, SeesAll64Bits) {
+  const std::vector<std::int64_t> got = {7, std::int64_t{1} << 32};
+  EXPECT_EQ(compare_i64({"ids"}, got, std::vector<std::int64_t>{7, 0}).message,
+            "ids: 1 of 2 elements differ, the first at row 1, column 0: got 4294967296, wanted 0");
+}
+
 TEST(Compare, TellsTheZerosApartButNotTheNans) {
   EXPECT_FALSE(compare_f32({"s"}, std::vector<float>{0.0F}, std::vector<float>{-0.0F}).is_equal());
   EXPECT_FALSE(compare_bf16({"y"}, Words{0x8000}, Words{0x0000}).is_equal());
