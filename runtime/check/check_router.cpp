@@ -47,7 +47,7 @@ reference::RouterNormalize normalize_of(compiler::RouterNormalize normalize) {
 }
 
 // A formula and its derivative, each with twice its error to first order, which covers higher
-// orders, and with the rounding of a product.
+// orders. The rounding of a product and all of a subnormal number are added.
 reference::ScoreFunction function_of(const compiler::Expression& formula) {
   const auto code_of = [](const compiler::Expression& e) {
     return std::make_shared<const compiler::StraightLine>(compiler::straight_line({&e, 1}));
@@ -58,7 +58,7 @@ reference::ScoreFunction function_of(const compiler::Expression& formula) {
   const auto error_at = [](const auto& code) {
     return [code](double z) {
       const compiler::BoundedValue bounded = compiler::evaluate_with_error(*code, {{"logit", z}});
-      return 2.0 * bounded.error + 0x1p-24 * std::fabs(bounded.value);
+      return 2.0 * bounded.error + 0x1p-24 * std::fabs(bounded.value) + 0x1p-126;
     };
   };
   const auto value = code_of(formula);
