@@ -62,7 +62,7 @@ TEST(KernelKey, IgnoresTheProcessAroundIt) {
 // Caches are shared between machines and releases: a key that changes needs a reason.
 TEST(KernelKey, IsTheSameOnEveryMachine) {
   EXPECT_EQ(key_of(kSource).hex(),
-            "82e0f75490bef9e1b5091daefb5da39bff5e1d1fd6524f976c835b51816a7403");
+            "87951833f9d6b5dccd706869894f126b260b07953b6a785b0b2b9e22f610051c");
 }
 
 TEST(KernelKey, ListsItsFieldsWithoutTheSourceText) {
