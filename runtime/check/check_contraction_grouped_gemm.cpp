@@ -255,6 +255,15 @@ std::vector<T> gather(const HostTensor& tensor, std::span<const size_t> at) {
   return chosen;
 }
 
+// Returns values of a gradient in its dtype.
+std::vector<float> gather_values(const HostTensor& tensor, std::span<const size_t> at) {
+  if (tensor.dtype != compiler::DType::kBF16) return gather<float>(tensor, at);
+  std::vector<float> values;
+  for (const uint16_t bits : gather<uint16_t>(tensor, at))
+    values.push_back(reference::float_from_bf16(bits));
+  return values;
+}
+
 // Returns the part of a sample that belongs to one of two sections, at its places in a gradient of
 // its own.
 ContractionSample section_of(const ContractionSample& sample, size_t section, size_t elements) {
@@ -274,7 +283,7 @@ void compare(const KernelTensors& tensors, std::string_view role, bool adds,
   const HostTensor& gradient = tensors.at(role);
   const std::string_view name = tensors.name(role);
   if (adds) {
-    const std::vector<float> old = gather<float>(*tensors.before(role), sample.at);
+    const std::vector<float> old = gather_values(*tensors.before(role), sample.at);
     for (size_t i = 0; i < old.size(); ++i) sample.wanted[i] += old[i];
   }
   TensorCheck check = check_of(

@@ -50,6 +50,13 @@ class Operations(tool.ToolTest):
         dtype, shape, _ = read_safetensors(self.folder / "out.safetensors")["output"]
         self.assertEqual((dtype, shape[1]), ("F4_E2M1X2", 8))
 
+    def test_gradients_that_are_added_to_are_checked_in_each_dtype(self):
+        gemm = {"operation": "contraction_grouped_gemm", "local_experts": 2, "max_columns": 256, "rows": 64, "n": 128}
+        for output in ("f32_add", "bf16_add"):
+            path = self.write("gemm.json", json.dumps({**gemm, "output": output}))
+            report = self.succeed_json("run", path, "--target", "sim", "--check", "--seed", "1")
+            self.assertEqual([one["tensor"] for one in report["check"]["tensors"]], ["d"], output)
+
     def test_the_output_of_one_is_the_input_of_the_next(self):
         routed = {"max_tokens": 16, "top_k": 2, "local_experts": 4, "splits_alignment": 16}
         route = self.write("route.json", {"operation": "route", **routed})
