@@ -39,6 +39,10 @@ def value(info, shape, routing):
         return known[info.name]
     if info.name == "topk_ids":
         return torch.rand(shape[0], max(4, shape[1]), device=DEVICE).argsort(-1)[:, :shape[1]].to(DTYPES[info.dtype])
+    if info.dtype == "F4_E2M1X2":  # two codes a byte
+        return torch.randint(0, 256, shape, dtype=torch.uint8, device=DEVICE)
+    if info.name.endswith("scale_inv") and info.dtype == "F8_E8M0":
+        return torch.randint(120, 130, shape, dtype=torch.uint8, device=DEVICE).view(torch.float8_e8m0fnu)
     if info.name.endswith("scale_inv"):
         return torch.exp2(torch.randint(-3, 3, shape, device=DEVICE).float())
     if info.dtype == "F8_E8M0":  # all bytes but the last stand for powers of two
