@@ -73,7 +73,7 @@ struct LaunchRequest {
 class Recording {
  public:
   virtual ~Recording() = default;
-  // Queues all of them again. Device of the calls that were recorded: made current if it is not.
+  // Queues all of them again, on a stream of the device that recorded them. Any thread may call it.
   virtual Result<void> launch(Stream stream) = 0;
 };
 

@@ -56,7 +56,7 @@ class Trial {
                        runtime::LaunchObserver* observer = nullptr);
 
   // Records a call of a plan on one device, `times` times in a row; nothing runs. Nothing clears
-  // the status word. Errors: of Device::record().
+  // the status word. Device::record() says which errors come back.
   Result<std::unique_ptr<runtime::Recording>> record(std::string_view name, int32_t times);
 
   // Waits for all ranks and returns the status word of each; 0 if a plan has none.
