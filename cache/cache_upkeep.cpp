@@ -21,9 +21,14 @@ CacheLimits low_water(const CacheLimits& limits) {
 
 }  // namespace
 
-// Adds what was counted since the last call. If two threads call it at once, they may write
-// differences that are right only in sum, which is enough.
+// Adds what was counted since the last call. A thread that finds another one writing the stats
+// leaves that to a later call. What it appends while trim() replaces the file would be lost.
 void KernelCache::flush_counts() {
+  const std::unique_lock lock(stats_mutex_, std::try_to_lock);
+  if (lock) append_counts();
+}
+
+void KernelCache::append_counts() {
   CountTable change;
   for (std::size_t i = 0; i < kCounts; ++i) {
     const std::int64_t now = counts_[i].load(std::memory_order_relaxed);
@@ -52,13 +57,12 @@ void KernelCache::keep_within_limits() {
 }
 
 Collected KernelCache::trim(const CacheLimits& goal) {
-  const std::unique_lock lock(eviction_mutex_, std::try_to_lock);
+  const std::unique_lock lock(stats_mutex_, std::try_to_lock);
   if (!lock) return {};
   const Eviction eviction = evict(folder_, settings_.limits, goal);
   next_eviction_ns_ = eviction.next_ns;
   add(Count::kEvicted, eviction.evicted_files);
-  flush_counts();
-
+  append_counts();
   SummedStats stats = read_stats(folder_);
   if (stats.bad_records > 0 && folder_.quarantine("stats", "stats") == 0)
     ++stats.total[Count::kCorrupt];

@@ -143,6 +143,7 @@ class KernelCache {
   std::int64_t counted(Count count) const;
   void warn_read_only();
   void flush_counts();
+  void append_counts();
   void keep_within_limits();
   Collected trim(const CacheLimits& goal);
   void warn_once(const std::string& cause, const std::string& message);
@@ -159,7 +160,7 @@ class KernelCache {
   std::array<std::atomic<std::int64_t>, kCounts> flushed_{};  // those already in the stats
   std::atomic<bool> has_swept_{false};
   std::atomic<std::int64_t> next_eviction_ns_{0};
-  std::mutex eviction_mutex_;  // only tried: a child of fork() may inherit it locked
+  std::mutex stats_mutex_;  // of evictions too; only tried: a child of fork() may inherit it locked
   mutable ForkMutex warned_mutex_;
   std::string write_error_;  // of the last put() that failed; guarded as warned_ is
   std::set<std::string> warned_;

@@ -194,6 +194,23 @@ TEST_F(CacheTest, SurvivesThreadsThatPutAndGetAtOnce) {
   EXPECT_TRUE(warnings_.empty());
 }
 
+// The first put() of a folder writes the stats anew, while other threads add to them.
+TEST_F(CacheTest, CountsWhatThreadsPutAtOnceIntoANewFolder) {
+  for (int round = 0; round < 20; ++round) {
+    std::filesystem::remove_all(root() + "/v2");
+    std::vector<std::thread> threads;
+    {
+      const auto cache = open();
+      for (unsigned seed = 0; seed < 8; ++seed)
+        threads.emplace_back([&cache, seed] {
+          cache->put(sha256(fmt::format("{}", seed)), "{}", payload(100, seed));
+        });
+      for (std::thread& thread : threads) thread.join();
+    }
+    EXPECT_EQ(open()->statistics().counted.total[Count::kPublished], 8);
+  }
+}
+
 TEST_F(CacheTest, SurvivesProcessesThatPublishTheSameKey) {
   const auto reader = open();
   std::vector<pid_t> writers;
