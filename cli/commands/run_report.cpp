@@ -36,8 +36,7 @@ constexpr StatusBit kStatusBits[] = {
      "raise max_permuted_rows, or correct tokens_per_expert"},
     {device::kStatusBadScale, "bad_scale",
      "tensor \"input_scale_inv\" has scales that are neither powers of two nor 0, or too far apart "
-     "to "
-     "be packed",
+     "to be packed",
      "correct input_scale_inv"}};
 
 // Returns whether the kernel only finds the scales of the next step.

@@ -76,22 +76,16 @@ bool has_aux_loss(const RouterFormula& formula) { return formula.aux != AuxCount
 
 // The next two follow the constants of the skeletons.
 
-int32_t router_threads_per_sm(const auto& spec) {
-  const int32_t per_lane = router_experts_per_lane(spec.formula, spec.experts);
+int32_t router_threads_per_sm(const RouterFormula& formula, int32_t experts) {
+  const int32_t per_lane = router_experts_per_lane(formula, experts);
   if (per_lane <= 8) return 1024;
-  return per_lane <= 16 || !has_aux_loss(spec.formula) ? 512 : 256;
+  return per_lane <= 16 || !has_aux_loss(formula) ? 512 : 256;
 }
 
 int32_t router_shared_bytes(const RouterSpec& spec) {
   const bool counts_unbiased = spec.formula.aux == AuxCounts::kUnbiased;
   const int32_t sums = (has_aux_loss(spec.formula) ? spec.experts : 0) + (spec.formula.z ? 1 : 0);
   return spec.warps * (8 * sums + 4 * spec.top_k) + 4 * spec.experts * (counts_unbiased ? 2 : 1);
-}
-
-int32_t router_warps(const auto& spec, int64_t max_tokens) {
-  // A CTA of few warps leaves no SM idle in a call of few tokens.
-  if (max_tokens <= 512) return 4;
-  return std::min(16, router_threads_per_sm(spec) / 64);
 }
 
 constexpr std::string_view kRouterLogitTypes[] = {"float", "Bf16"};
@@ -124,7 +118,7 @@ KernelText router_kernel_text(const auto& spec, std::string_view skeleton, bool 
 
 LaunchShape router_shape(const auto& spec, int32_t shared_bytes) {
   return {.threads = 32 * spec.warps,
-          .ctas_per_sm = router_threads_per_sm(spec) / (32 * spec.warps),
+          .ctas_per_sm = router_threads_per_sm(spec.formula, spec.experts) / (32 * spec.warps),
           .shared_bytes = shared_bytes};
 }
 
@@ -153,11 +147,10 @@ bool reads_all_logits(const RouterFormula& formula) {
          !sums_to_one;
 }
 
-int32_t usual_warps(const RouterSpec& spec, int64_t max_tokens) {
-  return router_warps(spec, max_tokens);
-}
-int32_t usual_warps(const RouterBackwardSpec& spec, int64_t max_tokens) {
-  return router_warps(spec, max_tokens);
+int32_t usual_router_warps(const RouterFormula& formula, int32_t experts, int64_t max_tokens) {
+  // A CTA of few warps leaves no SM idle in a call of few tokens.
+  if (max_tokens <= 512) return 4;
+  return std::min(16, router_threads_per_sm(formula, experts) / 64);
 }
 
 template <>

@@ -39,9 +39,8 @@ int32_t router_experts_per_lane(const RouterFormula& formula, int32_t experts);
 // Returns whether the backward kernel reads all logits, and not only the chosen ones.
 bool reads_all_logits(const RouterFormula& formula);
 
-// Return how many warps a CTA of these specs has in calls of up to so many tokens.
-int32_t usual_warps(const RouterSpec& spec, int64_t max_tokens);
-int32_t usual_warps(const RouterBackwardSpec& spec, int64_t max_tokens);
+// Returns how many warps a CTA of either kernel has in calls of up to so many tokens.
+int32_t usual_router_warps(const RouterFormula& formula, int32_t experts, int64_t max_tokens);
 
 // Returns the text of the type Formula in an emitted kernel, see
 // moejit_device/map/router_formula.cuh. In a backward kernel it has the score's derivative too.

@@ -1,118 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/expression.h"
 #include "runtime/check/kernel_checks.h"
+#include "runtime/check/reference_router.h"
 #include "runtime/reference/number_formats.h"
-#include "runtime/reference/router.h"
 #include "runtime/trial/routing_tensors.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
-#include <memory>
 
 namespace moejit::check {
 namespace {
 
 using compiler::DType;
-using compiler::RouterFormula;
-using runtime::copy_elements;
 using runtime::HostTensor;
-
-reference::RouterScore score_of(compiler::RouterScore score) {
-  switch (score) {
-    case compiler::RouterScore::kSoftmax: return reference::RouterScore::kSoftmax;
-    case compiler::RouterScore::kSigmoid: return reference::RouterScore::kSigmoid;
-    case compiler::RouterScore::kSqrtSoftplus: return reference::RouterScore::kSqrtSoftplus;
-    case compiler::RouterScore::kExpression: return reference::RouterScore::kFunction;
-  }
-  return {};
-}
-
-reference::RouterGroupScore group_score_of(compiler::GroupScore score) {
-  switch (score) {
-    case compiler::GroupScore::kMax: return reference::RouterGroupScore::kMax;
-    case compiler::GroupScore::kTop2: return reference::RouterGroupScore::kTop2;
-    case compiler::GroupScore::kSum: return reference::RouterGroupScore::kSum;
-  }
-  return {};
-}
-
-reference::RouterNormalize normalize_of(compiler::RouterNormalize normalize) {
-  switch (normalize) {
-    case compiler::RouterNormalize::kNone: return reference::RouterNormalize::kNone;
-    case compiler::RouterNormalize::kSum: return reference::RouterNormalize::kSum;
-    case compiler::RouterNormalize::kFloor: return reference::RouterNormalize::kFloor;
-  }
-  return {};
-}
-
-// A formula and its derivative, each with twice its error to first order, which covers higher
-// orders. The rounding of a product and all of a subnormal number are added.
-reference::ScoreFunction function_of(const compiler::Expression& formula) {
-  const auto code_of = [](const compiler::Expression& e) {
-    return std::make_shared<const compiler::StraightLine>(compiler::straight_line({&e, 1}));
-  };
-  const auto value_at = [](const auto& code) {
-    return [code](double z) { return compiler::evaluate(*code, {{"logit", z}}).front(); };
-  };
-  const auto error_at = [](const auto& code) {
-    return [code](double z) {
-      const compiler::BoundedValue bounded = compiler::evaluate_with_error(*code, {{"logit", z}});
-      return 2.0 * bounded.error + 0x1p-24 * std::fabs(bounded.value) + 0x1p-126;
-    };
-  };
-  const auto value = code_of(formula);
-  const auto slope = code_of(compiler::differentiate(formula, "logit"));
-  return {.value = value_at(value),
-          .slope = value_at(slope),
-          .value_error = error_at(value),
-          .slope_error = error_at(slope)};
-}
-
-template <typename Spec>
-reference::Router router_of(const Spec& spec) {
-  const RouterFormula& formula = spec.formula;
-  reference::Router router{.experts = spec.experts,
-                           .zero_experts = formula.zero_experts,
-                           .top_k = spec.top_k,
-                           .score = score_of(formula.score),
-                           .is_after = formula.when == compiler::RouterWhen::kAfter,
-                           .orders_by_logits = orders_by_logits(formula),
-                           .groups = formula.groups,
-                           .groups_kept = formula.groups_kept,
-                           .group_score = group_score_of(formula.group_score),
-                           .fills_with_zero = formula.group_fill == compiler::GroupFill::kZero,
-                           .normalize = normalize_of(formula.normalize),
-                           .epsilon = static_cast<float>(formula.epsilon),
-                           .scale = static_cast<float>(formula.scale),
-                           .logit_scale = static_cast<float>(formula.logit_scale),
-                           .softcap = static_cast<float>(formula.softcap),
-                           .has_aux = formula.aux != compiler::AuxCounts::kNone,
-                           .counts_unbiased = formula.aux == compiler::AuxCounts::kUnbiased,
-                           .averages_softmax = averages_softmax(formula),
-                           .has_z = formula.z};
-  if (formula.score == compiler::RouterScore::kExpression)
-    router.function = function_of(formula.expression);
-  return router;
-}
-
-// What a kernel read, as numbers.
-struct RouterOperands {
-  std::vector<float> logits, bias, expert_scale;
-  std::vector<int64_t> ids;
-
-  // `ids` is the role of the choice, or empty.
-  RouterOperands(const KernelTensors& tensors, std::string_view choice)
-      : logits(trial::probabilities(tensors.at("logits"))) {
-    if (tensors.has("router_bias")) bias = copy_elements<float>(tensors.at("router_bias"));
-    if (tensors.has("expert_scale"))
-      expert_scale = copy_elements<float>(tensors.at("expert_scale"));
-    if (!choice.empty()) ids = trial::expert_ids(tensors.at(choice));
-  }
-  reference::RouterInputs inputs() const {
-    return {.logits = logits, .bias = bias, .expert_scale = expert_scale, .ids = ids};
-  }
-};
 
 testing::Comparison compare(testing::TensorView view, std::span<const int32_t> got,
                             std::span<const int32_t> wanted) {
@@ -246,7 +146,7 @@ std::vector<int64_t> check_choice(const reference::Router& router, const RouterO
 }  // namespace
 
 void check_kernel(const compiler::RouterSpec& spec, const KernelTensors& tensors, CheckList& list) {
-  const reference::Router router = router_of(spec);
+  const reference::Router router = reference_router(spec.formula, spec.experts, spec.top_k);
   const bool is_given = spec.formula.ids == compiler::RouterIds::kGiven;
   RouterOperands operands(tensors, is_given ? "topk_ids" : "");
   const bool has_function = router.score == reference::RouterScore::kFunction;
@@ -284,7 +184,7 @@ void check_kernel(const compiler::RouterSpec& spec, const KernelTensors& tensors
 
 void check_kernel(const compiler::RouterBackwardSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
-  const reference::Router router = router_of(spec);
+  const reference::Router router = reference_router(spec.formula, spec.experts, spec.top_k);
   const RouterOperands operands(tensors, "topk_ids");
   const auto number = [&](std::string_view role) {
     return tensors.has(role) ? tensors.view<float>(role).front() : 0.0F;

@@ -42,15 +42,21 @@ class _Watch(TorchDispatchMode):
             self.before = str(function)
 
 
-def _captured(step, mode, watch=False):
-    """(graph, y, what has failed first or None). The warm-up has the stream of the capture: autograd gives parameters'
-    gradients a stream at their first use, and cuBLAS has a workspace for each stream."""
+def warmed_up(step):
+    """Returns a stream for a capture, on which some steps have run: autograd gives parameters' gradients a stream at
+    their first use, and cuBLAS has a workspace for each stream."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(_WARM_UPS):
             step()
     torch.cuda.current_stream().wait_stream(stream)
+    return stream
+
+
+def _captured(step, mode, watch=False):
+    """(graph, y, what has failed first or None)."""
+    stream = warmed_up(step)
     graph = torch.cuda.CUDAGraph()
     if not watch:
         with torch.cuda.graph(graph, stream=stream, capture_error_mode=mode):

@@ -13,9 +13,8 @@ import argparse
 import torch
 
 import moejit.torch
+from graph_capture import warmed_up
 from weight_checks_bench import medians
-
-WARM_UPS = 3
 
 
 def qwen3(logits, bias):
@@ -39,8 +38,8 @@ def of_library(name):
               {"score": "sigmoid", "groups": 8, "groups_kept": 4, "normalize": "sum", "epsilon": 1e-20, "scale": 2.5})
 
     def run(logits, bias):
-        probs, ids, _ = moejit.torch.router(logits, 8, bias=bias if name == "deepseek_v3" else None, max_tokens=len(logits), **fields)
-        return probs, ids
+        of_choice = bias if name == "deepseek_v3" else None
+        return moejit.torch.router(logits, 8, bias=of_choice, max_tokens=len(logits), **fields)[:2]
 
     return run
 
@@ -57,12 +56,7 @@ def step(function, logits, bias, dprobs):
 
 
 def captured(call, calls):
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UPS):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
+    stream = warmed_up(call)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
         for _ in range(calls):

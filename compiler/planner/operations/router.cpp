@@ -15,12 +15,11 @@ constexpr std::string_view kRouterWarpReason =
 // Fills the fields that both specs have.
 template <typename Spec>
 Spec router_spec(const auto& router, const KernelContext& context) {
-  Spec spec{.formula = router.formula,
-            .experts = router.experts,
-            .top_k = router.top_k,
-            .topk_ids = router.topk_ids};
-  spec.warps = usual_warps(spec, context.bounds.max_tokens);
-  return spec;
+  return {.formula = router.formula,
+          .experts = router.experts,
+          .top_k = router.top_k,
+          .warps = usual_router_warps(router.formula, router.experts, context.bounds.max_tokens),
+          .topk_ids = router.topk_ids};
 }
 
 bool router_needs_all_scores(const RouterFormula& formula) {

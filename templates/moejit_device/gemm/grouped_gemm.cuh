@@ -186,8 +186,8 @@ struct GroupedGemm {
     if constexpr (kOverlap != Overlap::kNone) start_kernel_behind();
   }
 
-  // Lets the kernel behind begin when all is loaded. Began it earlier, its CTAs would crowd on the
-  // SMs that are done first, and leave the others idle.
+  // Lets the kernel behind begin when all is loaded. If it began earlier, its CTAs would crowd on
+  // the SMs that are done first, and leave the others idle.
   MOEJIT_DEVICE static void start_kernel_behind() {
     ptx::await_kernel_before();  // a warp without tiles has not
     ptx::start_kernel_behind();

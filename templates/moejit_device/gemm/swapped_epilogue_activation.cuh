@@ -10,6 +10,7 @@
 // columns] of the warpgroup, from where threads copy the real rows. Pad rows get zeros.
 
 #include "moejit_device/core/math.cuh"
+#include "moejit_device/gemm/copy_rows_out.cuh"
 #include "moejit_device/gemm/tile.cuh"
 #include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/convert.cuh"
@@ -44,7 +45,7 @@ class SwappedEpilogueActivation {
     ptx::sync_named(barrier, ptx::kWarpgroupThreads);
     stage<kW>(values);
     ptx::sync_named(barrier, ptx::kWarpgroupThreads);  // the panel is written
-    copy_out(params, tile, part);
+    copy_activation_out<Problem, Bf16, 4>(params, tile, part, staging_);
   }
 
   // Before the CTA ends.
@@ -100,28 +101,6 @@ class SwappedEpilogueActivation {
       const auto to = ptx::as<uint16_t>(staging_ + (row * kRowChunks + chunk)) + lane / 4;
       ptx::store(to, static_cast<uint16_t>(values[j]));
       ptx::store(to + kColumns, static_cast<uint16_t>(values[j] >> 16));
-    }
-  }
-
-  template <typename Params>
-  MOEJIT_DEVICE void copy_out(const Params& params, const GemmTile& tile,
-                              const WarpgroupPart& part) const {
-    const int32_t column = tile.column + part.column / 2;
-    const auto to = ptx::as<Bf16>(ptx::global(params.q)) +
-                    (static_cast<int64_t>(tile.d_row) * Problem::kSectionN + column);
-#pragma unroll 4
-    for (int32_t i = ptx::made_here(ptx::thread_index() % ptx::kWarpgroupThreads);
-         i < tile.padded_rows * kRowChunks; i += ptx::kWarpgroupThreads) {
-      const int32_t row = i / kRowChunks;
-      const int32_t chunk = i % kRowChunks;
-      if (column + 8 * chunk >= Problem::kSectionN) continue;
-      Bytes16 bytes = {};
-      if (row < tile.rows) {
-        bytes = ptx::load(staging_ + (row * kRowChunks + (chunk ^ (row / 2 % 4))));
-      }
-      ptx::store(
-          ptx::as<Bytes16>(to + (static_cast<int64_t>(row) * Problem::kSectionN + 8 * chunk)),
-          bytes);
     }
   }
 

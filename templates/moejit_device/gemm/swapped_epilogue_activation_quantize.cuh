@@ -12,6 +12,7 @@
 
 #include "moejit_device/core/math.cuh"
 #include "moejit_device/core/numeric.cuh"
+#include "moejit_device/gemm/copy_rows_out.cuh"
 #include "moejit_device/gemm/tile.cuh"
 #include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/convert.cuh"
@@ -61,7 +62,7 @@ class SwappedEpilogueActivationQuantize {
     ptx::sync_named(barrier, ptx::kWarpgroupThreads);  // so are scales
     stage<kW>(values);
     ptx::sync_named(barrier, ptx::kWarpgroupThreads);  // the panel is written
-    copy_out(params, tile, part);
+    copy_activation_out<Problem, uint8_t, 2>(params, tile, part, staging_);
   }
 
   // Before the CTA ends.
@@ -161,28 +162,6 @@ class SwappedEpilogueActivationQuantize {
       const auto to = ptx::as<uint8_t>(staging_ + row * kRowChunks) + byte;
       ptx::store(to + 16 * (chunk ^ (lane % 4)), static_cast<uint8_t>(codes));
       ptx::store(to + 16 * ((chunk + 2) ^ (lane % 4)), static_cast<uint8_t>(codes >> 8));
-    }
-  }
-
-  template <typename Params>
-  MOEJIT_DEVICE void copy_out(const Params& params, const GemmTile& tile,
-                              const WarpgroupPart& part) const {
-    const int32_t column = tile.column + part.column / 2;
-    const auto to =
-        ptx::global(params.q) + (static_cast<int64_t>(tile.d_row) * Problem::kSectionN + column);
-#pragma unroll 2
-    for (int32_t i = ptx::made_here(ptx::thread_index() % ptx::kWarpgroupThreads);
-         i < tile.padded_rows * kRowChunks; i += ptx::kWarpgroupThreads) {
-      const int32_t row = i / kRowChunks;
-      const int32_t chunk = i % kRowChunks;
-      if (column + 16 * chunk >= Problem::kSectionN) continue;
-      Bytes16 bytes = {};
-      if (row < tile.rows) {
-        bytes = ptx::load(staging_ + (row * kRowChunks + (chunk ^ (row / 2 % 4))));
-      }
-      ptx::store(
-          ptx::as<Bytes16>(to + (static_cast<int64_t>(row) * Problem::kSectionN + 16 * chunk)),
-          bytes);
     }
   }
 

@@ -23,7 +23,7 @@ using reference::QuantizedRows;
 using reference::QuantizedWeights;
 using reference::Route;
 
-// What is multiplied and activated, for the groups of `route`.
+// The operands of a GEMM that activates, for the groups of `route`.
 struct Operands {
   Route route;
   QuantizedRows rows;

@@ -22,7 +22,7 @@ using reference::Route;
 constexpr uint16_t kBf16Nan = 0x7fc0;
 constexpr int64_t kBeyond = 70;  // rows behind the last one
 
-// What is multiplied and activated, for the groups of `route`.
+// The operands of a GEMM that activates, for the groups of `route`.
 struct Bf16Operands {
   Route route;
   std::vector<uint16_t> rows, weights, bias;

@@ -111,7 +111,7 @@ TEST(RouterDocs, DescribeEveryFieldInARowOfTheTable) {
         << "docs/router.md has no row for " << key;
 }
 
-// What is written is read back, whatever is random; the rest is refused with a sentence.
+// A random router that is written is read back the same, or refused with a sentence.
 TEST(RouterParser, ReadsBackRandomRouters) {
   int read_back = 0;
   for (uint64_t seed = 0; seed < 1000; ++seed) {

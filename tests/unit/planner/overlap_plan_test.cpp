@@ -25,8 +25,10 @@ int64_t overlapping(const Plan& plan) {
 
 // Returns a kernel whose name begins so: gemm_fc1 may activate, too.
 const KernelPlan& gemm_of(const Plan& plan, std::string_view name) {
-  return *std::ranges::find_if(
+  const auto found = std::ranges::find_if(
       plan.kernels, [&](const KernelPlan& kernel) { return kernel.operation.starts_with(name); });
+  EXPECT_NE(found, plan.kernels.end()) << name;
+  return found != plan.kernels.end() ? *found : plan.kernels.front();  // which is no GEMM
 }
 
 GemmOverlap gemm_overlap(const Plan& plan, std::string_view name) {
