@@ -15,6 +15,7 @@ capture that fails it prints the error and the call that ended it.
 import argparse
 import datetime
 import json
+import os
 import pathlib
 import shlex
 import sys
@@ -25,13 +26,12 @@ import torch
 from torch.nn import functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "torch"))
+os.environ.setdefault("MOEJIT_TEST_DEVICE", "cuda" if torch.cuda.is_available() else "cpu")
 import bench_machine
 import experts_steps
 import graph_capture
-import megatron_cpu
-from megatron.core import parallel_state
+import megatron_device
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
-from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.mlp import MLPSubmodules
 from megatron.core.transformer.moe import moe_utils
 from megatron.core.transformer.moe.experts import SequentialMLP
@@ -65,9 +65,9 @@ class GroupedMM(torch.nn.Module):
         return F.grouped_mm((F.silu(gate) * up * probs[:, None]).bfloat16(), self.w2.transpose(1, 2), offs=ends), None
 
 
-def of_moejit(recipe, kind):
+def of_moejit(recipe, kind, **options):
     def spec_of(tokens, rows):
-        return convert_spec(SEQUENTIAL, recipe, input=kind, max_tokens=rows if kind == "grouped" else tokens)
+        return convert_spec(SEQUENTIAL, recipe, input=kind, max_tokens=rows if kind == "grouped" else tokens, **options)
     return spec_of
 
 
@@ -87,6 +87,7 @@ def config_of(sizes, dispatcher):
         activation_func=F.silu, add_bias_linear=False, moe_token_dispatcher_type=dispatcher, bf16=True,
         moe_router_load_balancing_type="none", moe_aux_loss_coeff=0.0, moe_router_dtype="fp32",
         params_dtype=torch.bfloat16, expert_tensor_parallel_size=1,
+        expert_model_parallel_size=moe_utils.get_default_pg_collection().ep.size(),
         use_cpu_initialization=DEVICE.type == "cpu", perform_initialization=False)
 
 
@@ -212,12 +213,7 @@ def main(arguments):
     folder = tempfile.TemporaryDirectory()
     torch.distributed.init_process_group("gloo" if DEVICE.type == "cpu" else "nccl", rank=0, world_size=1,
                                          init_method=f"file://{folder.name}/group")
-    if DEVICE.type == "cpu":
-        megatron_cpu.start(1)
-    else:
-        moe_utils.te_general_gemm = None  # without TE 0.16.1 does not define it, and asks for it
-        parallel_state.initialize_model_parallel()
-        model_parallel_cuda_manual_seed(0)
+    megatron_device.start(1)
     watch = bench_machine.Watch(DEVICE)
     cases = []
     for case, sizes in (TINY if settings.tiny else CASES).items():
@@ -230,7 +226,7 @@ def main(arguments):
                       "command_line": shlex.join(["python3", "tests/bench/megatron_bench.py", *arguments]),
                       "gpu": bench_machine.gpu_facts(DEVICE, watch), "versions": bench_machine.versions(),
                       "cases": cases}, indent=1))
-    megatron_cpu.stop()
+    megatron_device.stop()
     folder.cleanup()
 
 

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional as F
 
-from support import E, H, I, K, MAX_TOKENS, relative_error
+from support import DEVICE, E, H, I, K, MAX_TOKENS, relative_error
 
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
 from megatron.core.transformer.mlp import MLPSubmodules
@@ -39,7 +39,7 @@ def config_of(dtype=torch.bfloat16, **fields):
 
 def layer_of(spec, config):
     """An MoE layer whose parameters random numbers of its own make, the same with any experts."""
-    layer = spec.module(config, spec.submodules, layer_number=1, pg_collection=get_default_pg_collection())
+    layer = spec.module(config, spec.submodules, layer_number=1, pg_collection=get_default_pg_collection()).to(DEVICE)
     fill(layer)
     return layer
 
@@ -93,7 +93,7 @@ class Values:
 def results_of(layer, dtype, rank, gradient=lambda parameter: parameter.grad):
     """[y, dx, gradients of router and experts] of a call with tokens of this rank."""
     generator = torch.Generator().manual_seed(10 + rank)
-    x, dy = torch.randn(2, SEQUENCE, BATCH, layer.config.hidden_size, generator=generator).bfloat16().to(dtype)
+    x, dy = torch.randn(2, SEQUENCE, BATCH, layer.config.hidden_size, generator=generator).bfloat16().to(DEVICE, dtype)
     y, bias = layer(x.requires_grad_())
     assert bias is None
     y.backward(dy)
@@ -130,8 +130,9 @@ def are_equal(one, other):
 def rows(dtype=torch.float32):
     """(rows, sizes, probabilities)."""
     generator = torch.Generator().manual_seed(3)
-    x = torch.randn(ROWS, H, generator=generator).bfloat16()
-    return x.requires_grad_(), torch.tensor(SIZES), torch.rand(ROWS, generator=generator).to(dtype).requires_grad_()
+    x, probs = torch.randn(ROWS, H, generator=generator), torch.rand(ROWS, generator=generator)
+    return (x.bfloat16().to(DEVICE).requires_grad_(), torch.tensor(SIZES, device=DEVICE),
+            probs.to(DEVICE, dtype).requires_grad_())
 
 
 def experts_of(recipe="bf16", **fields):

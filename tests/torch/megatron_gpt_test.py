@@ -9,14 +9,14 @@ import tempfile
 import unittest
 from unittest import mock
 
-import megatron_cpu
+import megatron_device
 import torch
 import torch.distributed as dist
-from megatron_cpu import OnCpu
+from megatron_device import OnCpu
 from ranks import run_on_ranks
 from support import E, H, MAX_TOKENS
 
-if megatron_cpu.IS_THERE:
+if megatron_device.IS_THERE:
     import megatron_case as case
     from megatron.core import dist_checkpointing, parallel_state
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
@@ -109,7 +109,7 @@ class Run:
 
 def work(folder, steps, recipe, device):
     """{kind: its losses}, and for "one from other" the losses of the later half, of which the other made the first."""
-    megatron_cpu.start(EXPERT_RANKS)
+    megatron_device.start(EXPERT_RANKS)
     half, found = steps // 2, {}
     with OnCpu():
         for kind in KINDS:
@@ -144,7 +144,7 @@ def differences(losses):
             for value, want in zip(values, losses[KINDS[1]]) if value is not None]
 
 
-@megatron_cpu.needed
+@megatron_device.needed
 class Training(unittest.TestCase):
 
     def test_losses_are_those_of_other_experts_from_its_checkpoint_too(self):

@@ -6,13 +6,13 @@ import pathlib
 import unittest
 from unittest import mock
 
-import megatron_cpu
+import megatron_device
 import torch
-from megatron_cpu import OnCpu
+from megatron_device import OnCpu
 from support import assert_same_bits, told
 from torch.utils.checkpoint import checkpoint
 
-if megatron_cpu.IS_THERE:
+if megatron_device.IS_THERE:
     import megatron_case as case
     from megatron.core import dist_checkpointing, parallel_state
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
@@ -55,7 +55,7 @@ class CallsBackwardDw(torch.autograd.Function):
         return None, dx
 
 
-class Gradients(megatron_cpu.OnOneRank):
+class Gradients(megatron_device.OnOneRank):
 
     def test_backward_dw_computes_the_gradients_of_weights(self):
         want = gradients_of(experts_of(), rows(), rows())
@@ -156,7 +156,7 @@ class Gradients(megatron_cpu.OnOneRank):
             self.assertTrue(parameter.allreduce and parameter.tensor_model_parallel)
 
 
-class Optimizers(megatron_cpu.OnOneRank):
+class Optimizers(megatron_device.OnOneRank):
 
     def trained(self, spec, step):
         """(layer, optimizer) behind a step with gradients of its own."""

@@ -7,7 +7,7 @@ The variables of run.py's environment() have to be set. megatron_ranks_test.py h
 import itertools
 import sys
 
-import megatron_cpu
+import megatron_device
 import megatron_case as case
 import torch.distributed as dist
 from ranks import run_on_ranks
@@ -23,7 +23,7 @@ FORMS = (("alltoall", {}), ("allgather", {}), ("allgather", {"input": "tokens"})
 def work(device):
     """{(recipe, form): the largest error of y and of all gradients; None: there is no such layer}."""
     ranks = dist.get_world_size()
-    megatron_cpu.start(ranks)
+    megatron_device.start(ranks)
     errors, found = case.Errors(), {}
     for recipe, (form, (dispatcher, options)) in itertools.product(RECIPES, enumerate(FORMS)):
         # The flex dispatcher of 0.16.1 needs several ranks; only fp8_flow sends FP8 rows.

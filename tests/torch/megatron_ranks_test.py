@@ -7,13 +7,13 @@ import tempfile
 import unittest
 from unittest import mock
 
-import megatron_cpu
+import megatron_device
 import torch
 import torch.distributed as dist
-from ranks import run_on_ranks
-from support import BOUNDS, H, assert_same_bits
+from ranks import BACKEND, run_on_ranks
+from support import BOUNDS, DEVICE, H, assert_same_bits
 
-if megatron_cpu.IS_THERE:
+if megatron_device.IS_THERE:
     import megatron_case as case
     from megatron.core import dist_checkpointing, parallel_state
     from megatron.core.transformer.moe import token_dispatcher
@@ -119,13 +119,14 @@ def all_to_one(layer):
         layer.router.weight[:] = -1
         layer.router.weight[:2] = 1
     x = torch.rand(case.SEQUENCE, case.BATCH, H, generator=torch.Generator().manual_seed(dist.get_rank())).bfloat16()
+    x = x.to(DEVICE)
     y, _ = layer(x.requires_grad_())
     y.float().sum().backward()
     return [y.detach(), *(parameter.grad for parameter in layer.experts.parameters())]
 
 
 def work(folder, device):
-    megatron_cpu.start(2)
+    megatron_device.start(2)
     results = {"errors": {}, "gradients of weights": {}}
     errors = case.Errors()
     for key in LAYERS:
@@ -144,7 +145,7 @@ def work(folder, device):
     return results
 
 
-@megatron_cpu.needed
+@megatron_device.needed
 class Ranks(unittest.TestCase):
 
     @classmethod
@@ -203,12 +204,12 @@ class Ranks(unittest.TestCase):
             self.assertEqual(results["loaded"], dict.fromkeys(results["loaded"], True))
 
     def test_one_rank_loads_what_two_have_saved(self):
-        dist.init_process_group("gloo", init_method=f"file://{self.folder.name}/group-of-one", rank=0, world_size=1)
-        megatron_cpu.start(1)
+        dist.init_process_group(BACKEND, init_method=f"file://{self.folder.name}/group-of-one", rank=0, world_size=1)
+        megatron_device.start(1)
         try:
             loaded = load_all(self.folder.name)
         finally:
-            megatron_cpu.stop()
+            megatron_device.stop()
         self.assertEqual(len(loaded), 8)
         self.assertEqual(loaded, dict.fromkeys(loaded, True))
 

@@ -5,13 +5,13 @@ import pathlib
 import tempfile
 import unittest
 
-import megatron_cpu
+import megatron_device
 import torch
 import torch.distributed as dist
-from ranks import run_on_ranks
+from ranks import BACKEND, run_on_ranks
 from support import E, assert_same_bits
 
-if megatron_cpu.IS_THERE:
+if megatron_device.IS_THERE:
     import megatron_case as case
     from megatron.core import dist_checkpointing, parallel_state
 
@@ -64,7 +64,7 @@ def load(kind, folder, is_singleton):
 
 
 def work(folder, device):
-    megatron_cpu.start(2)
+    megatron_device.start(2)
     folder, found = pathlib.Path(folder), {"loaded": {}, "next step": {}}
     layer = make("fp8_delayed")
     steps_of(layer, 2)
@@ -85,7 +85,7 @@ def work(folder, device):
     return found
 
 
-@megatron_cpu.needed
+@megatron_device.needed
 class Checkpoints(unittest.TestCase):
 
     @classmethod
@@ -121,20 +121,20 @@ class Checkpoints(unittest.TestCase):
                     self.assertEqual(parts, [[FIRST[name.split(".")[1]]]] * (E // 2))
 
     def test_one_rank_loads_the_states_of_two(self):
-        dist.init_process_group("gloo", init_method=f"file://{self.folder.name}/group-of-one", rank=0, world_size=1)
-        megatron_cpu.start(1)
+        dist.init_process_group(BACKEND, init_method=f"file://{self.folder.name}/group-of-one", rank=0, world_size=1)
+        megatron_device.start(1)
         try:
             loaded = {is_singleton: states_of(load("fp8_delayed", pathlib.Path(self.folder.name) /
                                                    f"ours-{is_singleton}", is_singleton).experts)
                       for is_singleton in (False, True)}
         finally:
-            megatron_cpu.stop()
+            megatron_device.stop()
         one, two = (results["states"] for results in self.results)
         for states in loaded.values():
             self.assert_same_states(states, {name: parts + two[name] for name, parts in one.items()})
 
 
-class Modules(megatron_cpu.OnOneRank):
+class Modules(megatron_device.OnOneRank):
 
     def test_steps_are_near_float32_and_move_the_scales(self):
         want = case.results_of(case.layer_of(case.SEQUENTIAL, case.config_of(torch.float32)), torch.float32, 0)

@@ -6,11 +6,11 @@ import sys
 import unittest
 from unittest import mock
 
-import megatron_cpu
+import megatron_device
 import torch
 from support import E, H, told
 
-if megatron_cpu.IS_THERE:
+if megatron_device.IS_THERE:
     import megatron_case as case
     import megatron_signatures
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec
@@ -18,7 +18,7 @@ if megatron_cpu.IS_THERE:
     from moejit.torch.megatron import GroupedMLP, convert_spec
 
 
-class Specs(megatron_cpu.OnOneRank):
+class Specs(megatron_device.OnOneRank):
 
     def test_layers_and_blocks(self):
         given = get_gpt_layer_local_spec(num_experts=E)
@@ -63,7 +63,7 @@ class Specs(megatron_cpu.OnOneRank):
         self.assertEqual((y.shape, bias), ((ROWS, H), None))
 
 
-class Refusals(megatron_cpu.OnOneRank):
+class Refusals(megatron_device.OnOneRank):
 
     def test_configurations_that_cannot_run(self):
         groups = case.get_default_pg_collection()

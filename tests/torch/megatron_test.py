@@ -4,16 +4,16 @@ import copy
 import runpy
 import unittest
 
-import megatron_cpu
+import megatron_device
 import torch
-from megatron_cpu import OnCpu
+from megatron_device import OnCpu
 from support import BOUNDS, E, H, K, ROOT, assert_same_bits, describe, relative_error, told
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from moejit.torch import experts
 
-if megatron_cpu.IS_THERE:
+if megatron_device.IS_THERE:
     import megatron_case as case
     from megatron.core import activations
     from megatron.core.fusions import fused_bias_geglu
@@ -27,7 +27,7 @@ LAYERS = (("bf16", {}), ("fp8_blockwise", {"moe_token_dispatcher_type": "allgath
           ("fp8_flow", {"moe_router_dtype": "fp64"}))
 
 
-class Layers(megatron_cpu.OnOneRank):
+class Layers(megatron_device.OnOneRank):
 
     def test_results_are_near_float32(self):
         for recipe, fields in LAYERS:
@@ -92,7 +92,7 @@ class Layers(megatron_cpu.OnOneRank):
         self.assertTrue(all(parameter.grad.any() for parameter in experts.parameters()))
 
 
-class Rows(megatron_cpu.OnOneRank):
+class Rows(megatron_device.OnOneRank):
 
     def test_no_rows(self):
         experts = experts_of()
@@ -150,7 +150,7 @@ class HostReads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class OnDevice(megatron_cpu.OnOneRank):
+class OnDevice(megatron_device.OnOneRank):
     """What CUDA graphs need, whose capture has no values."""
 
     def test_experts_take_numbers_of_rows_unseen(self):
@@ -169,7 +169,7 @@ class OnDevice(megatron_cpu.OnOneRank):
         self.assertTrue(y.any())
 
 
-class States(megatron_cpu.OnOneRank):
+class States(megatron_device.OnOneRank):
 
     def test_state_dicts_of_other_experts(self):
         for fields in ({}, {"add_bias_linear": True}):

@@ -10,14 +10,18 @@ import torch.distributed as dist
 
 from support import DEVICE
 
+BACKEND = "gloo" if DEVICE.type == "cpu" else "nccl"
 PATIENCE = datetime.timedelta(seconds=120)  # after which a rank gives up waiting for another that has failed
 
 
 def run_on_ranks(function, count=2, method="spawn"):
     """[what `function(device)` returned on each rank]. It has to be a module's function. Its failure is this one's.
 
-    With "fork" ranks need not import again what this process has imported, which must not have run anything yet.
+    With "fork" ranks need not import again what this process has imported, which must not have run anything yet. On
+    GPUs that means no CUDA, which importing may begin: there ranks are spawned.
     """
+    if DEVICE.type == "cuda":
+        method = "spawn"
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.start_processes(_work, (function, count, folder), nprocs=count, start_method=method)
         results = [torch.load(pathlib.Path(folder) / str(rank), weights_only=False) for rank in range(count)]
@@ -38,8 +42,7 @@ def _work(rank, function, count, folder):
     if device.type == "cuda":
         torch.cuda.set_device(device)
     # A file and no port: other tests may run beside this one.
-    dist.init_process_group("gloo" if device.type == "cpu" else "nccl", init_method=f"file://{folder}/group", rank=rank,
-                            world_size=count, timeout=PATIENCE)
+    dist.init_process_group(BACKEND, init_method=f"file://{folder}/group", rank=rank, world_size=count, timeout=PATIENCE)
     try:
         result = function(device)
         dist.barrier()  # that no rank leaves while another one is in a collective of the function

@@ -3,17 +3,17 @@
 import sys
 import unittest
 
-import megatron_cpu
+import megatron_device
 import torch
-from megatron_cpu import OnCpu
+from megatron_device import OnCpu
 from support import K, assert_same_bits
 from te_case import lines_of_docs
 from moejit.torch import te
 
-if megatron_cpu.IS_THERE:
+if megatron_device.IS_THERE:
     import megatron_case as case
     from megatron.core.transformer.moe import moe_utils
-    NAMES = set(vars(moe_utils)) | {"te_general_gemm"}  # which megatron_cpu adds
+    NAMES = set(vars(moe_utils)) | {"te_general_gemm"}  # which megatron_device adds
 
 # With at most two rows a token all sums have one addition, so that no order of additions can be seen.
 LAYERS = ({}, {"moe_token_dispatcher_type": "allgather"}, {"moe_router_dtype": "fp64"},
@@ -29,7 +29,7 @@ def ours(config):
     return case.ours("bf16", config)
 
 
-class Layers(megatron_cpu.OnOneRank):
+class Layers(megatron_device.OnOneRank):
 
     def tearDown(self):
         te.patch(False)

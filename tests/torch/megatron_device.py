@@ -1,24 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What megatron-core 0.16 needs to run on CPUs: groups over gloo, no streams, and the CPU where it names "cuda"."""
+"""Groups of megatron-core 0.16 on the tests' device. On CPUs it needs more: gloo, no streams, and the CPU for "cuda"."""
 import contextlib
 import importlib.util
 import tempfile
 import unittest
 from unittest import mock
 
-import deep_ep_cpu
+import deep_ep_over_torch
 import torch
+from ranks import BACKEND
+from support import DEVICE
 from torch.overrides import TorchFunctionMode
 
 IS_THERE = importlib.util.find_spec("megatron") is not None
-deep_ep_cpu.install()  # before megatron.core looks for it
+deep_ep_over_torch.install()  # before megatron.core looks for it
 
 
 def needed(case):
     """Skips a class of tests where they cannot run."""
     if not IS_THERE:
         return unittest.skip("needs megatron-core, which .ci/setup-torch fetches")(case)
-    return unittest.skipIf(torch.cuda.is_available(), "Megatron takes the GPU where there is one, not the CPU")(case)
+    return unittest.skipIf(DEVICE.type == "cpu" and torch.cuda.is_available(),
+                           "Megatron takes the GPU where there is one, not the CPU")(case)
 
 
 class OnCpu(TorchFunctionMode):
@@ -51,23 +54,32 @@ class NoStream:
 def start(expert_ranks):
     """Makes the groups of this process and of the others, which share experts in groups of so many ranks."""
     from megatron.core import parallel_state
+    from megatron.core.tensor_parallel import random
+    from megatron.core.transformer.moe import moe_utils
+    moe_utils.te_general_gemm = None  # without TE 0.16.1 does not define it, and asks for it
+    if DEVICE.type == "cpu":
+        _replace_cuda()
+    parallel_state.initialize_model_parallel(expert_model_parallel_size=expert_ranks, expert_tensor_parallel_size=1,
+                                             create_gloo_process_groups=True)
+    if DEVICE.type == "cuda":
+        random.model_parallel_cuda_manual_seed(0)
+
+
+def _replace_cuda():
     from megatron.core.dist_checkpointing.strategies import filesystem_async
     from megatron.core.tensor_parallel import random
-    from megatron.core.transformer.moe import moe_utils, token_dispatcher
+    from megatron.core.transformer.moe import token_dispatcher
     torch.cuda.current_device = lambda: torch.device("cpu")
     torch.cuda.synchronize = lambda *_: None
     torch.cuda.Stream = torch.cuda.Event = torch.cuda.current_stream = torch.cuda.default_stream = NoStream
     torch.cuda.stream = lambda _: contextlib.nullcontext()
     torch.compiler.set_stance("force_eager")  # activations are compiled functions, which take long on CPUs
     random.CudaRNGStatesTracker.fork = lambda self, name=None: contextlib.nullcontext()
-    moe_utils.te_general_gemm = None  # without TE 0.16.1 does not define it, and asks for it
     dispatcher = token_dispatcher.MoEAlltoAllTokenDispatcher
     dispatcher._maybe_dtoh_and_synchronize = _splits_to_numpy
     # Processes that help to write checkpoints would import all of this again.
     filesystem_async.mp = mock.Mock(wraps=torch.multiprocessing,
                                     get_context=lambda _: torch.multiprocessing.get_context("fork"))
-    parallel_state.initialize_model_parallel(expert_model_parallel_size=expert_ranks, expert_tensor_parallel_size=1,
-                                             create_gloo_process_groups=True)
 
 
 def _splits_to_numpy(self, point, tokens_per_expert=None):
@@ -88,14 +100,15 @@ def stop():
 
 
 @needed
+@unittest.skipUnless(DEVICE.type == "cpu", "makes tensors on CPUs")
 class OnOneRank(unittest.TestCase):
     """Tests on groups of this process alone."""
 
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        torch.distributed.init_process_group("gloo", init_method=f"file://{cls.folder.name}/group", rank=0,
-                                             world_size=1)
+        torch.distributed.init_process_group(BACKEND, rank=0, world_size=1,
+                                             init_method=f"file://{cls.folder.name}/group")
         start(1)
 
     @classmethod

@@ -53,7 +53,7 @@ class Buffer:
         ranks = self.group.size()
         chosen = topk_idx[topk_idx >= 0]
         of_rank = torch.where(topk_idx < 0, -1, topk_idx // (num_experts // ranks))
-        is_token_in_rank = (of_rank[:, :, None] == torch.arange(ranks)).any(1)
+        is_token_in_rank = (of_rank[:, :, None] == torch.arange(ranks, device=topk_idx.device)).any(1)
         return (is_token_in_rank.sum(0).int(), None, chosen.bincount(minlength=num_experts).int(), is_token_in_rank,
                 EventOverlap())
 
@@ -70,7 +70,7 @@ class Buffer:
         assert topk_weights.dtype == torch.float32
         tokens = torch.cat([is_token_in_rank[:, rank].nonzero()[:, 0] for rank in range(self.group.size())])
         sent = num_tokens_per_rank.tolist()
-        received = torch.empty(self.group.size(), dtype=torch.int32)
+        received = torch.empty_like(num_tokens_per_rank)
         dist.all_to_all_single(received, num_tokens_per_rank, group=self.group)
         handle = tokens, sent, received.tolist(), is_token_in_rank.shape[0]
         *came, ids, weights = (self._send(part, *handle[:3]) for part in (*parts, topk_idx, topk_weights))
@@ -97,7 +97,7 @@ class Buffer:
         tokens, sent, received, count = handle
         home = rows.new_empty(sum(sent), rows.shape[1])
         dist.all_to_all_single(home, rows.contiguous(), sent, received, group=self.group)
-        total = torch.zeros(count, rows.shape[1]).index_add(0, tokens, home.float())
+        total = rows.new_zeros(count, rows.shape[1], dtype=torch.float32).index_add(0, tokens, home.float())
         return total.to(rows.dtype)
 
 
