@@ -49,6 +49,11 @@ bool may_share_a(const GroupedGemmSpec& spec) {
          (spec.wide_tiles + spec.narrow_tiles) % 2 == 0;
 }
 
+bool may_share_sm(const GroupedGemmSpec& spec) {
+  return spec.is_swapped && spec.cluster_ctas == 1 && !spec.is_b_packed &&
+         !quantizes_activation(spec);
+}
+
 int32_t tile_sections(const GroupedGemmSpec& spec) { return stores_activation(spec) ? 2 : 1; }
 
 bool is_halved(const GroupedGemmSpec& spec) {
@@ -99,6 +104,7 @@ std::string_view to_string(GemmOverlap overlap) {
     case GemmOverlap::kNone: return "none";
     case GemmOverlap::kBarriers: return "barriers";
     case GemmOverlap::kLoadsB: return "loads_b";
+    case GemmOverlap::kFindsGroups: return "finds_groups";
   }
   return "unknown";
 }
@@ -129,6 +135,7 @@ std::string band_text(const GroupedGemmSpec& s) {
 }
 
 std::string cluster_text(const GroupedGemmSpec& s) {
+  if (s.ctas_per_sm > 1) return fmt::format("ctas_per_sm={} ", s.ctas_per_sm);
   if (s.cluster_ctas == 1) return {};
   return fmt::format("cluster_ctas={} {}", s.cluster_ctas, s.shares_a ? "shares_a=true " : "");
 }
@@ -154,18 +161,20 @@ std::string to_string(const GroupedGemmSpec& s) {
   if (s.is_interleaved) activation += "interleaved=true ";
   return fmt::format(
       "grouped_gemm operands={}{}{} scales={} epilogue={} {}{}local_experts={} sections={} "
-      "section_n={} k={} {} {}stages={} {}{}{}{}{}",
+      "section_n={} k={} {} {}stages={} {}{}{}{}{}{}",
       to_string(s.operands), s.is_a_e5m2 ? " a=F8_E5M2" : "", s.is_b_packed ? " b=mxfp4" : "",
       to_string(s.scales), to_string(s.epilogue), bias_text(s),
       s.b_major == Major::kMn ? "b_major=mn " : "", s.local_experts, s.sections, s.section_n, s.k,
       tiles_text(s), activation, s.stages, band_text(s), cluster_text(s), accumulation_text(s),
       s.zeros_rest ? " zeros_rest" : "",
-      s.overlap == GemmOverlap::kNone ? "" : fmt::format(" overlap={}", to_string(s.overlap)));
+      s.overlap == GemmOverlap::kNone ? "" : fmt::format(" overlap={}", to_string(s.overlap)),
+      s.top_k == 0 ? "" : fmt::format(" top_k={} {}", s.top_k, to_string(s.topk_ids_dtype)));
 }
 
-GemmOverlap overlap_of(const GroupedGemmSpec& spec, bool writes_map) {
-  const bool copies_b_alone = spec.is_swapped && spec.cluster_ctas == 1;
-  return copies_b_alone && !writes_map ? GemmOverlap::kLoadsB : GemmOverlap::kBarriers;
+GemmOverlap overlap_of(const GroupedGemmSpec& spec, bool writes_map, bool has_choices) {
+  if (!spec.is_swapped || spec.cluster_ctas > 1) return GemmOverlap::kBarriers;
+  if (!writes_map) return GemmOverlap::kLoadsB;
+  return has_choices ? GemmOverlap::kFindsGroups : GemmOverlap::kBarriers;
 }
 
 namespace {
@@ -208,6 +217,7 @@ constexpr std::array kGroupedGemmPointers = {
     MOEJIT_POINTER(GroupedGemmParams, offs, kRead),
     MOEJIT_POINTER(GroupedGemmParams, elapsed, kWrite),
     MOEJIT_POINTER(GroupedGemmParams, bias, kRead),
+    MOEJIT_POINTER(GroupedGemmParams, topk_ids, kRead),
     MOEJIT_CALL_POINTERS(GroupedGemmParams),
 };
 
@@ -250,7 +260,14 @@ LaunchShape KernelKind<GroupedGemmSpec>::shape(const GroupedGemmSpec& spec) {
   if (spec.is_swapped && quantizes_activation(spec)) staged_row = columns + 4 * (8 + 2);
   LaunchShape shape = gemm_shape(spec.stages, spec.tile_rows, rows_b, factor_bytes(spec),
                                  spec.tile_rows * staged_row);
+  if (spec.ctas_per_sm > 1) {
+    shape.threads = 2 * 128;  // one warpgroup multiplies
+    shape.ctas_per_sm = spec.ctas_per_sm;
+  }
   shape.cluster_ctas = spec.cluster_ctas;
+  // Counts and begins of groups.
+  if (spec.overlap == GemmOverlap::kFindsGroups)
+    shape.shared_bytes += 4 * (2 * spec.local_experts + 1);
   shape.overlaps = spec.overlap != GemmOverlap::kNone;
   return shape;
 }

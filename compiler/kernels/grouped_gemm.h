@@ -42,9 +42,10 @@ enum class GemmEpilogue {
 
 // What a GEMM does ahead of the wait for the kernel before, if its launch overlaps (LaunchShape).
 enum class GemmOverlap {
-  kNone,      // it does not overlap
-  kBarriers,  // initializes its mbarriers
-  kLoadsB,    // and loads B of its first tile; only unclustered swapped tiles
+  kNone,         // it does not overlap
+  kBarriers,     // initializes its mbarriers
+  kLoadsB,       // and loads B of its first tile; only unclustered swapped tiles
+  kFindsGroups,  // and before this finds in the ids of choices how many rows each group has
 };
 
 // The widths that wide tiles may have. Sums of the widest tile leave a math warpgroup registers for
@@ -81,8 +82,11 @@ struct GroupedGemmSpec {
   int32_t narrow_columns = 128, narrow_tiles = 0;
   bool is_swapped = false;
   int32_t tile_rows = 128;  // one of kSwappedTileRows if swapped
-  float epsilon = 0.0f;     // smallest amax that a quantizing epilogue computes a scale for
-  int32_t stages = 4;       // of the shared-memory pipeline, 128 bytes of k each
+  // CTAs that share an SM, 1 or 2. Two have one math warpgroup each, and tiles of 64 rows of B.
+  // Only swapped tiles (may_share_sm()).
+  int32_t ctas_per_sm = 1;
+  float epsilon = 0.0f;  // smallest amax that a quantizing epilogue computes a scale for
+  int32_t stages = 4;    // of the shared-memory pipeline, 128 bytes of k each
   int32_t band_tiles = kUsualBandTiles;
   // CTAs of a cluster, 1 or 2. Two take tiles below each other and read B from L2 once for both.
   // Only with tiles of 128 rows and K-major operands.
@@ -97,6 +101,8 @@ struct GroupedGemmSpec {
   bool is_interleaved = false;
   bool zeros_rest = false;  // whether rows of D behind the last group, up to T, become zeros
   GemmOverlap overlap = GemmOverlap::kNone;
+  int32_t top_k = 0;                   // only if groups are found in ids [T, top_k]
+  DType topk_ids_dtype = DType::kI32;  // of these
   bool operator==(const GroupedGemmSpec&) const = default;
 };
 
@@ -137,9 +143,13 @@ std::string to_string(const GroupedGemmSpec& spec);
 bool may_be_clustered(const GroupedGemmSpec& spec);
 bool may_share_a(const GroupedGemmSpec& spec);
 
+// Returns whether two CTAs of swapped tiles may share an SM: not where B is packed in tiles of 128
+// rows, or where 128 columns of an activation share a scale.
+bool may_share_sm(const GroupedGemmSpec& spec);
+
 // Returns the most that the GEMM may do ahead of the wait for the kernel before; `writes_map` says
-// whether that kernel writes counts or offs.
-GemmOverlap overlap_of(const GroupedGemmSpec& spec, bool writes_map);
+// whether that kernel writes counts or offs, and `has_choices` whether ids tell the same.
+GemmOverlap overlap_of(const GroupedGemmSpec& spec, bool writes_map, bool has_choices);
 
 // Returns how many CTAs, in whole clusters, have work for `rows` permuted rows, pad rows included,
 // in `groups` groups.

@@ -19,6 +19,10 @@ bool is_gated_swapped(const GroupedGemmSpec& spec) {
 // an MN-major B.
 bool has_tails(const GroupedGemmSpec& spec) { return spec.b_major == Major::kK; }
 
+bool loads_b_ahead(const GroupedGemmSpec& spec) {
+  return spec.overlap == GemmOverlap::kLoadsB || spec.overlap == GemmOverlap::kFindsGroups;
+}
+
 // A stage of the kernel: its type, and the file that defines it.
 struct Part {
   std::string type;
@@ -114,6 +118,11 @@ ComposedType shape_type(const GroupedGemmSpec& spec) {
     if (quantizes_activation(spec)) shape.arguments.emplace_back("256");
     if (spec.is_b_packed)
       shape.arguments.insert(shape.arguments.end(), {"1", "false", "128", "kPackedTileBytes"});
+    if (spec.ctas_per_sm > 1) {
+      if (!is_gated_swapped(spec))
+        shape.arguments.insert(shape.arguments.end(), {"1", "1", "false"});
+      shape.arguments.insert(shape.arguments.end(), {"64", "64 * 128", "kCtasPerSm"});
+    }
     return shape;
   }
   ComposedType shape{"Shape",
@@ -181,6 +190,8 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
                                          spec.shares_a
                                              ? "CTAs that share A, with tiles beside each other"
                                              : "CTAs that share B, with tiles below each other"));
+  if (spec.ctas_per_sm > 1)
+    constants.push_back(integer_constant("kCtasPerSm", spec.ctas_per_sm, "CTAs that share an SM"));
   if (spec.shares_a && !spec.is_swapped)
     constants.push_back(bool_constant("kSharesA", true, "instead of B"));
   if (is_gated_swapped(spec))
@@ -208,24 +219,29 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
                                       "gate and up alternate in the bias"));
   }
   const bool overlaps = spec.overlap != GemmOverlap::kNone;
-  if (spec.overlap == GemmOverlap::kLoadsB && spec.band_tiles == kUsualBandTiles)
+  if (loads_b_ahead(spec) && spec.band_tiles == kUsualBandTiles)
     constants.push_back(integer_constant("kBandTiles", spec.band_tiles, "row tiles in a band"));
+  if (spec.overlap == GemmOverlap::kFindsGroups)
+    constants.push_back(integer_constant("kTopK", spec.top_k, "choices of a token"));
   if (spec.zeros_rest)
     constants.push_back(
         bool_constant("kZerosRest", true, "rows of D behind the last group's become zeros"));
   else if (overlaps)
     constants.push_back(bool_constant("kZerosRest", false, "the rest of D is left alone"));
   if (overlaps)
-    constants.push_back(
-        {"Overlap", "kOverlap",
-         spec.overlap == GemmOverlap::kLoadsB ? "Overlap::kLoadsB" : "Overlap::kBarriers",
-         "what comes ahead of the wait"});
+    constants.push_back({"Overlap", "kOverlap",
+                         spec.overlap == GemmOverlap::kFindsGroups ? "Overlap::kFindsGroups"
+                         : spec.overlap == GemmOverlap::kLoadsB    ? "Overlap::kLoadsB"
+                                                                   : "Overlap::kBarriers",
+                         "what comes ahead of the wait"});
   return constants;
 }
 
 std::string scheduler_type(const GroupedGemmSpec& spec) {
+  if (spec.overlap == GemmOverlap::kFindsGroups)
+    return "RowGroupScheduler<Problem, Shape, kBandTiles, Groups>";
   if (spec.overlap == GemmOverlap::kLoadsB)
-    return "RowGroupScheduler<Problem, Shape, kBandTiles, true>";
+    return "RowGroupScheduler<Problem, Shape, kBandTiles, GroupsOfMemory<true>>";
   return spec.band_tiles == kUsualBandTiles ? "RowGroupScheduler<Problem, Shape>"
                                             : "RowGroupScheduler<Problem, Shape, kBandTiles>";
 }
@@ -258,6 +274,11 @@ std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
     types.push_back({"BiasedEpilogue", "EpilogueBiased", {"Bias", epilogue}});
     epilogue = "BiasedEpilogue";
   }
+  if (spec.overlap == GemmOverlap::kFindsGroups)
+    types.push_back(
+        {"Groups",
+         "GroupsOfChoices",
+         {"kGroups", "kTopK", spec.topk_ids_dtype == DType::kI64 ? "int64_t" : "int32_t"}});
   types.push_back({"Kernel",
                    "GroupedGemm",
                    {"Shape", scheduler_type(spec), "Mainloop", scales_part(spec).type, epilogue}});

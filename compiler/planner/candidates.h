@@ -106,10 +106,11 @@ std::string problem_name(const GroupedGemmSpec& problem, const GroupRows& rows);
 // Returns the choices that a complete spec was made with. The knobs are `wide_tiles` and
 // `narrow_tiles` of a section, `stages` and `band_tiles`. Some specs have more: `wide_columns` if
 // wide tiles have not the usual width, `cluster_ctas` if there are clusters, and `shares_a` if
-// these share A. Swapped tiles have `tile_rows`, `stages` and the knobs of clusters only.
+// these share A. Swapped tiles have `tile_rows`, `stages`, the knobs of clusters, and `ctas_per_sm`
+// if CTAs share an SM.
 Choices choices_of(const GroupedGemmSpec& spec);
 
-// Returns the legal specs of a problem, at most 34, each once. The first is the spec of
+// Returns the legal specs of a problem, at most 39, each once. The first is the spec of
 // choose_spec(), then others follow in the order of the resources that they take.
 std::vector<Candidate<GroupedGemmSpec>> grouped_gemm_candidates(const GroupedGemmSpec& problem,
                                                                 const GroupRows& rows);

@@ -79,12 +79,7 @@ bool wants_widest(const GroupedGemmSpec& spec, const GroupRows& rows) {
          spec.k >= kLeastWidestK && rows_class(std::max<int64_t>(rows.mean, 1)) >= kLeastWidestRows;
 }
 
-// Sets as many stages as fit into shared memory, but at most `most`.
-GroupedGemmSpec with_stages(GroupedGemmSpec spec, int32_t most) {
-  spec.stages = most;
-  while (launch_shape(spec).shared_bytes > Target{}.shared_memory_bytes) --spec.stages;
-  return spec;
-}
+constexpr int32_t kMostSwappedStages = 12;
 
 GroupedGemmSpec choose_gated_tiles(GroupedGemmSpec spec) {
   spec.narrow_columns = kScaleBlock;
@@ -119,7 +114,7 @@ std::string swapped_tiles_reason(const GroupedGemmSpec& spec) {
       "reading the weights is what takes the time, so their rows are the m side of WGMMA, {} to a "
       "tile, and up to {} tokens the n side: {} stages of {} KiB of weights are on their way to "
       "each SM; a token's result does not depend on the n of its tile",
-      tile_sections(spec) * spec.narrow_columns, spec.tile_rows, spec.stages,
+      tile_sections(spec) * spec.narrow_columns, spec.tile_rows, spec.stages * spec.ctas_per_sm,
       tile_sections(spec) * spec.narrow_columns * kCopiedBytes / 1024);
 }
 
@@ -162,6 +157,15 @@ bool must_be_swapped(const GroupedGemmSpec& problem) {
 }
 
 }  // namespace
+
+GroupedGemmSpec with_stages(GroupedGemmSpec spec, int32_t most) {
+  // Each CTA of an SM takes this much more than it asks for.
+  constexpr int32_t kReserved = 1024;
+  const int64_t of_cta = (Target{}.shared_memory_bytes + kReserved) / spec.ctas_per_sm - kReserved;
+  spec.stages = most;
+  while (launch_shape(spec).shared_bytes > of_cta) --spec.stages;
+  return spec;
+}
 
 ColumnTiles choose_column_tiles(int64_t columns) {
   const GroupedGemmSpec kWidths;
@@ -225,10 +229,30 @@ bool are_swapped(const GroupedGemmSpec& problem, const GroupRows& rows, int64_t 
   return must_be_swapped(problem) || (may_be_swapped(problem) && rows.mean <= most_rows);
 }
 
+GroupedGemmSpec with_shared_sm(GroupedGemmSpec spec) {
+  spec.ctas_per_sm = 2;
+  spec.narrow_columns = 64 / tile_sections(spec);
+  spec.narrow_tiles = static_cast<int32_t>(ceil_div(spec.section_n, spec.narrow_columns));
+  return with_stages(spec, kMostSwappedStages);
+}
+
+namespace {
+
+// Returns whether two CTAs an SM are better than one: where tiles are so few that many SMs have one
+// more than others, or none. One token of gpt-oss-120b in bf16 takes 8 % less time then, 8 tokens
+// take 2 % less, one of Qwen3-30B-A3B 1 % less (one H200; docs/performance/tried.md).
+bool wants_shared_sm(const GroupedGemmSpec& spec, const GroupRows& rows) {
+  constexpr int64_t kMostTiles = 6 * 132;  // of a whole H200
+  const int64_t groups = std::min<int64_t>(spec.local_experts, rows.most);
+  return may_share_sm(spec) && spec.operands == DType::kBF16 &&
+         groups * spec.sections / tile_sections(spec) * spec.narrow_tiles <= kMostTiles;
+}
+
+}  // namespace
+
 constexpr int32_t kMostQuantizedRows = 96;
 
 GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group) {
-  constexpr int32_t kMostStages = 12;
   GroupedGemmSpec spec = choose_promotion(join_sections(problem));
   spec.is_swapped = true;
   const auto rows = std::ranges::lower_bound(kSwappedTileRows, largest_group);
@@ -240,7 +264,7 @@ GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_gr
     spec.narrow_columns /= tile_sections(spec);
   }
   spec.narrow_tiles = (spec.section_n + spec.narrow_columns - 1) / spec.narrow_columns;
-  return with_stages(spec, kMostStages);
+  return with_stages(spec, kMostSwappedStages);
 }
 
 int64_t usual_largest_group(const GroupRows& rows) {
@@ -251,8 +275,10 @@ int64_t usual_largest_group(const GroupRows& rows) {
 }
 
 GroupedGemmSpec choose_spec(const GroupedGemmSpec& problem, const GroupRows& rows) {
-  if (are_swapped(problem, rows, kMostSwappedRows))
-    return choose_swapped_tiles(problem, usual_largest_group(rows));
+  if (are_swapped(problem, rows, kMostSwappedRows)) {
+    const GroupedGemmSpec spec = choose_swapped_tiles(problem, usual_largest_group(rows));
+    return wants_shared_sm(spec, rows) ? with_shared_sm(spec) : spec;
+  }
   GroupedGemmSpec spec = choose_tiles(problem);
   if (wants_widest(spec, rows)) spec = with_widest_tiles(spec);
   if (wants_cluster(spec, rows)) spec.cluster_ctas = 2;
@@ -270,6 +296,10 @@ std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const Grou
                     : tile_sections(spec) > 1 ? gated_tiles_reason(spec)
                                               : column_tiles_reason(spec));
   if (spec.is_swapped && tile_sections(spec) > 1) reasons.push_back(swapped_gate_reason(spec));
+  if (spec.ctas_per_sm > 1)
+    reasons.emplace_back(
+        "two CTAs share an SM, since tiles are few: smaller ones are divided among SMs more "
+        "evenly");
   if (is_halved(spec))
     reasons.emplace_back(
         "a tile's columns are multiplied in two halves, one after the other: beside the sums of "

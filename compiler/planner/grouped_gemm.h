@@ -81,6 +81,13 @@ GroupedGemmSpec with_widest_tiles(GroupedGemmSpec spec);
 // Makes two CTAs share A, where may_share_a() says that they may.
 GroupedGemmSpec with_shared_a(GroupedGemmSpec spec);
 
+// Sets as many stages, but at most `most`, as fit into a CTA's shared memory.
+GroupedGemmSpec with_stages(GroupedGemmSpec spec, int32_t most);
+
+// Lets two CTAs of a spec with swapped tiles share an SM, with half of B's rows in a tile and as
+// many stages as fit. Only where may_share_sm().
+GroupedGemmSpec with_shared_sm(GroupedGemmSpec spec);
+
 // Returns sentences that explain the choices of choose_spec().
 std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const GroupedGemmSpec& spec);
 

@@ -102,6 +102,7 @@ void add_swapped_tiles(const GroupedGemmSpec& problem, CandidateList<GroupedGemm
     GroupedGemmSpec spec = choose_swapped_tiles(problem, tile_rows);
     list.add(spec);
     if (may_share_a(spec)) list.add(with_shared_a(spec));
+    if (may_share_sm(spec)) list.add(with_shared_sm(spec));
     for (const int32_t stages : kFewerSwappedStages) {
       if (stages >= spec.stages) continue;
       spec.stages = stages;
@@ -149,6 +150,7 @@ Choices choices_of(const GroupedGemmSpec& spec) {
   if (spec.wide_columns != kWideColumns) choices["wide_columns"] = spec.wide_columns;
   if (spec.cluster_ctas > 1) choices["cluster_ctas"] = spec.cluster_ctas;
   if (spec.shares_a) choices["shares_a"] = 1;
+  if (spec.ctas_per_sm > 1) choices["ctas_per_sm"] = spec.ctas_per_sm;
   return choices;
 }
 

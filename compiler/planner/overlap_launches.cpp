@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/group_plan.h"
 #include "compiler/launch.h"
+#include "compiler/planner/grouped_gemm.h"
 #include "compiler/planner/planner_steps.h"
 
 #include <algorithm>
@@ -21,25 +22,49 @@ bool can_overlap(const KernelPlan& kernel) {
          std::holds_alternative<GroupedGemmSpec>(kernel.spec);
 }
 
-// Returns whether a kernel of a call follows one that writes what tells GEMMs their tiles.
-bool follows_writer_of_map(const Plan& plan, std::size_t kernel) {
-  return std::ranges::any_of(plan.calls, [&](const CallPlan& call) {
+// Returns the kernel before this one in a call if it writes what tells GEMMs their tiles, or null.
+const KernelPlan* writer_of_map_before(const Plan& plan, std::size_t kernel) {
+  for (const CallPlan& call : plan.calls)
     for (std::size_t i = 1; i < call.steps.size(); ++i) {
       const CallStep &before = call.steps[i - 1], &step = call.steps[i];
       if (step.is_collective || before.is_collective || step.index != kernel) continue;
       const KernelPlan& writer = plan.kernels[before.index];
-      if (writes(writer, "counts") || writes(writer, "offs")) return true;
+      if (writes(writer, "counts") || writes(writer, "offs")) return &writer;
     }
-    return false;
-  });
+  return nullptr;
+}
+
+// Returns the route of a kernel if counts of its choices tell where groups begin: no row is
+// dropped, and groups have no pad rows.
+const RouteSpec* route_without_pads(const Plan& plan, const KernelPlan* writer) {
+  const auto* const both =
+      writer == nullptr ? nullptr : std::get_if<RoutePermuteSpec>(&writer->spec);
+  const bool fits = both != nullptr && both->route.splits_alignment == 1 &&
+                    plan.bounds.max_permuted_rows >= plan.bounds.max_tokens * plan.bounds.top_k;
+  return fits ? &both->route : nullptr;
+}
+
+// Lets a GEMM do what it can ahead of its wait. Its own counts of groups take the place of a stage
+// where shared memory is full.
+void overlap_gemm(const Plan& plan, std::size_t index, KernelPlan& kernel) {
+  auto& gemm = std::get<GroupedGemmSpec>(kernel.spec);
+  const KernelPlan* const writer = writer_of_map_before(plan, index);
+  const RouteSpec* const route = route_without_pads(plan, writer);
+  gemm.overlap = overlap_of(gemm, writer != nullptr, route != nullptr);
+  if (gemm.overlap != GemmOverlap::kFindsGroups) return;
+  gemm.top_k = route->top_k;
+  gemm.topk_ids_dtype = route->topk_ids;
+  gemm = with_stages(gemm, gemm.stages);
+  kernel.launch.shared_bytes = launch_shape(gemm).shared_bytes;
+  const auto ids = std::ranges::find(writer->arguments, "topk_ids", &KernelArgument::role);
+  kernel.arguments.push_back(*ids);
 }
 
 void overlap(const Plan& plan, std::size_t index, KernelPlan& kernel) {
   if (auto* const route = std::get_if<RouteSpec>(&kernel.spec)) route->overlaps = true;
   if (auto* const both = std::get_if<RoutePermuteSpec>(&kernel.spec)) both->rows.overlaps = true;
   if (auto* const chain = std::get_if<RowChainSpec>(&kernel.spec)) chain->overlaps = true;
-  if (auto* const gemm = std::get_if<GroupedGemmSpec>(&kernel.spec))
-    gemm->overlap = overlap_of(*gemm, follows_writer_of_map(plan, index));
+  if (std::holds_alternative<GroupedGemmSpec>(kernel.spec)) overlap_gemm(plan, index, kernel);
   kernel.launch.overlaps = true;
 }
 

@@ -211,8 +211,13 @@ class SimulatedRuns(tool.ToolTest):
         self.assertEqual(read_safetensors(self.folder / "s")["y"], out["y"])
 
     def test_routing_as_frameworks_have_it(self):
+        for changes in ({}, {"max_tokens": 16, "splits_alignment": 1}):  # then the first GEMM reads ids, too
+            with self.subTest(changes):
+                self.check_routing_as_frameworks_have_it(changes)
+
+    def check_routing_as_frameworks_have_it(self, changes):
         layer = json.loads(pathlib.Path(TINY).read_text())
-        layer.update(topk_ids_dtype="i64", topk_probs_dtype="bf16", foreign_experts="ignore")
+        layer.update(topk_ids_dtype="i64", topk_probs_dtype="bf16", foreign_experts="ignore", **changes)
         path = self.write("routed.json", json.dumps(layer).encode())
         ids = [0, E, 7, 1 << 40, -1, 3]
         tensors = {**token_tensors(3), **weight_tensors(),

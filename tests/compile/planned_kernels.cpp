@@ -325,8 +325,8 @@ void add_activations(std::map<std::string, PlannedKernel>& all) {
     }
 }
 
-// Row-grouped GEMMs with all kinds of scales, in ordinary and in swapped tiles, and of two sizes
-// also in clusters that share A.
+// Row-grouped GEMMs with all kinds of scales, in ordinary and in swapped tiles, these also where
+// two CTAs share an SM, and of two sizes also in clusters that share A.
 void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
   using compiler::DType;
   using compiler::GemmAccumulation;
@@ -368,6 +368,7 @@ void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
       const auto& spec = std::get<compiler::GroupedGemmSpec>(kernel->spec);
       add(spec);
       if (size.shares_a) add(with_shared_a(spec));
+      if (may_share_sm(spec)) add(with_shared_sm(spec));
     }
   }
 }

@@ -24,6 +24,7 @@ struct GatedTileShape {
   static constexpr int32_t kRows = 128;
   static constexpr int32_t kStepBytes = 128;
   static constexpr int32_t kTileBytesB = kTileColumns * kStepBytes;  // of a step
+  static constexpr int32_t kCtasPerSm = 1;
   static constexpr int32_t kMathWarpgroups = 2;
   static constexpr int32_t kThreads = (kMathWarpgroups + 1) * ptx::kWarpgroupThreads;
   static constexpr bool kIsSwapped = false;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The grouped GEMM skeleton. A persistent CTA takes tile after tile with three warpgroups. In the
-// producer, one warp walks over the tiles, one copies their operands into a ring of stages, others
-// supply the factors of scales. The two math warpgroups multiply, promote and store a part of the
-// tile each.
+// The grouped GEMM skeleton. A persistent CTA takes tile after tile with two or three warpgroups.
+// In the producer, one warp walks over the tiles, one copies their operands into a ring of stages,
+// others supply the factors of scales. The one or two math warpgroups multiply, promote and store a
+// part of the tile each.
 //
 //   Shape      tiles and their parts:       part(tile, warpgroup), dispatch<Kernel>(tile, ...)
 //   Scheduler  which tile comes next:       Scheduler(params), GemmTile next()
@@ -26,7 +26,8 @@
 // With kOverlap the launch overlaps with the kernel before (ptx/overlap.cuh). The mbarriers are
 // initialized ahead of the wait. With Overlap::kLoadsB so much of B as fits into the ring is on its
 // way, too, since no kernel of the call writes B. The kernel before then must not write counts and
-// offs either, which say what the first tile is.
+// offs either, which say what the first tile is. With Overlap::kFindsGroups it may: the CTA counts
+// the choices of each group itself (GroupsOfChoices).
 //
 // With kZerosRest the math warpgroups write zeros to the rows of D behind the last group's, too:
 // the rows from offs[E] on up to the T of the call.
@@ -43,10 +44,19 @@ namespace moejit::device {
 
 // What comes ahead of the wait for the kernel before.
 enum class Overlap {
-  kNone,      // the launch does not overlap
-  kBarriers,  // the mbarriers
-  kLoadsB,    // the first tile, and the copies of its B
+  kNone,         // the launch does not overlap
+  kBarriers,     // the mbarriers
+  kLoadsB,       // the first tile, and the copies of its B
+  kFindsGroups,  // groups in ids, then as kLoadsB
 };
+
+// Returns the shared memory of groups that a scheduler finds itself.
+template <typename Scheduler>
+MOEJIT_DEVICE constexpr int32_t shared_bytes_of_groups() {
+  if constexpr (requires { Scheduler::Groups::kSharedBytes; })
+    return Scheduler::Groups::kSharedBytes;
+  return 0;
+}
 
 template <typename Shape, typename Scheduler, typename Mainloop, typename Scales, typename Epilogue,
           bool kZerosRest = false, Overlap kOverlap = Overlap::kNone>
@@ -69,12 +79,17 @@ struct GroupedGemm {
       TileQueue<Shape::kMathWarpgroups * 4 + 1 + Scales::kSuppliers + kStorers, kBuffersEnd>;
   static_assert(2 + Scales::kSuppliers + kStorers <= 4, "the warps of the producer");
 
+  static constexpr bool kFindsGroups = kOverlap == Overlap::kFindsGroups;
+  static constexpr bool kLoadsBAhead = kOverlap == Overlap::kLoadsB || kFindsGroups;
+  static constexpr uint32_t kFirstGroup = Queue::kEnd;  // of those that are found
+
   static constexpr bool kIsCluster = Shape::kClusterCtas > 1;
   static constexpr int32_t kThreads = Shape::kThreads;
-  static constexpr int32_t kCtasPerSm = 1;
-  static constexpr int32_t kSharedBytes = Queue::kEnd;
-  static_assert(kSharedBytes <= 232448, "shared memory of a CTA on Hopper");
-  static_assert(kOverlap != Overlap::kLoadsB || (!kIsCluster && !Scales::kIsCopied),
+  static constexpr int32_t kCtasPerSm = Shape::kCtasPerSm;
+  static constexpr uint32_t kMathRegisters = kCtasPerSm == 1 ? 232 : 216;
+  static constexpr int32_t kSharedBytes = kFirstGroup + shared_bytes_of_groups<Scheduler>();
+  static_assert(kSharedBytes <= 233472 / kCtasPerSm - 1024, "shared memory of a CTA on Hopper");
+  static_assert(!kLoadsBAhead || (!kIsCluster && !Scales::kIsCopied),
                 "the CTA copies B alone, and no factors with it");
 
   template <typename Params>
@@ -91,7 +106,12 @@ struct GroupedGemm {
     if constexpr (Scales::kIsCopied) {
       if (ptx::warp_index() == 1) Scales::template init<Stages>();
     }
-    sync();  // the mbarriers are initialized
+    if constexpr (kFindsGroups) {
+      Scheduler::Groups::template clear<kThreads>(kFirstGroup);
+      ptx::sync_cta();  // all counts are zero
+      Scheduler::Groups::template count_all<kThreads>(params, kFirstGroup);
+    }
+    sync();  // the mbarriers are initialized, and groups are counted
     if constexpr (kOverlap == Overlap::kBarriers) ptx::await_kernel_before();
     const int32_t warpgroup = ptx::warpgroup_index();
     if (warpgroup == Shape::kMathWarpgroups) {
@@ -107,7 +127,7 @@ struct GroupedGemm {
         if (storer >= 0) Epilogue::template serve<Shape, Queue>(params, staging_of(storer));
       }
     } else {
-      ptx::claim_registers<232>();
+      ptx::claim_registers<kMathRegisters>();
       multiply(params, warpgroup);
     }
     if constexpr (kIsCluster) {
@@ -134,11 +154,17 @@ struct GroupedGemm {
            warpgroup * static_cast<int32_t>(kStagingBytes / Shape::kMathWarpgroups / 16);
   }
 
+  template <typename Params>
+  MOEJIT_DEVICE static Scheduler make_scheduler(const Params& params) {
+    if constexpr (kFindsGroups) return Scheduler(params, kFirstGroup);
+    return Scheduler(params);
+  }
+
   // A warp of the producer walks over the tiles, several ahead of everybody else; with factors to
   // write, as far ahead as the ring is long.
   template <typename Params>
   MOEJIT_DEVICE static void schedule(const Params& params) {
-    Scheduler scheduler(params);
+    Scheduler scheduler = make_scheduler(params);
     Queue queue;
     typename Stages::Position position;
     GemmTile tile;
@@ -155,7 +181,7 @@ struct GroupedGemm {
   // Others write factors.
   template <typename Params>
   MOEJIT_DEVICE static void supply(const Params& params, int32_t supplier) {
-    if constexpr (kOverlap == Overlap::kLoadsB) ptx::await_kernel_before();
+    if constexpr (kLoadsBAhead) ptx::await_kernel_before();
     Queue queue;
     typename Stages::Position position;
     while (true) {
@@ -175,7 +201,7 @@ struct GroupedGemm {
     }
     Queue queue;
     typename Stages::Position position;
-    if constexpr (kOverlap == Overlap::kLoadsB) load_first_tile(params, queue, position);
+    if constexpr (kLoadsBAhead) load_first_tile(params, queue, position);
     while (true) {
       const GemmTile tile = queue.front();
       if (tile.group < 0) break;
@@ -221,7 +247,7 @@ struct GroupedGemm {
 
   template <typename Params>
   MOEJIT_DEVICE static void multiply(const Params& params, int32_t warpgroup) {
-    if constexpr (kOverlap == Overlap::kLoadsB) ptx::await_kernel_before();
+    if constexpr (kLoadsBAhead) ptx::await_kernel_before();
     Queue queue;
     StageReader<Stages> reader;
     Scales scales;

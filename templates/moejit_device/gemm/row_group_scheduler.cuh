@@ -16,9 +16,8 @@
 // A warp looks at 32 groups at once: lane i holds the number of row tiles up to and including the
 // window's group i, so finding a tile's group is one ballot, and 512 experts are 16 steps in all.
 
+#include "moejit_device/gemm/groups.cuh"
 #include "moejit_device/gemm/tile.cuh"
-#include "moejit_device/ptx/memory.cuh"
-#include "moejit_device/ptx/overlap.cuh"
 #include "moejit_device/ptx/warp.cuh"
 
 namespace moejit::device {
@@ -38,9 +37,9 @@ struct RowGroupProblem {
   static_assert(kSectionN % 8 == 0, "columns are stored 16 bytes at a time");
 };
 
-// With kIsAhead the kernel before may still run, and the one that wrote counts and offs is
-// complete.
-template <typename Problem, typename Shape, int32_t kBandTiles = 16, bool kIsAhead = false>
+// GroupsValue tells how many rows groups have and where they begin.
+template <typename Problem, typename Shape, int32_t kBandTiles = 16,
+          typename GroupsValue = GroupsOfMemory<false>>
 class RowGroupScheduler {
   static_assert(Problem::kSections % Shape::kTileSections == 0, "a tile has all its sections");
   // CTAs of a cluster have tiles below each other, or beside each other where they share A.
@@ -54,16 +53,16 @@ class RowGroupScheduler {
   static_assert(kBand >= 1, "a band has row tiles");
 
  public:
+  using Groups = GroupsValue;
   // Steps of every tile that has any; 0 would mean that tiles differ.
   static constexpr int32_t kSteps = Problem::kSteps;
   static constexpr int32_t kGroups = Problem::kGroups;
   static constexpr int32_t kColumns = Problem::kN;
 
+  // All lanes of a warp. Groups that are counted in shared memory lie from `first_byte` on.
   template <typename Params>
-  MOEJIT_DEVICE explicit RowGroupScheduler(const Params& params)
-      : counts_(ptx::global(params.counts)),
-        offs_(ptx::global(params.offs)),
-        next_tile_(ptx::cta_index() / kClusterCtas) {
+  MOEJIT_DEVICE explicit RowGroupScheduler(const Params& params, uint32_t first_byte = 0)
+      : groups_(params, first_byte), next_tile_(ptx::cta_index() / kClusterCtas) {
     load_window();
   }
 
@@ -92,17 +91,12 @@ class RowGroupScheduler {
   }
 
  private:
-  MOEJIT_DEVICE static int32_t load(ptx::GlobalPtr<const int32_t> number) {
-    if constexpr (kIsAhead) return ptx::load_past_l1(number);
-    return ptx::load(number);
-  }
-
   MOEJIT_DEVICE void load_window() {
     const int32_t group = window_group_ + ptx::lane_index();
     int32_t tiles = 0;
     if (group < Problem::kGroups) {
-      const int32_t padded = load(offs_ + (group + 1)) - load(offs_ + group);
-      tiles = row_tiles(load(counts_ + group), padded);
+      const int32_t padded = groups_.begin(group + 1) - groups_.begin(group);
+      tiles = row_tiles(groups_.count(group), padded);
     }
 #pragma unroll
     for (int32_t distance = 1; distance < 32; distance *= 2) {
@@ -126,9 +120,9 @@ class RowGroupScheduler {
   }
 
   MOEJIT_DEVICE GemmTile tile_of_group(int32_t group, int32_t index) const {
-    const int32_t start = load(offs_ + group);
-    const int32_t padded = load(offs_ + (group + 1)) - start;
-    const int32_t count = load(counts_ + group);
+    const int32_t start = groups_.begin(group);
+    const int32_t padded = groups_.begin(group + 1) - start;
+    const int32_t count = groups_.count(group);
     const int32_t band = index / (kBand * kColumnTiles);
     const int32_t in_band = index % (kBand * kColumnTiles);
     const int32_t band_rows = smaller(row_tiles(count, padded) - band * kBand, kBand);
@@ -152,8 +146,7 @@ class RowGroupScheduler {
             .d_matrix = 0};
   }
 
-  ptx::GlobalPtr<const int32_t> counts_;
-  ptx::GlobalPtr<const int32_t> offs_;
+  Groups groups_;
   int64_t next_tile_;
   int32_t window_group_ = 0;  // the window is groups [window_group_, window_group_ + 32)
   int32_t window_start_ = 0;  // row tiles of all groups before it

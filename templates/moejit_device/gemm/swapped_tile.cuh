@@ -24,21 +24,26 @@ namespace moejit::device {
 // (kAlternatesValue).
 //
 // B may be packed: kTileBytesB bytes of a step that lie in one piece in memory.
+//
+// Two CTAs an SM (kCtasPerSmValue) have one math warpgroup and 64 rows of B each: one loads while
+// the other ends a tile, and where tiles are few, more SMs have one.
 template <int32_t kRowsValue, int32_t kColumnTilesValue, int32_t kStagesValue,
           int32_t kClusterCtasValue = 1, int32_t kTileSectionsValue = 1,
           bool kAlternatesValue = false, int32_t kTileColumnsValue = 128,
-          int32_t kTileBytesBValue = kTileColumnsValue * 128>
+          int32_t kTileBytesBValue = kTileColumnsValue * 128, int32_t kCtasPerSmValue = 1>
 struct SwappedTileShape {
   static constexpr int32_t kRows = kRowsValue;
   static constexpr int32_t kTileColumns = kTileColumnsValue;
   static constexpr int32_t kColumnTiles = kColumnTilesValue;
   static constexpr int32_t kTileSections = kTileSectionsValue;
   static constexpr bool kAlternates = kAlternatesValue;
-  static constexpr int32_t kProducts = kTileColumns / 128;  // of 64 rows of B, in a part
   static constexpr int32_t kStages = kStagesValue;
   static constexpr int32_t kStepBytes = 128;
   static constexpr int32_t kTileBytesB = kTileBytesBValue;
-  static constexpr int32_t kMathWarpgroups = 2;
+  static constexpr int32_t kCtasPerSm = kCtasPerSmValue;
+  static constexpr int32_t kMathWarpgroups = 2 / kCtasPerSm;
+  static constexpr int32_t kProducts =  // of 64 rows of B, in a part
+      kTileColumns / kMathWarpgroups / 64;
   static constexpr int32_t kThreads = (kMathWarpgroups + 1) * ptx::kWarpgroupThreads;
   static constexpr bool kIsSwapped = true;
   // Tiles without real rows would be done at once; where they alternate with others, half of the
@@ -58,6 +63,8 @@ struct SwappedTileShape {
   static_assert(kRows == 16 || kRows == 32 || kRows == 64 || kRows == 96 || kRows == 128,
                 "one of these widths");
   static_assert(kColumnTiles % kClusterCtas == 0, "all CTAs of a cluster have columns");
+  static_assert(kCtasPerSm == 1 || (kTileColumns == 64 && kClusterCtas == 1),
+                "CTAs that share an SM have 64 rows of B");
   static_assert(kStages >= 2, "a stage is filled while another is used");
 
   MOEJIT_DEVICE static int32_t column(int32_t tile) {

@@ -36,6 +36,7 @@ struct GroupedGemmParams {
   const int32_t* offs;    // [E + 1]
   uint64_t* elapsed;      // [2]: SM clocks and nanoseconds that CTA 0 ran; null: not wanted
   const Bf16* bias;       // [E, N], where it is added; gate and up may alternate in it
+  const void* topk_ids;   // [T, K] int32 or int64, where groups are found in them; others: null
   CallTokens call;
 };
 

@@ -27,11 +27,16 @@ MOEJIT_DEVICE void start_kernel_behind() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-// A word that a kernel wrote which is complete, though this one may not have waited yet: L1 may
-// hold what was there before.
+// Words that a kernel wrote which is complete, though this one may not have waited yet: L1 may hold
+// what was there before.
 MOEJIT_DEVICE int32_t load_past_l1(GlobalPtr<const int32_t> pointer) {
   int32_t value;
   asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(pointer.address));
+  return value;
+}
+MOEJIT_DEVICE int64_t load_past_l1(GlobalPtr<const int64_t> pointer) {
+  int64_t value;
+  asm volatile("ld.relaxed.gpu.global.s64 %0, [%1];" : "=l"(value) : "l"(pointer.address));
   return value;
 }
 

@@ -21,5 +21,8 @@ MOEJIT_DEVICE void start_kernel_behind(Site site = Site::here()) {
 MOEJIT_DEVICE int32_t load_past_l1(GlobalPtr<const int32_t> pointer, Site site = Site::here()) {
   return load(pointer, site);
 }
+MOEJIT_DEVICE int64_t load_past_l1(GlobalPtr<const int64_t> pointer, Site site = Site::here()) {
+  return load(pointer, site);
+}
 
 }  // namespace moejit::device::ptx

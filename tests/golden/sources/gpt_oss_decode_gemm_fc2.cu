@@ -27,11 +27,12 @@ constexpr Overlap kOverlap = Overlap::kLoadsB;  // what comes ahead of the wait
 using Problem = RowGroupProblem<kGroups, kSections, kSectionN, kK, kStepElements>;
 using Shape = SwappedTileShape<kRows, kColumnTiles, kStages>;
 using Mainloop = PromotingMainloop<MultiplyE4m3, kBlocksPerPromotion>;
-using Kernel = GroupedGemm<Shape, RowGroupScheduler<Problem, Shape, kBandTiles, true>, Mainloop,
-                           SwappedRowBlockScales<Problem, Shape>, SwappedEpilogueStoreBf16<Problem>,
-                           kZerosRest, kOverlap>;
+using Kernel = GroupedGemm<Shape,
+                           RowGroupScheduler<Problem, Shape, kBandTiles, GroupsOfMemory<true>>,
+                           Mainloop, SwappedRowBlockScales<Problem, Shape>,
+                           SwappedEpilogueStoreBf16<Problem>, kZerosRest, kOverlap>;
 
-MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_gemm_fc2_e4m3_bf16_64x128x128_7910292f,
+MOEJIT_KERNEL(Kernel::kThreads, Kernel::kCtasPerSm, moejit_gemm_fc2_e4m3_bf16_64x128x128_ee3afe99,
               GroupedGemmParams) {
   Kernel::run(params);
 }

@@ -21,14 +21,25 @@ using reference::QuantizedWeights;
 
 // With tiles of 128 rows, by single CTAs or by clusters of two that share B or A, the same of 256
 // columns, or with swapped ones.
-enum class Tiles { k128Rows, kClusters, kSharedA, kWidest, kWidestInClusters, kSwapped };
+enum class Tiles {
+  k128Rows,
+  kClusters,
+  kSharedA,
+  kWidest,
+  kWidestInClusters,
+  kSwapped,
+  kSwappedInHalves,  // two CTAs share an SM
+};
 
 class GroupedGemm : public GemmTest, public ::testing::WithParamInterface<Tiles> {
  protected:
-  static bool is_swapped() { return GetParam() == Tiles::kSwapped; }
+  static bool is_swapped() { return GetParam() >= Tiles::kSwapped; }
   static GroupedGemmSpec problem(int32_t experts, int32_t sections, int32_t section_n, int32_t k,
                                  int32_t sharing = 1) {
-    if (is_swapped()) return swapped_problem(experts, sections, section_n, k, sharing);
+    if (is_swapped()) {
+      const GroupedGemmSpec spec = swapped_problem(experts, sections, section_n, k, sharing);
+      return GetParam() == Tiles::kSwapped ? spec : compiler::with_shared_sm(spec);
+    }
     GroupedGemmSpec spec = GemmTest::problem(experts, sections, section_n, k, sharing);
     const bool is_widest = GetParam() == Tiles::kWidest || GetParam() == Tiles::kWidestInClusters;
     // They have no partial sums of two blocks.
@@ -206,7 +217,7 @@ TEST_P(GroupedGemm, GivesARowTheSameBitsWhereverItLies) {
 INSTANTIATE_TEST_SUITE_P(Tiles, GroupedGemm,
                          ::testing::Values(Tiles::k128Rows, Tiles::kClusters, Tiles::kSharedA,
                                            Tiles::kWidest, Tiles::kWidestInClusters,
-                                           Tiles::kSwapped),
+                                           Tiles::kSwapped, Tiles::kSwappedInHalves),
                          [](const auto& tiles) {
                            switch (tiles.param) {
                              case Tiles::k128Rows: return "Of128Rows";
@@ -215,6 +226,7 @@ INSTANTIATE_TEST_SUITE_P(Tiles, GroupedGemm,
                              case Tiles::kWidest: return "Widest";
                              case Tiles::kWidestInClusters: return "WidestInClusters";
                              case Tiles::kSwapped: return "Swapped";
+                             case Tiles::kSwappedInHalves: return "SwappedInHalves";
                            }
                            return "";
                          });

@@ -188,11 +188,17 @@ TEST_F(SwappedActivation, TakesBiasesInAnotherOrderThanRows) {
   expect_bits_of_both_kernels(compiler::choose_swapped_tiles(problem, 64), splits(counts_, 16));
 }
 
-// A cluster's CTAs read A once for both.
-TEST_F(SwappedActivation, HasTheSameBitsInClusters) {
-  const auto spec = compiler::with_shared_a(
-      compiler::choose_swapped_tiles(problem_of(96, GemmEpilogue::kActivation), 64));
-  expect_bits_of_both_kernels(spec, splits(counts_, 1));
+// A cluster's CTAs read A once for both. Those that share an SM have half of the columns.
+TEST_F(SwappedActivation, HasTheSameBitsInClustersAndWhereCtasShareAnSm) {
+  GroupedGemmSpec problem = problem_of(96, GemmEpilogue::kActivation);
+  expect_bits_of_both_kernels(compiler::with_shared_a(compiler::choose_swapped_tiles(problem, 64)),
+                              splits(counts_, 1));
+  for (const bool is_interleaved : {false, true}) {
+    problem.is_interleaved = is_interleaved;
+    problem.bias = is_interleaved ? GemmBias::kColumns : GemmBias::kNone;
+    expect_bits_of_both_kernels(
+        compiler::with_shared_sm(compiler::choose_swapped_tiles(problem, 64)), splits(counts_, 1));
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which launches overlap, and what GEMMs do ahead of the wait.
+#include "compiler/launch.h"
 #include "tests/unit/planner/planner_layers.h"
 
 #include <algorithm>
@@ -60,17 +61,35 @@ TEST(OverlapPlan, LoadsWeightsAheadUnlessTheKernelBeforeSaysWhich) {
   EXPECT_EQ(gemm_overlap(plan, "gemm_fc1"), GemmOverlap::kLoadsB);
   EXPECT_EQ(gemm_overlap(plan, "gemm_fc2"), GemmOverlap::kLoadsB);
   GroupedGemmSpec gemm = std::get<GroupedGemmSpec>(gemm_of(plan, "gemm_fc1").spec);
-  EXPECT_EQ(overlap_of(gemm, true), GemmOverlap::kBarriers);
+  EXPECT_EQ(overlap_of(gemm, true, false), GemmOverlap::kBarriers);
   gemm.cluster_ctas = 2;
-  EXPECT_EQ(overlap_of(gemm, false), GemmOverlap::kBarriers);
+  EXPECT_EQ(overlap_of(gemm, false, true), GemmOverlap::kBarriers);
 }
 
-// One kernel routes and permutes.
-TEST(OverlapPlan, WaitsForRoutesOfTheKernelBefore) {
-  const Plan plan = plan_of(small_calls(64));
+// One kernel routes and permutes. What it will write about groups is in the ids, too.
+TEST(OverlapPlan, FindsGroupsInIdsWhereTheKernelBeforeRoutes) {
+  Layer layer = small_calls(64);
+  layer.topk_ids_dtype = IndexDtype::kI64;
+  const Plan plan = plan_of(layer);
   EXPECT_TRUE(find_kernel(plan, "route_quantize_permute_pad")->launch.overlaps);
-  EXPECT_EQ(gemm_overlap(plan, "gemm_fc1"), GemmOverlap::kBarriers);
+  EXPECT_EQ(gemm_overlap(plan, "gemm_fc1"), GemmOverlap::kFindsGroups);
   EXPECT_EQ(gemm_overlap(plan, "gemm_fc2"), GemmOverlap::kLoadsB);
+  const KernelPlan& gemm = gemm_of(plan, "gemm_fc1");
+  EXPECT_EQ(std::get<GroupedGemmSpec>(gemm.spec).topk_ids_dtype, DType::kI64);
+  EXPECT_EQ(std::ranges::count(gemm.arguments, "topk_ids", &KernelArgument::tensor), 1);
+  EXPECT_EQ(gemm.launch.shared_bytes, launch_shape(gemm.spec).shared_bytes);
+  EXPECT_LE(gemm.launch.shared_bytes, Target{}.shared_memory_bytes);
+}
+
+// Counts of ids tell nothing of pad rows and of rows that are dropped.
+TEST(OverlapPlan, WaitsForRoutesThatIdsDoNotTell) {
+  Layer padded = small_calls(64);
+  padded.splits_alignment = 16;
+  padded.max_permuted_rows = worst_case_permuted_rows(padded);
+  Layer dropping = small_calls(64);
+  dropping.max_permuted_rows = 64 * dropping.top_k - 1;
+  for (const Layer& layer : {padded, dropping})
+    EXPECT_EQ(gemm_overlap(plan_of(layer), "gemm_fc1"), GemmOverlap::kBarriers);
 }
 
 // Grouped rows have no permute between counts and the first GEMM.

@@ -77,6 +77,23 @@ TEST(SwappedTiles, LieInOneScaleBlock) {
             std::string::npos);
 }
 
+// As fc2 of Qwen3-30B-A3B, 16 tiles of 128 columns an expert, for 8 choices of a token.
+TEST(SwappedTiles, AreHalvedForTwoCtasAnSmWhereTheyAreFew) {
+  const GroupedGemmSpec problem{.operands = DType::kBF16,
+                                .scales = GemmScales::kNone,
+                                .local_experts = 128,
+                                .section_n = 2048,
+                                .k = 768};
+  const GroupedGemmSpec few = choose_spec(problem, {.mean = 1, .most = 8});
+  EXPECT_EQ(few.ctas_per_sm, 2);
+  EXPECT_EQ(few.narrow_tiles, 32);
+  EXPECT_EQ(launch_shape(few).threads, 256);
+  EXPECT_EQ(launch_shape(few).ctas_per_sm, 2);
+  EXPECT_EQ(choose_spec(problem, {.mean = 1, .most = 64}).ctas_per_sm, 1);
+  EXPECT_EQ(choose_spec({.local_experts = 128, .section_n = 2048, .k = 768}, {1, 8}).ctas_per_sm,
+            1);
+}
+
 // 8 rows of gate and the 8 of up behind them, eight times: 64 columns of 72, of which the last tile
 // has 8. The last place in the tensor that a box may begin at ends with the rows of the last up.
 TEST(GroupedGemmTensorMaps, HaveBoxesOfGateAndUpForGatedSwappedTiles) {
