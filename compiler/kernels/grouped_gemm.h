@@ -143,12 +143,12 @@ std::string to_string(const GroupedGemmSpec& spec);
 bool may_be_clustered(const GroupedGemmSpec& spec);
 bool may_share_a(const GroupedGemmSpec& spec);
 
-// Returns whether two CTAs of swapped tiles may share an SM: not where B is packed in tiles of 128
-// rows, or where 128 columns of an activation share a scale.
+// Returns whether two CTAs of swapped tiles may share an SM. They may not where B is packed in
+// tiles of 128 rows, or where 128 columns of an activation share a scale.
 bool may_share_sm(const GroupedGemmSpec& spec);
 
-// Returns the most that the GEMM may do ahead of the wait for the kernel before; `writes_map` says
-// whether that kernel writes counts or offs, and `has_choices` whether ids tell the same.
+// Returns the most that the GEMM may do ahead of the wait for the kernel before. `writes_map` says
+// whether that kernel writes counts or offs, `has_choices` whether ids tell the same.
 GemmOverlap overlap_of(const GroupedGemmSpec& spec, bool writes_map, bool has_choices);
 
 // Returns how many CTAs, in whole clusters, have work for `rows` permuted rows, pad rows included,

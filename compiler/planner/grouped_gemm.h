@@ -84,8 +84,8 @@ GroupedGemmSpec with_shared_a(GroupedGemmSpec spec);
 // Sets as many stages, but at most `most`, as fit into a CTA's shared memory.
 GroupedGemmSpec with_stages(GroupedGemmSpec spec, int32_t most);
 
-// Lets two CTAs of a spec with swapped tiles share an SM, with half of B's rows in a tile and as
-// many stages as fit. Only where may_share_sm().
+// Lets two CTAs of a spec with swapped tiles share an SM. A tile then has half of B's rows, and a
+// CTA as many stages as fit. Only where may_share_sm().
 GroupedGemmSpec with_shared_sm(GroupedGemmSpec spec);
 
 // Returns sentences that explain the choices of choose_spec().
