@@ -70,7 +70,8 @@ bool has_separate_gate_up(const Layer& layer) {
 
 int32_t padded_intermediate(const Layer& layer) {
   const Format& gradients = layer.recipe.gradients;
-  if (!has_scales(gradients) || has_row_scale(gradients) || w1_sections(layer) == 1)
+  const bool has_blocks = has_scales(gradients) && !has_row_scale(gradients);
+  if ((!has_blocks && !has_separate_gate_up(layer)) || w1_sections(layer) == 1)
     return layer.intermediate;
   return (layer.intermediate + 127) / 128 * 128;
 }
@@ -290,6 +291,7 @@ std::string layer_json(const Layer& layer, bool has_padding) {
   add("passes", json_list(layer.passes));
   if (has_backward(layer)) add("gradients", json_list(gradients_of(layer)));
   add("backward_halves", layer.backward_halves ? "true" : "false");
+  if (layer.backward_linears) add("backward_linears", "true");
   if (layer.weight_checks) add("weight_checks", "true");
   add("recompute", json_string(to_string(layer.recompute)));
   add("wgrad_dtype", json_string(to_string(layer.wgrad_dtype)));

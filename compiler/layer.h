@@ -121,6 +121,7 @@ struct Layer {
   std::vector<Pass> passes = {Pass::kForward};
   std::vector<Gradient> gradients = {};  // computed by backward, ordered; empty: all there are
   bool backward_halves = false;          // whether backward may be called in two halves
+  bool backward_linears = false;         // whether it may be called for fc2 and then for fc1
   bool weight_checks = false;            // whether update_weights() casts only what has changed
   Recompute recompute = Recompute::kNone;
   WgradDtype wgrad_dtype = WgradDtype::kF32;
@@ -176,7 +177,8 @@ int32_t w1_sections(const Layer& layer);
 bool has_separate_gate_up(const Layer& layer);
 
 // Returns I', the columns of each half, gate and up, of operands that are contracted over both
-// halves. It is I, or I rounded up to a multiple of 128 if no scale block may lie in both halves.
+// halves. It is I, or I rounded up to a multiple of 128 if no scale block may lie in both halves,
+// or no tile because gate and up have weights and gradients of their own.
 // Zeros fill up the columns between.
 int32_t padded_intermediate(const Layer& layer);
 

@@ -7,6 +7,7 @@
 #include "compiler/support/integer.h"
 #include "moejit_device/params/grouped_gemm_params.h"
 #include "moejit_device/params/packed_tile.h"
+#include "moejit_device/params/separate_weights.h"
 
 #include <algorithm>
 #include <array>
@@ -17,6 +18,8 @@ namespace moejit::compiler {
 DType a_format(const GroupedGemmSpec& spec) {
   return spec.is_a_e5m2 ? DType::kF8E5M2 : spec.operands;
 }
+
+bool is_separate(const GroupedGemmSpec& spec) { return spec.separate_rows > 0; }
 
 int64_t packed_tiles(const GroupedGemmSpec& spec) {
   return int64_t{spec.sections} * ceil_div(spec.section_n, 128) * ceil_div(spec.k, 128);
@@ -160,13 +163,13 @@ std::string to_string(const GroupedGemmSpec& s) {
   if (s.rounds_activation) activation += "rounds_activation=true ";
   if (s.is_interleaved) activation += "interleaved=true ";
   return fmt::format(
-      "grouped_gemm operands={}{}{} scales={} epilogue={} {}{}local_experts={} sections={} "
+      "grouped_gemm operands={}{}{}{} scales={} epilogue={} {}{}local_experts={} sections={} "
       "section_n={} k={} {} {}stages={} {}{}{}{}{}{}",
       to_string(s.operands), s.is_a_e5m2 ? " a=F8_E5M2" : "", s.is_b_packed ? " b=mxfp4" : "",
-      to_string(s.scales), to_string(s.epilogue), bias_text(s),
-      s.b_major == Major::kMn ? "b_major=mn " : "", s.local_experts, s.sections, s.section_n, s.k,
-      tiles_text(s), activation, s.stages, band_text(s), cluster_text(s), accumulation_text(s),
-      s.zeros_rest ? " zeros_rest" : "",
+      is_separate(s) ? fmt::format(" separate_rows={}", s.separate_rows) : "", to_string(s.scales),
+      to_string(s.epilogue), bias_text(s), s.b_major == Major::kMn ? "b_major=mn " : "",
+      s.local_experts, s.sections, s.section_n, s.k, tiles_text(s), activation, s.stages,
+      band_text(s), cluster_text(s), accumulation_text(s), s.zeros_rest ? " zeros_rest" : "",
       s.overlap == GemmOverlap::kNone ? "" : fmt::format(" overlap={}", to_string(s.overlap)),
       s.top_k == 0 ? "" : fmt::format(" top_k={} {}", s.top_k, to_string(s.topk_ids_dtype)));
 }
@@ -204,21 +207,17 @@ GemmScaleCounts scale_counts(const GroupedGemmSpec& spec) {
 namespace {
 
 using device::GroupedGemmParams;
+using SeparateGemmParams = device::GroupedGemmParamsOf<device::SeparateWeights<1>>;
 using enum Access;
 
+template <typename Params>
 constexpr std::array kGroupedGemmPointers = {
-    MOEJIT_POINTER(GroupedGemmParams, a_scale_inv, kRead),
-    MOEJIT_POINTER(GroupedGemmParams, b_scale_inv, kRead),
-    MOEJIT_POINTER(GroupedGemmParams, probs, kRead),
-    MOEJIT_POINTER(GroupedGemmParams, d, kWrite),
-    MOEJIT_POINTER(GroupedGemmParams, q, kWrite),
-    MOEJIT_POINTER(GroupedGemmParams, q_scale_inv, kWrite),
-    MOEJIT_POINTER(GroupedGemmParams, counts, kRead),
-    MOEJIT_POINTER(GroupedGemmParams, offs, kRead),
-    MOEJIT_POINTER(GroupedGemmParams, elapsed, kWrite),
-    MOEJIT_POINTER(GroupedGemmParams, bias, kRead),
-    MOEJIT_POINTER(GroupedGemmParams, topk_ids, kRead),
-    MOEJIT_CALL_POINTERS(GroupedGemmParams),
+    MOEJIT_POINTER(Params, a_scale_inv, kRead), MOEJIT_POINTER(Params, b_scale_inv, kRead),
+    MOEJIT_POINTER(Params, probs, kRead),       MOEJIT_POINTER(Params, d, kWrite),
+    MOEJIT_POINTER(Params, q, kWrite),          MOEJIT_POINTER(Params, q_scale_inv, kWrite),
+    MOEJIT_POINTER(Params, counts, kRead),      MOEJIT_POINTER(Params, offs, kRead),
+    MOEJIT_POINTER(Params, elapsed, kWrite),    MOEJIT_POINTER(Params, bias, kRead),
+    MOEJIT_POINTER(Params, topk_ids, kRead),    MOEJIT_CALL_POINTERS(Params),
 };
 
 constexpr std::array kGroupedGemmMaps = {
@@ -228,12 +227,28 @@ constexpr std::array kGroupedGemmMaps = {
     MOEJIT_POINTER(GroupedGemmParams, q_map, kWrite),
 };
 
-constexpr std::array kGroupedGemmNumbers = {MOEJIT_NUMBER(GroupedGemmParams, call.tokens)};
+constexpr std::array kSeparateGemmMaps = {
+    MOEJIT_POINTER(SeparateGemmParams, a_map, kRead),
+    RecordTensor{"b_map", offsetof(SeparateGemmParams, b_map.gate), kRead},
+    RecordTensor{"b_up_map", offsetof(SeparateGemmParams, b_map.up), kRead},
+    MOEJIT_POINTER(SeparateGemmParams, d_map, kWrite),
+    MOEJIT_POINTER(SeparateGemmParams, q_map, kWrite),
+};
 
-constexpr ParamRecord kGroupedGemmRecord{"grouped_gemm", sizeof(GroupedGemmParams),
-                                         kGroupedGemmPointers, kGroupedGemmMaps,
-                                         kGroupedGemmNumbers};
+template <typename Params>
+constexpr std::array kGroupedGemmNumbers = {MOEJIT_NUMBER(Params, call.tokens)};
+
+template <typename Params>
+constexpr ParamRecord record_of(std::string_view name, std::span<const RecordTensor> maps) {
+  return {name, sizeof(Params), kGroupedGemmPointers<Params>, maps, kGroupedGemmNumbers<Params>};
+}
+
+constexpr ParamRecord kGroupedGemmRecord =
+    record_of<GroupedGemmParams>("grouped_gemm", kGroupedGemmMaps);
 static_assert(is_complete(kGroupedGemmRecord));
+constexpr ParamRecord kSeparateGemmRecord =
+    record_of<SeparateGemmParams>("separate_grouped_gemm", kSeparateGemmMaps);
+static_assert(is_complete(kSeparateGemmRecord));
 
 // Returns the bytes of a stage beside operands. There are two factors for each row; where tiles are
 // halved, the scale of each row and two of B. If swapped, there is a factor for each row of whole
@@ -313,8 +328,8 @@ Work KernelKind<GroupedGemmSpec>::work(const GroupedGemmSpec& spec, const CallBo
 }
 
 template <>
-const ParamRecord& KernelKind<GroupedGemmSpec>::record(const GroupedGemmSpec&) {
-  return kGroupedGemmRecord;
+const ParamRecord& KernelKind<GroupedGemmSpec>::record(const GroupedGemmSpec& spec) {
+  return is_separate(spec) ? kSeparateGemmRecord : kGroupedGemmRecord;
 }
 
 int64_t busy_ctas(const GroupedGemmSpec& spec, int64_t rows, int64_t groups) {

@@ -70,6 +70,10 @@ struct GroupedGemmSpec {
   // Whether B has the values of e4m3 codes, but is in memory as packed tiles of MXFP4. Only with
   // scales of blocks, swapped tiles and an epilogue that stores D alone.
   bool is_b_packed = false;
+  // Rows of each of B's two tensors, where gate and up are tensors of their own [E, separate_rows,
+  // k]; 0: B is one tensor. Only in bf16. If B is MN-major, each has half of the contraction, in
+  // whole steps, of which there are so many rows.
+  int32_t separate_rows = 0;
   GemmScales scales = GemmScales::kRowBlock;
   GemmAccumulation accumulation = GemmAccumulation::kFp32;
   GemmEpilogue epilogue = GemmEpilogue::kStoreBf16;
@@ -105,6 +109,9 @@ struct GroupedGemmSpec {
   DType topk_ids_dtype = DType::kI32;  // of these
   bool operator==(const GroupedGemmSpec&) const = default;
 };
+
+// Returns whether B is two tensors.
+bool is_separate(const GroupedGemmSpec& spec);
 
 // Returns how many packed tiles a matrix of B has: row after row.
 int64_t packed_tiles(const GroupedGemmSpec& spec);

@@ -163,6 +163,7 @@ std::vector<std::string> includes_of(const GroupedGemmSpec& spec) {
     includes.push_back("gemm/swapped_epilogue_store_both.cuh");
   if (is_gated(spec)) includes.push_back("gemm/gated_tile.cuh");
   std::ranges::sort(includes);
+  if (is_separate(spec)) includes.insert(includes.begin(), "gemm/separate_weights.cuh");
   return includes;
 }
 
@@ -246,6 +247,14 @@ std::string scheduler_type(const GroupedGemmSpec& spec) {
                                             : "RowGroupScheduler<Problem, Shape, kBandTiles>";
 }
 
+// Returns the maps of B's two tensors, and how many rows of each a matrix counts.
+ComposedType weights_type(const GroupedGemmSpec& spec) {
+  ComposedType weights{
+      "Weights", "SeparateWeights", {spec.b_major == Major::kMn ? "kK / 2" : "kSectionN"}};
+  if (is_gated_swapped(spec)) weights.arguments.emplace_back("Shape::kTileColumns / 2");
+  return weights;
+}
+
 ComposedType bias_type(const GroupedGemmSpec& spec) {
   return {"Bias",
           is_gated_swapped(spec) ? "GatedSwappedColumnBias"
@@ -285,6 +294,10 @@ std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
   const bool overlaps = spec.overlap != GemmOverlap::kNone;
   if (spec.zeros_rest || overlaps) types.back().arguments.emplace_back("kZerosRest");
   if (overlaps) types.back().arguments.emplace_back("kOverlap");
+  if (is_separate(spec)) {
+    types.push_back(weights_type(spec));
+    types.push_back({"Params", "GroupedGemmParamsOf", {"Weights"}});
+  }
   return types;
 }
 
@@ -317,7 +330,7 @@ KernelText KernelKind<GroupedGemmSpec>::text(const GroupedGemmSpec& spec) {
                           kStepBytes / size_bytes(spec.operands)),
       .summary = summary_of(spec),
       .includes = includes_of(spec),
-      .params = "GroupedGemmParams",
+      .params = is_separate(spec) ? "Params" : "GroupedGemmParams",
       .constants = constants_of(spec),
       .own_type = stores_activation(spec) ? value_type_text(spec.activation) : "",
       .types_used = types_of(spec),

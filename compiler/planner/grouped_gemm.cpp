@@ -19,9 +19,9 @@ constexpr int64_t kCopiedBytes = 128;  // of a row of A and B in one step of the
 
 bool has_blocks(const GroupedGemmSpec& spec) { return spec.scales == GemmScales::kRowBlock; }
 
-// Joins all sections into one if no scale block lies in two of them.
+// Joins all sections into one if no scale block lies in two of them, and B is one tensor.
 GroupedGemmSpec join_sections(GroupedGemmSpec problem) {
-  const bool may_join = tile_sections(problem) == 1;
+  const bool may_join = tile_sections(problem) == 1 && !is_separate(problem);
   if (may_join && (!has_blocks(problem) || problem.section_n % kScaleBlock == 0)) {
     problem.section_n *= problem.sections;
     problem.sections = 1;
@@ -306,6 +306,9 @@ std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const Grou
         "all "
         "columns there are registers for the partial sums of one half");
   if (spec.is_b_packed) reasons.emplace_back(kPackedReason);
+  if (is_separate(spec))
+    reasons.emplace_back(
+        "gate and up are tensors of their own: each copy of B's rows comes out of one of them");
   if (spec.cluster_ctas > 1) reasons.emplace_back(spec.shares_a ? kSharedAReason : kClusterReason);
   if (spec.b_major == Major::kMn)
     reasons.emplace_back(
@@ -339,8 +342,8 @@ KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, int64_t rows,
   if (spec.bias != GemmBias::kNone) kernel.arguments.push_back({"bias", tensors.bias});
   if (spec.bias == GemmBias::kColumnsTimesProb)
     kernel.arguments.push_back({"probs", tensors.probs});
-  kernel.arguments.push_back({"counts", "counts"});
-  kernel.arguments.push_back({"offs", "offs"});
+  kernel.arguments.push_back({"counts", tensors.counts});
+  kernel.arguments.push_back({"offs", tensors.offs});
   if (spec.bias != GemmBias::kNone)
     kernel.reasons.push_back(fmt::format(
         "{} is added to complete sums{}, before they are rounded", tensors.bias,

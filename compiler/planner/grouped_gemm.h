@@ -105,6 +105,9 @@ struct GemmTensors {
   std::string probs = {};
   std::string bias = {};
   std::string d_up = {};  // of wgrad, where D is gate's
+  std::string b_up = {};  // where B is gate's
+  std::string counts = "counts";
+  std::string offs = "offs";
 };
 
 // Returns the box of `matrices` bf16 matrices [k, elements]: 64 elements by one step of the
@@ -118,7 +121,7 @@ std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec,
 
 // Returns a grouped GEMM of P = `rows` permuted rows in groups of the sizes in `groups`. It is
 // complete except for operation, launch and work. The options' records name its tiles, or
-// choose_spec() chooses them. Group sizes are in the tensors "counts" and "offs".
+// choose_spec() chooses them.
 KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, int64_t rows,
                                const GroupRows& groups, const GemmTensors& tensors,
                                const PlanOptions& options);

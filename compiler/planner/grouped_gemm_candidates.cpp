@@ -118,6 +118,7 @@ std::string problem_name(const GroupedGemmSpec& problem, const GroupRows& rows) 
   name.add("operands", to_string(problem.operands));
   if (problem.is_a_e5m2) name.add("a", to_string(a_format(problem)));
   if (problem.is_b_packed) name.add("b", "mxfp4");
+  if (is_separate(problem)) name.add("separate_rows", problem.separate_rows);
   name.add("scales", to_string(problem.scales));
   name.add("epilogue", to_string(problem.epilogue));
   if (problem.accumulation != GemmAccumulation::kFp32)

@@ -77,6 +77,23 @@ TensorBox activation_box(const GroupedGemmSpec& spec, int64_t rows) {
           .call_dim = 1};
 }
 
+// Returns the box of B, or of gate and of up alike where these are tensors of their own.
+TensorBox weights_box(const GroupedGemmSpec& spec) {
+  constexpr int32_t kGatedRows = 8;  // of gate, before 8 of up
+  const bool is_gated_swapped = spec.is_swapped && tile_sections(spec) > 1;
+  const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
+  if (spec.is_b_packed) return packed_box(spec);
+  if (spec.b_major == Major::kMn)
+    return mn_major_box(spec.section_n, is_separate(spec) ? spec.separate_rows : spec.k,
+                        spec.local_experts);
+  if (is_gated_swapped && !is_separate(spec)) return gated_box(spec, columns);
+  const int32_t sections = is_separate(spec) ? 1 : spec.sections;
+  return operand_box(spec.operands, int64_t{spec.local_experts} * sections * spec.section_n, spec.k,
+                     is_gated_swapped ? kGatedRows
+                     : spec.shares_a  ? columns
+                                      : columns / spec.cluster_ctas);
+}
+
 }  // namespace
 
 TensorBox mn_major_box(int64_t elements, int64_t k, int64_t matrices) {
@@ -92,21 +109,14 @@ TensorBox mn_major_box(int64_t elements, int64_t k, int64_t matrices) {
 
 std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec, int64_t rows,
                                                     const GemmTensors& tensors) {
-  const int64_t b_rows = int64_t{spec.local_experts} * spec.sections * spec.section_n;
-  const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   const int32_t a_box_rows = spec.is_swapped ? kSwappedBoxRows
                              : spec.shares_a ? spec.tile_rows / 2 / spec.cluster_ctas
                                              : spec.tile_rows;
-  const int32_t b_box_rows = spec.shares_a ? columns : columns / spec.cluster_ctas;
   std::vector<TensorMapPlan> maps = {
       {"a_map", tensors.a, operand_box(a_format(spec), rows, spec.k, a_box_rows)},
-      {"b_map", tensors.b,
-       spec.is_b_packed             ? packed_box(spec)
-       : spec.b_major == Major::kMn ? mn_major_box(spec.section_n, spec.k, spec.local_experts)
-       : spec.is_swapped && tile_sections(spec) > 1
-           ? gated_box(spec, columns)
-           : operand_box(spec.operands, b_rows, spec.k, b_box_rows)}};
+      {"b_map", tensors.b, weights_box(spec)}};
   maps.front().box.call_dim = 1;  // rows of B are weights
+  if (is_separate(spec)) maps.push_back({"b_up_map", tensors.b_up, weights_box(spec)});
   if (stores_result(spec) && !spec.is_swapped)
     maps.push_back({"d_map", tensors.d, output_box(spec, rows)});
   if (quantizes_activation(spec) && !spec.is_swapped)

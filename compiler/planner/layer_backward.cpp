@@ -106,8 +106,9 @@ void LayerGraphBuilder::dgrad(std::string_view name, std::string_view weights,
   const bool has_copy = is_quantized(format) && !has_square_blocks(format);
   Port b = port("b", fmt::format("{}{}", weights, has_copy ? "_colwise" : ""), format);
   if (has_expert_scale(format)) b.scale_inv = scales_name(weights, format);
-  append(std::string(name), GroupedGemm{problem},
-         with_groups({port("a", gradients, recipe_.gradients), std::move(b)}), {port("d", output)});
+  std::vector<Port> reads = with_groups({port("a", gradients, recipe_.gradients), std::move(b)});
+  if (weights == "w1" && multiplies_separate()) read_separate(problem, reads);
+  append(std::string(name), GroupedGemm{problem}, std::move(reads), {port("d", output)});
 }
 
 void LayerGraphBuilder::activation_backward(const Format& format) {
@@ -284,9 +285,10 @@ void LayerGraphBuilder::fc2_bias_grad() {
   });
 }
 
-// In bf16 the columns of dh1 have the order of b1, so they form a single section.
+// In bf16 the columns of dh1 have the order of b1, so they form a single section, unless columns
+// lie between gate and up.
 void LayerGraphBuilder::fc1_bias_grad() {
-  const bool has_sections = has_scales(recipe_.gradients);
+  const bool has_sections = has_scales(recipe_.gradients) || has_separate_gate_up();
   const int32_t columns = w1_sections(layer_) * layer_.intermediate;
   ColumnSumsSpec spec{.local_experts = layer_.local_experts,
                       .sections = has_sections ? w1_sections(layer_) : 1,

@@ -125,6 +125,12 @@ void LayerGraphBuilder::permute_x(const Format& format) {
   permute.writes.back().is_repeated = phase_ == Phase::kBackward;
 }
 
+void LayerGraphBuilder::read_separate(GroupedGemmSpec& problem, std::vector<Port>& reads) const {
+  problem.separate_rows = layer_.intermediate;
+  std::ranges::find(reads, "b", &Port::role)->tensor = "w1_gate";
+  reads.push_back(port("b_up", "w1_up"));
+}
+
 void LayerGraphBuilder::gemm_fc1() {
   GroupedGemmSpec problem{.local_experts = layer_.local_experts,
                           .sections = w1_sections(layer_),
@@ -135,6 +141,7 @@ void LayerGraphBuilder::gemm_fc1() {
   if (recipe_.is_fprop_fast) problem.accumulation = GemmAccumulation::kFast;
   std::vector<Port> reads =
       with_groups({port("a", "permuted", recipe_.tokens), port("b", "w1", recipe_.weights)});
+  if (multiplies_separate()) read_separate(problem, reads);
   if (layer_.biases) {
     problem.bias = GemmBias::kColumns;
     problem.has_interleaved_bias = is_interleaved() && !has_interleaved_h1();

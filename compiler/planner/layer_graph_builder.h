@@ -61,6 +61,10 @@ class LayerGraphBuilder {
   }
   bool is_interleaved() const { return layer_.gate_up_layout == GateUpLayout::kInterleaved; }
   bool has_separate_gate_up() const { return compiler::has_separate_gate_up(layer_); }
+  // Returns whether GEMMs read w1_gate and w1_up. Otherwise the cast of w1 joins them.
+  bool multiplies_separate() const {
+    return has_separate_gate_up() && !is_quantized(recipe_.weights);
+  }
   // Returns whether the columns of h1 and dh1 alternate like w1's rows, because w1 is multiplied in
   // its given order.
   bool has_interleaved_h1() const { return is_interleaved() && !has_scales(recipe_.weights); }
@@ -126,6 +130,8 @@ class LayerGraphBuilder {
   void activate(const Format& format);
   void permute_dy(const Format& format);
   void activation_backward(const Format& format);
+  // Appends w1_gate and w1_up as B of a GEMM that multiplies both, and tells its spec so.
+  void read_separate(GroupedGemmSpec& problem, std::vector<Port>& reads) const;
   void gemm_fc1();
   void gemm_fc2();
   void dgrad(std::string_view name, std::string_view weights, std::string_view gradients,

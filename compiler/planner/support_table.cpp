@@ -71,14 +71,18 @@ std::string names_of_runnable(bool (*has)(const Recipe&) = has_kernels) {
   return names;
 }
 
-// Gate and up are joined by the cast of w1, where it reads tiles.
+// Gate and up are joined by the cast of w1, where it reads tiles. GEMMs in bf16 read both.
+bool may_be_separate(const Recipe& recipe) {
+  return has_weight_tiles(recipe) || !is_quantized(recipe.weights);
+}
+
 Result<void> check_separate_gate_up(const Layer& layer, const Target& target) {
   const std::string_view separate = to_string(GateUpLayout::kSeparate);
-  if (!has_weight_tiles(layer.recipe))
+  if (!may_be_separate(layer.recipe))
     return refuse(layer, target, fmt::format("recipe {} with gate_up_layout", layer.recipe.name),
                   separate,
                   fmt::format("gate_up_layout \"concat\", or the recipes {}",
-                              names_of_runnable(has_weight_tiles)));
+                              names_of_runnable(may_be_separate)));
   if (layer.weight_checks)
     return refuse(layer, target, "weight_checks true with gate_up_layout", separate,
                   "weight_checks false, or gate_up_layout \"concat\"");

@@ -80,10 +80,29 @@ void check_block_scaled(const GroupedGemmSpec& spec, const KernelTensors& tensor
           list);
 }
 
+// Returns gate's and up's matrices one below the other, as B [E, sections * rows, columns]. Zeros
+// fill up either to `rows`.
+std::vector<uint16_t> joined_weights(const GroupedGemmSpec& spec, const KernelTensors& tensors) {
+  const bool is_transposed = spec.b_major == compiler::Major::kMn;
+  const auto columns = static_cast<size_t>(is_transposed ? spec.section_n : spec.k);
+  const auto rows = static_cast<size_t>(is_transposed ? spec.k / 2 : spec.section_n);
+  const size_t given = static_cast<size_t>(spec.separate_rows) * columns;
+  std::vector<uint16_t> joined(2 * static_cast<size_t>(spec.local_experts) * rows * columns);
+  auto to = joined.begin();
+  for (size_t e = 0; e < static_cast<size_t>(spec.local_experts); ++e)
+    for (const std::string_view role : {"b", "b_up"}) {
+      std::ranges::copy(tensors.view<uint16_t>(role).subspan(e * given, given), to);
+      to += static_cast<std::ptrdiff_t>(rows * columns);
+    }
+  return joined;
+}
+
 // Checks a GEMM in bf16. Scales, if there are any, multiply complete sums: one for each expert's A
 // and B.
 void check_bf16(const GroupedGemmSpec& spec, const KernelTensors& tensors, CheckList& list) {
-  const reference::Bf16Weights b{.values = tensors.view<uint16_t>("b"),
+  const std::vector<uint16_t> joined =
+      is_separate(spec) ? joined_weights(spec, tensors) : std::vector<uint16_t>();
+  const reference::Bf16Weights b{.values = is_separate(spec) ? joined : tensors.view<uint16_t>("b"),
                                  .columns = columns_of(spec),
                                  .depth = spec.k,
                                  .is_transposed = spec.b_major == compiler::Major::kMn};

@@ -31,6 +31,17 @@ constexpr KnownLayer kLayers[] = {
     {R"({"experts": 8, "top_k": 2, "hidden": 512, "intermediate": 400, "max_tokens": 1024,
          "gate_up_layout": "separate", "passes": ["forward", "backward"]})",
      "quantize_w1"},
+    // Two tensor maps of B. Rows of it in tiles of 128 rows, in swapped ones, and in swapped ones
+    // that activate; and its contraction.
+    {R"({"experts": 8, "top_k": 2, "hidden": 512, "intermediate": 400, "max_tokens": 1024,
+         "gate_up_layout": "separate", "recipe": "bf16", "passes": ["forward", "backward"]})",
+     "gemm_fc1"},
+    {R"({"experts": 8, "top_k": 2, "hidden": 512, "intermediate": 400, "max_tokens": 64,
+         "gate_up_layout": "separate", "recipe": "bf16", "passes": ["forward", "backward"]})",
+     "gemm_fc1_"},
+    {R"({"experts": 8, "top_k": 2, "hidden": 512, "intermediate": 400, "max_tokens": 64,
+         "gate_up_layout": "separate", "recipe": "bf16"})",
+     "gemm_fc1_activation"},
 };
 
 TEST(KnownLayers, Compile) {

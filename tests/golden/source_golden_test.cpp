@@ -261,6 +261,9 @@ void add_variants(std::map<std::string, std::string>& sources) {
   add(up, "relu_squared", {"activation_quantize", "activation_backward_quantize"});
   add(interleaved, "interleaved", {"quantize_w1", "gemm_fc1_wgrad_add"});
   add(separate, "separate", {"quantize_w1", "gemm_fc1_wgrad_add"});
+  compiler::Layer separate_bf16 = separate;
+  separate_bf16.recipe = compiler::Recipe::kBf16;
+  add(separate_bf16, "separate_bf16", {"gemm_fc1", "gemm_fc1_dgrad"});
   add(bf16, "interleaved_bf16", {"activation", "activation_backward"});
   add(frozen, "frozen", {"activation_backward_quantize", "unpermute_dx"});
   add(router, "router", {"activation_dprobs", "unpermute_dprobs"});

@@ -166,9 +166,9 @@ class LayerMaker {
     }
     if (random_.in_percent(30)) {
       const bool is_interleaved = has_gate && random_.in_percent(60);
-      add("gate_up_layout", is_interleaved             ? "\"interleaved\""
-                            : has_gate && has_blocks() ? "\"separate\""
-                                                       : "\"concat\"");
+      add("gate_up_layout", is_interleaved                           ? "\"interleaved\""
+                            : has_gate && (has_blocks() || is_bf16_) ? "\"separate\""
+                                                                     : "\"concat\"");
     }
     if (random_.in_percent(30)) {
       has_biases_ = !has_end_scales() && random_.in_percent(50);

@@ -130,9 +130,9 @@ class Rows(unittest.TestCase):
 
     def test_gate_and_up_are_read_where_they_are_with_the_bits_of_one_weight(self):
         x, sizes = (each.to(DEVICE) for each in rows())
-        for recipe in RECIPES:
+        for recipe in (*RECIPES, "fp8_rowwise"):
             with self.subTest(recipe):
-                experts, joins = self.experts_of(recipe), recipe not in ("fp8_flow", "fp8_blockwise")
+                experts, joins = self.experts_of(recipe), recipe == "fp8_rowwise"
                 with mock.patch.object(torch, "cat", side_effect=torch.cat) as cat:
                     got = results_of(experts, x, sizes)
                 self.assertEqual(cat.called, joins)

@@ -29,8 +29,12 @@ void add_tile_kind_reason(KernelPlan& kernel, const CallBounds& bounds) {
 
 GemmTensors gemm_tensors(const Operation& operation) {
   const Port &a = read_of(operation, "a"), &b = read_of(operation, "b");
-  GemmTensors tensors{
-      .a = a.tensor, .b = b.tensor, .a_scale_inv = a.scale_inv, .b_scale_inv = b.scale_inv};
+  GemmTensors tensors{.a = a.tensor,
+                      .b = b.tensor,
+                      .a_scale_inv = a.scale_inv,
+                      .b_scale_inv = b.scale_inv,
+                      .counts = read_of(operation, "counts").tensor,
+                      .offs = read_of(operation, "offs").tensor};
   if (const Port* const d = find_write(operation, "d")) tensors.d = d->tensor;
   if (const Port* const q = find_write(operation, "q")) {
     tensors.q = q->tensor;
@@ -38,6 +42,7 @@ GemmTensors gemm_tensors(const Operation& operation) {
   }
   if (const Port* const probs = find_read(operation, "probs")) tensors.probs = probs->tensor;
   if (const Port* const bias = find_read(operation, "bias")) tensors.bias = bias->tensor;
+  if (const Port* const b_up = find_read(operation, "b_up")) tensors.b_up = b_up->tensor;
   return tensors;
 }
 

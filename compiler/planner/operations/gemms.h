@@ -11,14 +11,15 @@
 namespace moejit::compiler {
 
 // Multiplies the rows of each group with its group's matrix: D = A * B[e]^T. Reads a [P, k], b [E,
-// N, k], or [E, k, N] if MN-major, counts and offs. With a bias it reads bias [E, N], and probs [P]
-// if the bias is multiplied by them. Writes d [P, N].
+// N, k], or [E, k, N] if MN-major, counts and offs; where B is two tensors b and b_up. With a bias
+// it reads bias [E, N], and probs [P] if the bias is multiplied by them. Writes d [P, N].
 struct GroupedGemm {
   GroupedGemmSpec problem;  // all but its tiles
 };
 
 // Multiplies as GroupedGemm does, where N has gate and up, and activates and weighs the result; and
-// quantizes it where q has scales. Reads a, b, probs, counts and offs, and bias if there is one.
+// quantizes it where q has scales. Reads a, b, probs, counts and offs, and b_up and bias if there
+// are any.
 // Writes q [P, N / 2], and d if wanted.
 struct GroupedGemmActivation {
   GroupedGemmSpec problem;  // all but its tiles and epilogue, which follows from the writes

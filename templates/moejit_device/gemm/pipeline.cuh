@@ -83,10 +83,9 @@ struct Pipeline {
   // elements of the contraction a step is, 128 bytes where K-major. `factor_copy` brings the
   // bytes() bytes of the factors of one step after the other, in a cluster for this CTA alone, and
   // of tiles that have rows.
-  template <typename Multiplier, typename FactorCopy = NoFactorCopy>
-  MOEJIT_DEVICE static void load(const TensorMap& a_map, const TensorMap& b_map,
-                                 const GemmTile& tile, Position& position,
-                                 FactorCopy factor_copy = {}) {
+  template <typename Multiplier, typename MapB, typename FactorCopy = NoFactorCopy>
+  MOEJIT_DEVICE static void load(const TensorMap& a_map, const MapB& b_map, const GemmTile& tile,
+                                 Position& position, FactorCopy factor_copy = {}) {
     for (int32_t step = 0; step < tile.k_steps; ++step) {
       const int32_t k = tile.k_begin + step * Multiplier::kStepElements;
       const ptx::Mbarrier ready = full(position.stage);
@@ -111,8 +110,8 @@ struct Pipeline {
 
   // As load(), of the first tile of a kernel. As many steps' B as there are stages are on their way
   // when it calls `await_a()`, and A follows.
-  template <typename Multiplier, typename AwaitA>
-  MOEJIT_DEVICE static void load_b_ahead(const TensorMap& a_map, const TensorMap& b_map,
+  template <typename Multiplier, typename MapB, typename AwaitA>
+  MOEJIT_DEVICE static void load_b_ahead(const TensorMap& a_map, const MapB& b_map,
                                          const GemmTile& tile, Position& position, AwaitA await_a) {
     const int32_t ahead = smaller(tile.k_steps, kStages);
     for (int32_t step = 0; step < ahead; ++step) {
@@ -145,10 +144,9 @@ struct Pipeline {
  private:
   // Loads every kClusterCtas-th box of A for all CTAs of the cluster, and this CTA's B; and
   // announces the bytes of B and of all boxes of A.
-  template <typename Multiplier>
-  MOEJIT_DEVICE static void load_sharing_a(int32_t stage, const TensorMap& a_map,
-                                           const TensorMap& b_map, ptx::Mbarrier ready, int32_t k,
-                                           const GemmTile& tile) {
+  template <typename Multiplier, typename MapB>
+  MOEJIT_DEVICE static void load_sharing_a(int32_t stage, const TensorMap& a_map, const MapB& b_map,
+                                           ptx::Mbarrier ready, int32_t k, const GemmTile& tile) {
     static_assert(Multiplier::kMajorA == ptx::Major::kK && !Multiplier::kIsBlocked,
                   "rows of a tile in several boxes");
     const int32_t boxes = ceil_div(Shape::rows_a(tile), Shape::kBoxRowsA);
@@ -165,10 +163,10 @@ struct Pipeline {
 
   // Loads A, of tiles that have rows, and this CTA's part of B for all CTAs of the cluster; and
   // announces the bytes of A, of all parts of B, which others copy, and of factors.
-  template <typename Multiplier>
-  MOEJIT_DEVICE static void load_sharing_b(int32_t stage, const TensorMap& a_map,
-                                           const TensorMap& b_map, ptx::Mbarrier ready, int32_t k,
-                                           const GemmTile& tile, int32_t factor_bytes) {
+  template <typename Multiplier, typename MapB>
+  MOEJIT_DEVICE static void load_sharing_b(int32_t stage, const TensorMap& a_map, const MapB& b_map,
+                                           ptx::Mbarrier ready, int32_t k, const GemmTile& tile,
+                                           int32_t factor_bytes) {
     static_assert(Multiplier::kMajorA == Multiplier::kMajorB, "operands of a cluster");
     const bool has_rows = tile.rows > 0;
     ptx::arrive_expecting(ready, (has_rows ? kBytesA : 0) + kBytesB + factor_bytes);
@@ -190,7 +188,8 @@ struct Pipeline {
   }
 
   // Copies this CTA's part of the rows of B that a tile has of a section into all CTAs.
-  MOEJIT_DEVICE static void multicast_section(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
+  template <typename MapB>
+  MOEJIT_DEVICE static void multicast_section(ptx::SharedPtr<Bytes16> to, const MapB& map,
                                               ptx::Mbarrier ready, int32_t k, int32_t b_row) {
     constexpr int32_t kParts = Shape::kClusterCtas;
     constexpr int32_t kPartRows = Shape::kTileColumns / Shape::kTileSections / kParts;
@@ -264,9 +263,9 @@ struct Pipeline {
     }
   }
 
-  template <typename Multiplier>
-  MOEJIT_DEVICE static void load_b(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
-                                   ptx::Mbarrier ready, int32_t k, const GemmTile& tile) {
+  template <typename Multiplier, typename MapB>
+  MOEJIT_DEVICE static void load_b(ptx::SharedPtr<Bytes16> to, const MapB& map, ptx::Mbarrier ready,
+                                   int32_t k, const GemmTile& tile) {
     if constexpr (Multiplier::kMajorB == ptx::Major::kMn) {
       static_assert(Shape::kTileSections == 1, "of one section");
       load_mn_major<Shape::kTileColumns>(to, map, ready, tile.column, k, tile.b_matrix);
@@ -290,7 +289,8 @@ struct Pipeline {
 
   // Where B streams through L2, it stays there behind a full tile alone: the group may have another
   // one, which reads the same. A tile that is not full is the group's last.
-  MOEJIT_DEVICE static void load_section_b(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
+  template <typename MapB>
+  MOEJIT_DEVICE static void load_section_b(ptx::SharedPtr<Bytes16> to, const MapB& map,
                                            ptx::Mbarrier ready, int32_t k, int32_t b_row,
                                            int32_t tile_rows) {
     if constexpr (Shape::kStreamsB) {
@@ -304,7 +304,8 @@ struct Pipeline {
 
   // Loads 8 rows of gate, 8 of up, 8 of gate, ... as one box, whose last dimension counts 8
   // columns.
-  MOEJIT_DEVICE static void load_gated_b(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
+  template <typename MapB>
+  MOEJIT_DEVICE static void load_gated_b(ptx::SharedPtr<Bytes16> to, const MapB& map,
                                          ptx::Mbarrier ready, int32_t k, const GemmTile& tile) {
     const int32_t columns = Shape::kAlternates ? (tile.b_row + tile.column) / 16 : tile.b_row / 8;
     if (tile.rows < Shape::kRows) {
@@ -315,8 +316,8 @@ struct Pipeline {
   }
 
   // kElements of M or N, from `first` on, by the k of a step.
-  template <int32_t kElements>
-  MOEJIT_DEVICE static void load_mn_major(ptx::SharedPtr<Bytes16> to, const TensorMap& map,
+  template <int32_t kElements, typename Map>
+  MOEJIT_DEVICE static void load_mn_major(ptx::SharedPtr<Bytes16> to, const Map& map,
                                           ptx::Mbarrier ready, int32_t first, int32_t k,
                                           int32_t matrix) {
 #pragma unroll

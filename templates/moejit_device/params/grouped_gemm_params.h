@@ -11,12 +11,14 @@ namespace moejit::device {
 // not use are null. Rows from a group's count to the next group's start are written as zeros, with
 // scale 0. Rows from offs[E] on are untouched, or rows of D up to the T of the call become zeros
 // (GroupedGemm).
-struct GroupedGemmParams {
+template <typename MapB>
+struct GroupedGemmParamsOf {
   TensorMap a_map;  // A [P, k], boxes of 128 rows (swapped tiles: 16) x 128 bytes, swizzled
-  TensorMap b_map;  // B [E * N, k], boxes of a tile's columns of one section x 128 bytes; if
+  MapB b_map;       // B [E * N, k], boxes of a tile's columns of one section x 128 bytes; if
                     // MN-major B [E, k, N], boxes of 1 x 64 x 64; of gated swapped tiles
                     // [columns / 8, gate and up, 8, k], boxes of a tile's columns; if packed its
-                    // tiles as lines of 128 bytes, boxes of kPackedTileBytes
+                    // tiles as lines of 128 bytes, boxes of kPackedTileBytes. Where gate and up are
+                    // tensors of their own, the maps of both (SeparateWeights)
   TensorMap d_map;  // D [P, sections, section_n], boxes of 64 x 1 x 64, swizzled; not if swapped
   TensorMap q_map;  // Q [P, section_n], boxes of 64 x 128, swizzled
   // Scales, by what they belong to:
@@ -39,5 +41,7 @@ struct GroupedGemmParams {
   const void* topk_ids;   // [T, K] int32 or int64, where groups are found in them; others: null
   CallTokens call;
 };
+
+using GroupedGemmParams = GroupedGemmParamsOf<TensorMap>;
 
 }  // namespace moejit::device

@@ -104,9 +104,35 @@ TEST(ExpertVariantsPlan, RefusesPackedWeightsWithABackwardPassOrWeightChecks) {
   }
 }
 
-TEST(ExpertVariantsPlan, RefusesSeparateTensorsThatNoCastJoins) {
+// Half of dh1's columns, and of the contraction of dgrad, is a whole number of tiles.
+TEST(ExpertVariantsPlan, MultipliesGateAndUpInBf16WhereTheyLie) {
+  Layer layer = training_layer();
+  layer.recipe = Recipe::kBf16;
+  layer.intermediate = 400;
+  const Plan concat = plan_of(layer);
+  layer.gate_up_layout = GateUpLayout::kSeparate;
+  const Plan plan = plan_of(layer);
+  EXPECT_EQ(find_tensor(plan, "w1"), nullptr);
+  for (const char* operation : {"gemm_fc1", "gemm_fc1_dgrad"}) {
+    const KernelPlan& gemm = *find_kernel(plan, operation);
+    const std::vector<TensorMapPlan>& maps = gemm.tensor_maps;
+    EXPECT_EQ(std::get<GroupedGemmSpec>(gemm.spec).separate_rows, 400);
+    ASSERT_EQ(maps.size(), 4u);
+    EXPECT_EQ(maps[1].tensor, "w1_gate");
+    EXPECT_EQ(maps[2].tensor, "w1_up");
+    EXPECT_EQ(maps[2].box, maps[1].box);
+    EXPECT_EQ(std::get<GroupedGemmSpec>(find_kernel(concat, operation)->spec).separate_rows, 0);
+  }
+  EXPECT_EQ(std::get<GroupedGemmSpec>(find_kernel(plan, "gemm_fc1")->spec).sections, 2);
+  EXPECT_EQ(std::get<GroupedGemmSpec>(find_kernel(plan, "gemm_fc1_dgrad")->spec).k, 2 * 512);
+  EXPECT_EQ(find_tensor(plan, "dh1")->shape.back().value, 2 * 512);
+  EXPECT_EQ(find_kernel(plan, "gemm_fc1_wgrad")->tensor_maps[3].tensor, "dw1_up");
+}
+
+TEST(ExpertVariantsPlan, RefusesSeparateTensorsThatNothingJoins) {
   for (const Recipe& recipe : kRecipes) {
-    if (recipe == Recipe::kFp8Flow || recipe == Recipe::kFp8Blockwise) continue;
+    if (recipe == Recipe::kBf16 || recipe == Recipe::kFp8Flow || recipe == Recipe::kFp8Blockwise)
+      continue;
     Layer layer = training_layer();
     layer.recipe = recipe;
     layer.gate_up_layout = GateUpLayout::kSeparate;
@@ -117,7 +143,8 @@ TEST(ExpertVariantsPlan, RefusesSeparateTensorsThatNoCastJoins) {
               "layer \"" + layer.name + "\": recipe " + std::string(recipe.name) +
                   " with gate_up_layout \"separate\" does not run on target cuda:sm_90a");
     EXPECT_EQ(plan.error().hint,
-              "it can run: gate_up_layout \"concat\", or the recipes fp8_flow, fp8_blockwise");
+              "it can run: gate_up_layout \"concat\", or the recipes bf16, fp8_flow, "
+              "fp8_blockwise");
   }
   Layer layer = training_layer();
   layer.gate_up_layout = GateUpLayout::kSeparate;
