@@ -21,9 +21,10 @@ std::string_view to_string(CastResult result) {
 
 std::string to_string(const BlockCastSpec& s) {
   return fmt::format(
-      "block_cast source={} result={}{}{} local_experts={}{} columns={} threads={}",
+      "block_cast source={} result={}{}{}{} local_experts={}{} columns={} threads={}",
       to_string(s.source), to_string(s.result), s.casts_rows ? " rows" : "",
-      s.casts_columns ? " columns" : "", s.local_experts,
+      s.casts_columns ? " columns" : "", s.starts_anywhere ? " starts_anywhere" : "",
+      s.local_experts,
       s.matrix_rows > 0 ? fmt::format(" matrix_rows={}", s.matrix_rows) : std::string(), s.columns,
       s.threads);
 }
@@ -76,8 +77,9 @@ int64_t KernelKind<BlockCastSpec>::busy(const BlockCastSpec& spec, const CallBou
                                         int64_t tokens) {
   const int64_t rows =
       spec.matrix_rows > 0 ? rows_of_matrices(spec) : most_permuted_rows(bounds, tokens);
-  const int64_t blocks = ceil_div(rows, kBlockRows) * ceil_div(spec.columns, kBlockColumns);
-  return ceil_div(blocks, spec.threads / 32);
+  const int64_t block_rows =
+      ceil_div(rows, kBlockRows) + (spec.starts_anywhere ? spec.local_experts : 0);
+  return ceil_div(block_rows * ceil_div(spec.columns, kBlockColumns), spec.threads / 32);
 }
 
 template <>
@@ -129,7 +131,7 @@ std::string summary_of(const BlockCastSpec& spec) {
 template <>
 KernelText KernelKind<BlockCastSpec>::text(const BlockCastSpec& spec) {
   const bool has_codes = spec.result == CastResult::kCodes;
-  return {
+  KernelText text{
       .types = has_codes ? "bf16_e4m3" : "bf16_bf16",
       .tile = "32x128",
       .summary = summary_of(spec),
@@ -150,6 +152,12 @@ KernelText KernelKind<BlockCastSpec>::text(const BlockCastSpec& spec) {
                        has_codes ? "StoreCodes" : "StoreValues", "kCastsRows", "kCastsColumns",
                        "kThreads"}}},
   };
+  if (spec.starts_anywhere) {
+    text.constants.push_back(
+        bool_constant("kStartsAnywhere", true, "groups start at any row, and blocks with them"));
+    text.types_used.back().arguments.emplace_back("kStartsAnywhere");
+  }
+  return text;
 }
 
 }  // namespace moejit::compiler

@@ -5,6 +5,24 @@
 #include <fmt/core.h>
 
 namespace moejit::compiler {
+namespace {
+
+// Returns the format that a cast writes: codes with scales, or where the description says so the
+// values of both, in bf16.
+Format stored_format(OperationDraft& draft, const Recipe& recipe, const Format& format) {
+  const CastResult result =
+      draft.choice("result", std::array{CastResult::kCodes, CastResult::kValues});
+  if (result == CastResult::kCodes) return codes_of(format);
+  if (recipe != Recipe::kMxfp8)
+    draft.refuse("result", fmt::format("with the recipe {}", recipe.name), "\"codes\"",
+                 "bf16 holds the values of mxfp8 alone");
+  return format;
+}
+
+// Returns the format of the tensors of such a cast: values are bf16 without scales.
+Format tensor_format(const Format& format) { return format.is_recovered ? Format{} : format; }
+
+}  // namespace
 
 void describe_quantize(OperationDraft& draft) {
   const Dim t = draft.dim("T", "max_tokens", kTokensRange);
@@ -13,12 +31,12 @@ void describe_quantize(OperationDraft& draft) {
       draft.choice("recipe", recipes_where([](const Recipe& one) {
                      return is_quantized(one.tokens) && !has_expert_scale(one.tokens);
                    }));
-  const Format format = codes_of(recipe.tokens);
+  const Format format = stored_format(draft, recipe, recipe.tokens);
   const int32_t blocks = blocks_per_scale(draft, recipe);
   const CallBounds bounds{.max_tokens = t.value};
   draft.read("input", DType::kBF16, {t, columns});
   if (has_two_levels(format)) draft.read("expert_scales", DType::kF32, {fixed(1)});
-  draft.write(scaled_rows("output", {t}, columns, format));
+  draft.write(scaled_rows("output", {t}, columns, tensor_format(format)));
   if (has_two_levels(format))
     return draft.make(CastBlocks{.columns = int32_of(columns), .format = format}, bounds);
   draft.make(QuantizeRows{.columns = int32_of(columns),
@@ -44,9 +62,13 @@ void describe_quantize_weights(OperationDraft& draft) {
   const Recipe recipe = draft.choice(
       "recipe", std::array{Recipe::kFp8Flow, Recipe::kMxfp8, Recipe::kNvfp4, Recipe::kFp8Rowwise});
   const bool is_colwise = draft.boolean("colwise");  // whether the operand of dgrad is written too
-  const Format format = codes_of(recipe.weights);
+  const bool is_rowwise = draft.boolean("rowwise", true);
+  const Format format = stored_format(draft, recipe, recipe.weights);
   const CallBounds bounds{.groups = int32_of(e)};
 
+  if (!is_rowwise && (recipe != Recipe::kMxfp8 || !is_colwise))
+    draft.refuse("rowwise", fmt::format("with the recipe {}", recipe.name), "true",
+                 "casts of mxfp8 with \"colwise\" true are made alone");
   draft.read("input", DType::kBF16, {e, rows, columns});
   if (has_two_levels(format)) draft.read("expert_scales", DType::kF32, {e});
   if (has_row_scale(format)) {
@@ -68,8 +90,9 @@ void describe_quantize_weights(OperationDraft& draft) {
   }
   if (recipe.weights.is_recovered) {
     // The contraction goes by rows in fprop and by columns in dgrad.
-    draft.write(scaled_rows("output", {e, rows}, columns, format));
-    if (is_colwise) draft.write(scaled_columns("output_colwise", {e}, rows, columns, format));
+    const Format stored = tensor_format(format);
+    if (is_rowwise) draft.write(scaled_rows("output", {e, rows}, columns, stored));
+    if (is_colwise) draft.write(scaled_columns("output_colwise", {e}, rows, columns, stored));
     draft.read_optional("skip", DType::kU32, 1);
     draft.make(CastBlocks{.local_experts = int32_of(e),
                           .matrix_rows = int32_of(rows),
@@ -115,17 +138,22 @@ namespace {
 
 // Describes a cast with a scale for 32 tokens of a column, which stay where they are, or for 16
 // tokens, which are transposed. If wanted, it also casts with a scale for as many columns of a row.
+// Values have no scales that belong to multiples of 32 tokens, so groups start anywhere.
 void describe_columns_in_blocks(OperationDraft& draft, const ExpertRows& rows, const Format& format,
                                 bool is_rowwise) {
   draft.read("input", DType::kBF16, {rows.p, rows.columns});
   read_groups(draft, rows.e);
   if (has_two_levels(format)) draft.read("expert_scales", DType::kF32, {rows.e});
-  if (is_rowwise) draft.write(scaled_rows("output", {rows.p}, rows.columns, format));
-  draft.write(scaled_columns("output_colwise", {}, rows.p, rows.columns, format));
-  draft.make(
-      CastBlocks{
-          .local_experts = int32_of(rows.e), .columns = int32_of(rows.columns), .format = format},
-      rows.bounds(has_two_levels(format) ? 16 : 32));
+  const Format stored = tensor_format(format);
+  if (is_rowwise) draft.write(scaled_rows("output", {rows.p}, rows.columns, stored));
+  draft.write(scaled_columns("output_colwise", {}, rows.p, rows.columns, stored));
+  draft.make(CastBlocks{.local_experts = int32_of(rows.e),
+                        .columns = int32_of(rows.columns),
+                        .format = format,
+                        .starts_anywhere = format.is_recovered},
+             rows.bounds(format.is_recovered      ? 1
+                         : has_two_levels(format) ? 16
+                                                  : 32));
 }
 
 }  // namespace
@@ -140,8 +168,8 @@ void describe_quantize_columns(OperationDraft& draft) {
   if (is_rowwise && !format.is_recovered)
     draft.refuse("rowwise", fmt::format("with the recipe {}", recipe.name), "false",
                  "only mxfp8 and nvfp4 have casts by rows and columns of one read");
-  if (format.is_recovered)
-    return describe_columns_in_blocks(draft, rows, codes_of(format), is_rowwise);
+  const Format stored = stored_format(draft, recipe, format);
+  if (format.is_recovered) return describe_columns_in_blocks(draft, rows, stored, is_rowwise);
   const bool has_known_scales = format.scale == ScaleOf::kColumn;
   const Dim blocks = rows.column_blocks();
   draft.read("input", DType::kBF16, {rows.p, rows.columns});

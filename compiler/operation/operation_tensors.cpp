@@ -93,6 +93,7 @@ ScaledTensor scaled_columns(std::string role, std::vector<Dim> before, const Dim
     append(tensor.scales_shape, columns, filled_parts(filled, 16));
   } else {
     append(tensor.shape, rows, columns);
+    if (!is_quantized(format)) return tensor;
     append(tensor.scales_shape,
            are_of_calls ? Dim{"ceil(P/32)", (rows.value + 31) / 32} : filled_parts(rows, 32),
            columns);

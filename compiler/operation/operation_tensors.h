@@ -57,7 +57,7 @@ ScaledTensor scaled_rows(std::string role, std::vector<Dim> rows, const Dim& col
 
 // Returns codes with a scale for 32 rows of a column, or for 16 with codes of E2M1. The latter are
 // transposed and packed in pairs: [columns, rows / 2], with `rows` filled up to a multiple of 16.
-// `before` are the dimensions in front of these.
+// In bf16 there are no scales. `before` are the dimensions in front of these.
 ScaledTensor scaled_columns(std::string role, std::vector<Dim> before, const Dim& rows,
                             const Dim& columns, const Format& format);
 

@@ -86,7 +86,14 @@ class OperationMaker {
     add("max_tokens", random_.between(1, 150));
     add("columns", width());
     if (random_.in_percent(20)) return add("recipe", "\"nvfp4\"");
+    if (random_.in_percent(15)) return add_mx_values();
     add_recipe(true);
+  }
+
+  // Adds a cast to values of mxfp8.
+  void add_mx_values() {
+    add("recipe", "\"mxfp8\"");
+    add("result", "\"values\"");
   }
 
   // Adds the recipe of rows, and if blocks of these may share scales, how many do.
@@ -112,11 +119,16 @@ class OperationMaker {
   void quantize_weights_in_groups() {
     if (random_.in_percent(30)) return quantize_weights_in_rows();
     const bool is_mx = random_.in_percent(50);
-    add("recipe", is_mx ? "\"mxfp8\"" : "\"nvfp4\"");
+    const bool is_colwise = random_.in_percent(50);
+    if (is_mx && random_.in_percent(50))
+      add_mx_values();
+    else
+      add("recipe", is_mx ? "\"mxfp8\"" : "\"nvfp4\"");
     add("local_experts", random_.between(1, 3));
     add("rows", (is_mx ? 32 : 16) * random_.between(1, 10));
     add("columns", width());
-    add_flag("colwise");
+    add("colwise", is_colwise ? "true" : "false");
+    if (is_mx && is_colwise) add_flag("rowwise");
   }
 
   void quantize_weights_in_rows() {
@@ -208,7 +220,10 @@ class OperationMaker {
     add("max_permuted_rows", rows());
     add("columns", width());
     if (random_.in_percent(50)) return add_choice("recipe", {"fp8_blockwise", "fp8_rowwise"});
-    add_choice("recipe", {"mxfp8", "nvfp4"});
+    if (random_.in_percent(30))
+      add_mx_values();
+    else
+      add_choice("recipe", {"mxfp8", "nvfp4"});
     add_flag("rowwise");
   }
 

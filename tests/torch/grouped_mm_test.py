@@ -16,7 +16,7 @@ USED, REST = sum(SIZES), 6  # rows behind the last group
 # A result is rounded to bf16 once, which changes it by at most 2^-9 of it; references are not rounded. Twice that
 # leaves room for sums in another order. In FP8 both operands have 3 bits behind the first one: a value changes by at
 # most 2^-4 of it, evenly spread, so 2^-4 / sqrt(3) in the mean of squares. Two independent changes are sqrt(2) of it.
-BOUNDS = {"bf16": 2 ** -8, "fp8": 2 ** -4 * (2 / 3) ** 0.5 + 2 ** -8, "fp8_rowwise": 2 ** -4 * (2 / 3) ** 0.5 + 2 ** -8}
+BOUNDS = {"bf16": 2 ** -8} | dict.fromkeys(("fp8", "fp8_rowwise", "mxfp8"), 2 ** -4 * (2 / 3) ** 0.5 + 2 ** -8)
 
 
 class Inputs:
@@ -48,6 +48,16 @@ def run_over_nan(plan, call, given):
     return outputs
 
 
+def mx_values(x, dim):
+    """What OCP MXFP8 leaves of bf16 values: 32 along `dim` have the least scale 2^E that brings them within E4M3."""
+    x = x.movedim(dim, -1)
+    blocks = F.pad(x, (0, -x.shape[-1] % 32)).unflatten(-1, (-1, 32)).double()
+    mantissa, exponent = torch.frexp(blocks.abs().amax(-1, keepdim=True) / 448)
+    scale = torch.where(mantissa > 0, 2.0 ** torch.where(mantissa > 0.5, exponent, exponent - 1), 1)
+    values = (blocks / scale).to(torch.float8_e4m3fn).double() * scale
+    return values.flatten(-2)[..., :x.shape[-1]].movedim(-1, dim).bfloat16().contiguous()
+
+
 def float32(a, b_t, offs):
     starts = [0, *offs.tolist()]
     parts = [a[start:end] @ b_t[e] for e, (start, end) in enumerate(zip(starts, starts[1:]))]
@@ -75,6 +85,27 @@ class GroupedMm(unittest.TestCase):
                 with self.subTest(format, is_contiguous=is_contiguous):
                     got = inputs.results(lambda a, b_t, offs: grouped_mm(a, b_t, offs, format=format), is_contiguous)
                     self.assert_near(got, want, limit)
+
+    def test_mxfp8_has_the_bits_of_bf16_over_values_of_blocks(self):
+        inputs = Inputs(n=I)
+        ends = (0, *inputs.offs.tolist())
+
+        def along_rows(x):  # blocks restart at each group
+            return torch.cat([*(mx_values(x[start:end], 0) for start, end in zip(ends, ends[1:])), x[USED:]])
+
+        def product(a, w, dd):
+            a, w = a.requires_grad_(), w.requires_grad_()
+            d = grouped_mm(a, w.transpose(-2, -1), inputs.offs)
+            d.backward(dd)
+            return d.detach(), a.grad, w.grad
+
+        a, w, dd = inputs.a, inputs.w, inputs.dd
+        want = (product(mx_values(a, 1), mx_values(w, 2), dd)[0],
+                product(a.clone(), mx_values(w, 1), mx_values(dd, 1))[1],
+                product(along_rows(a), w.clone(), along_rows(dd))[2])
+        for is_contiguous in False, True:
+            got = inputs.results(lambda a, b_t, offs: grouped_mm(a, b_t, offs, format="mxfp8"), is_contiguous)
+            assert_same_bits(self, got, want)
 
     def test_rows_of_nobody_may_be_anything_and_are_zero(self):
         clean, dirty = Inputs(), Inputs(fill=float("nan"))
@@ -104,7 +135,7 @@ class GroupedMm(unittest.TestCase):
 
     def test_what_is_frozen_gets_no_gradient_and_costs_no_call(self):
         inputs = Inputs()
-        for format, calls in (("bf16", 1), ("fp8", 2), ("fp8_rowwise", 4)):  # rows behind a cast, or weights' two casts
+        for format, calls in (("bf16", 1), ("fp8", 2), ("fp8_rowwise", 4), ("mxfp8", 3)):  # the GEMM, and casts of rows and weights
             a = inputs.a.clone().requires_grad_()
             d = grouped_mm(a, inputs.w.transpose(-2, -1), inputs.offs, format=format)
             with Recorder() as recorder:
@@ -125,7 +156,10 @@ class GroupedMm(unittest.TestCase):
                 ("tensor b_t: its dtype is float16", (of.a, b_t.half(), of.offs), "fp8_rowwise"),
                 (r"offs: it is int64 \[8\], wanted int32 \[8\]: where", (of.a, b_t, of.offs.long()), "bf16"),
                 (r"offs: it is int32 \[9\], wanted int32 \[8\]", (of.a, b_t, F.pad(of.offs, (1, 0))), "bf16"),
-                ("format: it is 'mxfp8', wanted one of bf16, fp8, fp8_rowwise", (of.a, b_t, of.offs), "mxfp8")):
+                ("format: it is 'mx', wanted one of bf16, fp8, fp8_rowwise, mxfp8", (of.a, b_t, of.offs), "mx"),
+                (r"format 'mxfp8' of matrices \[48, 64\], wanted multiples of 32, the values that share a scale\n"
+                 "hint: fill them up with zeros", (of.a[:, :48], b_t[:, :48], of.offs), "mxfp8"),
+                (r"format 'mxfp8' of matrices \[64, 48\]", (of.a, b_t[..., :48], of.offs), "mxfp8")):
             with self.subTest(words), self.assertRaisesRegex(RuntimeError, words):
                 grouped_mm(*arguments, format=format)
 

@@ -122,6 +122,7 @@ KernelSpec spec_of(const CastBlocks& cast, bool casts_rows, bool casts_columns) 
                        .result = result,
                        .casts_rows = casts_rows,
                        .casts_columns = casts_columns,
+                       .starts_anywhere = cast.starts_anywhere,
                        .local_experts = cast.local_experts,
                        .matrix_rows = cast.matrix_rows,
                        .columns = cast.columns};

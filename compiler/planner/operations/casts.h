@@ -80,6 +80,7 @@ struct CastBlocks {
   int32_t columns = 0;
   Format format = {};  // of either output
   RowSource source = RowSource::kInOrder;
+  bool starts_anywhere = false;  // whether groups start at any row; values in blocks of 32 alone
 };
 
 // Casts rows of tokens with the known scale of each expert that they go to. It also makes an

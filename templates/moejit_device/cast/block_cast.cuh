@@ -62,7 +62,7 @@ struct StoreValues {
 };
 
 template <int32_t kGroups, int32_t kColumns_, typename Source_, typename Store, bool kCastsRows,
-          bool kCastsColumns, int32_t kThreads_>
+          bool kCastsColumns, int32_t kThreads_, bool kStartsAnywhere = false>
 struct BlockCast {
   static constexpr int32_t kRows = kBlockRows, kColumns = kColumns_;
   static constexpr bool kWalks = kGroups == 0;
@@ -70,6 +70,9 @@ struct BlockCast {
   static_assert(kColumns > 0 && kColumns % 16 == 0, "rows begin at multiples of 16 bytes");
   static_assert(kThreads_ % 32 == 0, "whole warps");
   static_assert(kCastsRows || kCastsColumns, "there is something to store");
+  static_assert(!kStartsAnywhere || (kGroups > 0 && !Store::kHasScales), "no scale has a place");
+  // Of each group at most one block is not full.
+  static constexpr int32_t kMoreBlocks = kStartsAnywhere ? kGroups : 0;
 
   static constexpr int32_t kThreads = kThreads_;
   static constexpr int32_t kWarps = kThreads / 32;
@@ -85,12 +88,14 @@ struct BlockCast {
   MOEJIT_DEVICE static void run(const BlockCastParams& params) { cast_blocks<BlockCast>(params); }
 
   MOEJIT_DEVICE static BlockOfGroup find_rows(const BlockCastParams& params, int64_t first) {
+    if constexpr (kStartsAnywhere)
+      return find_block_anywhere<kGroups, kRows>(params, static_cast<int32_t>(first / kRows));
     return find_block<kGroups, kRows, 0>(params, first);
   }
   MOEJIT_DEVICE static void cast(const BlockCastParams& params, const ValueBlock32& block,
                                  const BlockOfGroup& rows, const Place& place, int32_t column,
                                  bool has_column) {
-    const int64_t offset = place.row * kRows * kColumns + column;
+    const int64_t offset = rows.first * kColumns + column;
     if constexpr (kCastsColumns) {
       // With a branch the compiler does not keep what both casts need at once, where warps walk.
       if (kWalks ? column < kColumns : has_column)

@@ -24,8 +24,9 @@ namespace moejit::device {
 inline constexpr int32_t kRowBlockLaneColumns = 4;
 inline constexpr int32_t kRowBlockColumns = 32 * kRowBlockLaneColumns;  // that a warp holds
 
-// kRows rows from a multiple of kRows on.
+// kRows rows.
 struct BlockOfGroup {
+  int64_t first;   // a multiple of kRows, unless groups start anywhere
   int32_t group;   // or matrix; 0 where nothing is stored: the rows are behind all groups
   int32_t real;    // that have values
   int32_t stored;  // that are written; the others belong to nobody
@@ -43,11 +44,43 @@ MOEJIT_DEVICE BlockOfGroup find_block_of_groups(const Params& params, int64_t fi
     const bool is_before = own < kGroups && ptx::load(ends + own) <= first;
     group += ptx::population_count(ptx::ballot(is_before));
   }
-  if (group == kGroups) return {.group = 0, .real = 0, .stored = 0};
+  if (group == kGroups) return {.first = first, .group = 0, .real = 0, .stored = 0};
   const int64_t end = int64_t{ptx::load(ptx::global(params.offs) + group)} +
                       ptx::load(ptx::global(params.counts) + group);
   const int64_t real = larger(smaller(end - first, int64_t{left}), int64_t{0});
-  return {.group = group, .real = static_cast<int32_t>(real), .stored = left};
+  return {.first = first, .group = group, .real = static_cast<int32_t>(real), .stored = left};
+}
+
+// Returns the rows of a block by its number, where groups start anywhere and each has as many
+// blocks as its rows and pad rows need. All lanes of a warp: each looks at one group of 32.
+template <int32_t kGroups, int32_t kRows, typename Params>
+MOEJIT_DEVICE BlockOfGroup find_block_anywhere(const Params& params, int32_t number) {
+  const auto offs = ptx::global(params.offs);
+#pragma unroll 1  // few registers
+  for (int32_t base = 0; base < kGroups; base += 32) {
+    const int32_t own = base + ptx::lane_index();
+    const int32_t start = own < kGroups ? ptx::load(offs + own) : 0;
+    const int32_t padded = own < kGroups ? ptx::load(offs + (own + 1)) - start : 0;
+    int32_t end = ceil_div(padded, kRows);  // blocks up to and including the lane's group
+#pragma unroll
+    for (int32_t distance = 1; distance < 32; distance *= 2) {
+      const int32_t below = ptx::shuffle_up(end, distance);
+      if (ptx::lane_index() >= distance) end += below;
+    }
+    const int32_t lane = ptx::population_count(ptx::ballot(end <= number));
+    if (lane < 32) {
+      const int32_t before = ptx::shuffle(end - ceil_div(padded, kRows), lane);
+      const int32_t row = (number - before) * kRows;  // in the group
+      const int32_t group = base + lane;
+      return {.first = int64_t{ptx::shuffle(start, lane)} + row,
+              .group = group,
+              .real = larger(smaller(ptx::load(ptx::global(params.counts) + group) - row, kRows),
+                             int32_t{0}),
+              .stored = smaller(ptx::shuffle(padded, lane) - row, kRows)};
+    }
+    number -= ptx::shuffle(end, 31);
+  }
+  return {.first = 0, .group = 0, .real = 0, .stored = 0};
 }
 
 // Returns the rows of the block of kRows that begins at row `first` < P. All lanes of a warp.
@@ -59,7 +92,7 @@ MOEJIT_DEVICE BlockOfGroup find_block(const Params& params, int64_t first) {
     return find_block_of_groups<kGroups>(params, first, left);
   } else {
     const int64_t matrix = kMatrixRows == 0 ? 0 : first / larger(kMatrixRows, int32_t{1});
-    return {.group = static_cast<int32_t>(matrix), .real = left, .stored = left};
+    return {.first = first, .group = static_cast<int32_t>(matrix), .real = left, .stored = left};
   }
 }
 

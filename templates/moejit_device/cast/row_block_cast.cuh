@@ -7,6 +7,7 @@
 //
 // Cast has kRows (of a block), kColumns, kWarps, kWalks, the types Source and Place, and
 //
+//   kMoreBlocks               the blocks that there may be beside those of all rows together
 //   find_rows(params, first)  returns the BlockOfGroup that begins there
 //   cast(params, block, rows, place, column, has_column)
 //                             stores the lane's columns from `column` on. All lanes of the warp:
@@ -20,12 +21,11 @@ namespace moejit::device {
 
 template <typename Cast, typename Params>
 MOEJIT_DEVICE void cast_block(const Params& params, const typename Cast::Place& place) {
-  const int64_t first = place.row * Cast::kRows;
-  const BlockOfGroup rows = Cast::find_rows(params, first);
+  const BlockOfGroup rows = Cast::find_rows(params, place.row * Cast::kRows);
   if (rows.stored == 0) return;
   const int32_t column = place.column * kRowBlockColumns + kRowBlockLaneColumns * ptx::lane_index();
   const bool has_column = Cast::kColumns % kRowBlockColumns == 0 || column < Cast::kColumns;
-  const auto block = Cast::Source::fetch(params, first, column, has_column ? rows.real : 0);
+  const auto block = Cast::Source::fetch(params, rows.first, column, has_column ? rows.real : 0);
   Cast::cast(params, block, rows, place, column, has_column);
 }
 
@@ -35,7 +35,8 @@ MOEJIT_DEVICE void cast_blocks(const Params& params) {
   if (has_other_tokens(params.call)) return;
   const auto skip = ptx::global(params.skip);
   if (skip && ptx::load(skip) != 0) return;
-  const auto rows = static_cast<uint32_t>(ceil_div(params.rows, int64_t{Cast::kRows}));
+  const auto rows =
+      static_cast<uint32_t>(ceil_div(params.rows, int64_t{Cast::kRows})) + Cast::kMoreBlocks;
   const auto ctas = static_cast<uint32_t>(ptx::cta_count());
   for (auto cta = static_cast<uint32_t>(ptx::cta_index());; cta += ctas) {
     // A warp that walks has its index from one lane, so that the compiler knows that lanes stay

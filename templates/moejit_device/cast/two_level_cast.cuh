@@ -119,6 +119,7 @@ template <int32_t kGroups, int32_t kMatrixRows, int32_t kColumns_, typename Sour
           typename Scales, typename Store, bool kCastsRows, bool kCastsColumns, int32_t kThreads_>
 struct TwoLevelCast {
   static constexpr int32_t kRows = kStripeRows, kColumns = kColumns_;
+  static constexpr int32_t kMoreBlocks = 0;
   static constexpr bool kWalks = kMatrixRows > 0;
   using Source = Source_;
   static_assert(kColumns > 0 && kColumns % 16 == 0, "no group of columns lies in two rows");

@@ -97,6 +97,30 @@ class Fp8Rowwise(Bf16):
         return made["output"], scales
 
 
+class Mxfp8(Bf16):
+    """32 values along the contraction have one E8M0 scale. All casts are from bf16, and GEMMs multiply their values."""
+
+    @staticmethod
+    def rows(kept):
+        x = kept[0]
+        return run({**_rows(x), "recipe": "mxfp8", "result": "values"}, {"input": x})["output"], None
+
+    @staticmethod
+    def weights(b, b_major, has_dgrad):
+        return _weight_values(b, along_rows=b_major == "k"), (b, None)
+
+    @staticmethod
+    def weights_of_dgrad(kept, b_major):
+        return _weight_values(kept[0], along_rows=b_major == "mn")
+
+    @staticmethod
+    def columns(kept, groups):
+        x = kept[0]
+        return run({"operation": "quantize_columns", **groups.fields(x), "columns": constant(x.shape[1]),
+                    "recipe": "mxfp8", "result": "values"},
+                   {"input": x, "counts": groups.counts, "offs": groups.offs})["output_colwise"], None
+
+
 class Fp8(Bf16):
     """Rows have a scale for each 128 values, weights for each 128x128. wgrad transposes the codes of rows."""
     gemm = {"scales": "row_block"}
@@ -123,25 +147,26 @@ class Fp8(Bf16):
         return made["output"], made["output_scale_inv"]
 
 
-FORMATS = {"bf16": Bf16, "fp8": Fp8, "fp8_rowwise": Fp8Rowwise}
+FORMATS = {"bf16": Bf16, "fp8": Fp8, "fp8_rowwise": Fp8Rowwise, "mxfp8": Mxfp8}
 
 
 def multiply(kind: type[Bf16], a: Operand, b: Operand, groups: Groups, n: int, b_major: str) -> torch.Tensor:
     """Returns each group's rows times its matrix, bf16 [P, n]."""
     fields = {"operation": "grouped_gemm", **groups.fields(a[0]), "n": constant(n), "k": constant(a[0].shape[1]),
               **kind.gemm, "zeros_rest": groups.zeros_rest}
-    if kind is Bf16:
+    if kind.gemm is Bf16.gemm:
         fields["b_major"] = b_major
     return run(fields, {**_operands(a, b), "counts": groups.counts, "offs": groups.offs})["d"]
 
 
 def multiply_columns(kind: type[Bf16], a: Operand, b: Operand, groups: Groups) -> torch.Tensor:
     """Returns the products of each group's operands of wgrad along its rows, bf16 [E, columns of a, columns of b]."""
+    is_bf16 = kind.wgrad is Bf16.wgrad
     fields = {"operation": "contraction_grouped_gemm", "local_experts": constant(groups.counts.shape[0]),
-              "max_columns": bound((1 if kind is Bf16 else 128) * a[0].shape[0], None), "rows": constant(a[0].shape[1]),
+              "max_columns": bound((1 if is_bf16 else 128) * a[0].shape[0], None), "rows": constant(a[0].shape[1]),
               "n": constant(b[0].shape[1]), **kind.wgrad, "output": "bf16"}
     offs = groups.columns()
-    if kind is Bf16:
+    if is_bf16:
         fields["splits_alignment"], offs = groups.splits_alignment, groups.offs
     return run(fields, {**_operands(a, b), "counts": groups.counts, "offs": offs})["d"]
 
@@ -152,9 +177,19 @@ def _operands(a: Operand, b: Operand) -> dict[str, torch.Tensor]:
 
 
 def _quantize(rows: torch.Tensor, recipe: str) -> Operand:
-    made = run({"operation": "quantize", "max_tokens": bound(rows.shape[0], None), "columns": constant(rows.shape[1]),
-                "recipe": recipe}, {"input": rows})
+    made = run({**_rows(rows), "recipe": recipe}, {"input": rows})
     return made["output"], made["output_scale_inv"]
+
+
+def _rows(rows: torch.Tensor) -> dict[str, Any]:
+    return {"operation": "quantize", "max_tokens": bound(rows.shape[0], None), "columns": constant(rows.shape[1])}
+
+
+def _weight_values(b: torch.Tensor, along_rows: bool) -> Operand:
+    """Returns matrices cast with scales for 32 columns of a row, or for 32 rows of a column."""
+    made = run({"operation": "quantize_weights", **_matrices(b), "recipe": "mxfp8", "result": "values",
+                "colwise": not along_rows, "rowwise": along_rows}, {"input": b})
+    return made["output" if along_rows else "output_colwise"], None
 
 
 def _matrices(b: torch.Tensor) -> dict[str, int]:

@@ -23,10 +23,10 @@ def grouped_gemm(a: torch.Tensor, b: torch.Tensor, routing: Routing, *, format: 
     Returns:
         bf16 [P, n].
     """
-    _check_format(format)
     if b.dim() != 3 or a.dim() != 2:
         raise RuntimeError(f"moejit: tensor_mismatch: tensors a and b: they are {list(a.shape)} and {list(b.shape)}, "
                            "wanted [P, k] and [E, n, k]")
+    _check_format(format, b.shape[1:])
     groups = Groups(routing.counts, routing.offs, routing.colwise_offs, routing.splits_alignment, zeros_rest=False)
     return apply(_Product, a, b, format, "k", *groups)
 
@@ -44,7 +44,9 @@ def grouped_mm(a: torch.Tensor, b_t: torch.Tensor, offs: torch.Tensor, *, format
         format: "bf16", or FP8, for which rows, matrices and the gradient of the result are quantized to E4M3.
             "fp8_rowwise": a row, or column, of each operand has one scale over all of the contraction, as in torchao's
             _to_fp8_rowwise_then_scaled_grouped_mm. "fp8": rows have a scale for each 128 values, matrices for each
-            128x128; backward transposes forward's codes and quantizes nothing twice.
+            128x128; backward transposes forward's codes and quantizes nothing twice. "mxfp8": 32 values along the
+            contraction have one E8M0 scale, as in torchao's _to_mxfp8_then_scaled_grouped_mm; k and n are multiples of
+            32, and GEMMs multiply what codes times scales give.
 
     Returns:
         bf16 [P, n]; 0 for rows behind the last expert's, and so are their gradients.
@@ -52,11 +54,11 @@ def grouped_mm(a: torch.Tensor, b_t: torch.Tensor, offs: torch.Tensor, *, format
     Raises:
         RuntimeError: A shape or dtype is wrong, or the format has another name.
     """
-    _check_format(format)
     if a.dim() != 2 or b_t.dim() != 3 or a.shape[1] != b_t.shape[1]:
         raise RuntimeError(f"moejit: tensor_mismatch: tensors a and b_t: they are {list(a.shape)} and "
                            f"{list(b_t.shape)}, wanted [P, k] and [E, k, n]\nhint: weights [E, n, k] are given as "
                            "weights.transpose(-2, -1)")
+    _check_format(format, b_t.shape[1:])
     for name, tensor in ("a", a), ("b_t", b_t):
         if tensor.dtype != torch.bfloat16:
             raise RuntimeError(f"moejit: tensor_mismatch: tensor {name}: its dtype is {name_of(tensor.dtype)}, wanted "
@@ -73,10 +75,13 @@ def grouped_mm(a: torch.Tensor, b_t: torch.Tensor, offs: torch.Tensor, *, format
     return apply(_Product, a, b.contiguous(), format, b_major, *groups)
 
 
-def _check_format(format: str) -> None:
+def _check_format(format: str, sizes: tuple[int, int]) -> None:
     if format not in FORMATS:
         raise RuntimeError(f"moejit: unknown_value: argument format: it is {format!r}, wanted one of "
                            f"{', '.join(FORMATS)}")
+    if format == "mxfp8" and any(size % 32 for size in sizes):
+        raise RuntimeError(f"moejit: unsupported: format 'mxfp8' of matrices {list(sizes)}, wanted multiples of 32, "
+                           "the values that share a scale\nhint: fill them up with zeros, or use format='fp8_rowwise'")
 
 
 class _Product(torch.autograd.Function):
