@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,9 @@ struct CallPlan {
   BlockUse workspace = BlockUse::kNone;
   BlockUse saved = BlockUse::kNone;
   BlockUse deferred = BlockUse::kNone;
+  // Bytes of the workspace that the call needs over max_tokens; over fewer tokens it needs no more.
+  // The workspace of a plan suffices for any call.
+  int64_t workspace_bytes = 0;
   bool adds = false;             // to the gradients of weights and biases; else it overwrites them
   bool is_of_all_ranks = false;  // whether all ranks of a group make it together
   bool operator==(const CallPlan&) const = default;

@@ -34,7 +34,7 @@ enum class TensorRole {
   kOutput,      // the caller's, written by calls: y; dx, dprobs, dw1, dw2, db1, db2
   kState,       // the caller's, read and written from step to step: fc1_amax_history, fc1_scale
   kSaved,       // a slice of the block that the caller keeps from a forward to its backward call
-  kDeferred,    // a slice of the block that the caller keeps from the data half to the weights half
+  kDeferred,    // a slice of the block that the caller keeps from one part of backward to the next
   kWorkspace,   // a slice of the workspace handed to every call
   kGroup,  // in the memory that a rank gives to its group: "slots_2" is in the memory of rank 2
 };
@@ -150,9 +150,10 @@ struct KernelPlan {
   std::string operation;  // "quantize", "route", "permute_pad", "gemm_fc1", ...
   // What listings say of the calls that launch it; Plan::calls has the calls. They are literals.
   std::string_view phase = "forward";  // or "weights", "backward", "forward_scales", ...
-  std::string_view half;               // "data" or "weights", if the layer has backward_halves
-  std::string_view dispatch_call;      // "quantize" or "experts", if the layer has dispatch_calls
-  std::string_view gradient_mode;      // "overwrite" or "add", if only calls of this mode launch it
+  std::string_view half;           // "data" or "weights", if the layer has backward_halves; "fc2"
+                                   // or "fc1" with backward_linears
+  std::string_view dispatch_call;  // "quantize" or "experts", if the layer has dispatch_calls
+  std::string_view gradient_mode;  // "overwrite" or "add", if only calls of this mode launch it
   KernelSpec spec;
   CallBounds bounds;  // of the calls that launch the kernel
   // Whether the kernel's tokens are the slots of a group instead of the call's tokens. There are

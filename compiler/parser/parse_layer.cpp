@@ -48,6 +48,7 @@ constexpr std::array kLayerKeys = std::to_array<std::string_view>({"name",
                                                                    "passes",
                                                                    "gradients",
                                                                    "backward_halves",
+                                                                   "backward_linears",
                                                                    "weight_checks",
                                                                    "recompute",
                                                                    "wgrad_dtype",
@@ -220,6 +221,17 @@ Result<bool> read_backward_halves(const JsonView& root, const Layer& layer) {
   return halves;
 }
 
+Result<bool> read_backward_linears(const JsonView& root, const Layer& layer) {
+  MOEJIT_TRY_ASSIGN(const bool linears, read_bool_at(root, "backward_linears", false));
+  if (!linears) return false;
+  const JsonView field = *root.find("backward_linears");
+  if (!has_backward(layer)) return needs_backward(field);
+  if (layer.backward_halves)
+    return field.fail(ErrorCode::kInvalidValue, "got true with backward_halves, wanted false",
+                      "a backward pass is parted in one way: leave one of the fields out");
+  return true;
+}
+
 Result<int64_t> read_max_permuted_rows(const JsonView& root, const Layer& layer) {
   if (const std::optional<JsonView> view = root.find("max_permuted_rows"))
     return view->read_int({.lowest = layer.splits_alignment,
@@ -278,6 +290,7 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.dispatch_calls, read_dispatch_calls(root, layer));
   MOEJIT_TRY_ASSIGN(layer.gradients, read_gradients(root, layer));
   MOEJIT_TRY_ASSIGN(layer.backward_halves, read_backward_halves(root, layer));
+  MOEJIT_TRY_ASSIGN(layer.backward_linears, read_backward_linears(root, layer));
   MOEJIT_TRY_ASSIGN(layer.weight_checks, read_bool_at(root, "weight_checks", false));
   MOEJIT_TRY_ASSIGN(layer.recompute,
                     read_enum_at(root, "recompute", kRecomputes, Recompute::kNone));

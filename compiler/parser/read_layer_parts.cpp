@@ -198,6 +198,8 @@ Result<void> check_fields_of_group(const JsonView& root, const Layer& layer) {
                          "the ranks of a group dispatch rows themselves: leave the field out"));
   MOEJIT_TRY(refuse_true(root, "backward_halves", layer.backward_halves,
                          "results go home at the end of a whole backward call"));
+  MOEJIT_TRY(refuse_true(root, "backward_linears", layer.backward_linears,
+                         "results go home at the end of a whole backward call"));
   if (layer.foreign_experts == ForeignExperts::kIgnore)
     return root.find("foreign_experts")
         ->fail(ErrorCode::kInvalidValue, R"(got "ignore" with expert_parallel, wanted "report")",

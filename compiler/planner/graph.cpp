@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <fmt/core.h>
+#include <ranges>
 #include <set>
 
 namespace moejit::compiler {
@@ -140,6 +141,61 @@ void part_backward(Graph& graph) {
       backward, operations.end(),
       [](const Operation& operation) { return operation.half == BackwardHalf::kData; });
   if (graph.gathers_tokens) permute_again(operations, weights_half);
+}
+
+namespace {
+
+// Finds the groups of grouped rows again for the part of fc1, if it needs nothing else of what
+// forward has made. Then the saved block, which has the groups too, may be freed before it.
+void split_again(Graph& graph) {
+  Operations& operations = graph.operations;
+  const auto is_of_fc1 = [](const Operation& one) { return one.half == BackwardHalf::kFc1; };
+  const auto split = std::ranges::find_if(
+      operations, [](const Operation& one) { return kind_of<SplitRows>(one) != nullptr; });
+  const auto fc1 = std::ranges::find_if(operations, is_of_fc1);
+  if (split == operations.end() || fc1 == operations.end()) return;
+  Operation again = *split;
+  std::erase_if(again.writes,
+                [](const Port& port) { return port.role != "counts" && port.role != "offs"; });
+  for (const Operation& one : operations)
+    for (const Port& port : one.reads)
+      if (is_of_fc1(one) && find_writer(graph, port.tensor, Phase::kForward) != nullptr &&
+          !defines(again, port.tensor))
+        return;
+  again.phase = Phase::kBackward;
+  again.half = BackwardHalf::kFc1;
+  for (Port& made : again.writes) {
+    Value value = *std::ranges::find(graph.values, made.tensor, &Value::name);
+    value.name = fmt::format("fc1_{}", made.tensor);
+    for (Operation& one : operations)
+      for (Port& port : one.reads)
+        if (is_of_fc1(one) && port.tensor == made.tensor) port.tensor = value.name;
+    made.tensor = value.name;
+    graph.values.push_back(std::move(value));
+  }
+  operations.insert(fc1, std::move(again));
+}
+
+}  // namespace
+
+void part_linears(Graph& graph) {
+  // What reads the gradient of fc2's rows makes the gradient of fc1's result.
+  const auto ends_fc2 = [](const Operation& operation) {
+    return reads(operation, "dact") || defines(operation, "dw2") || defines(operation, "db2");
+  };
+  BackwardHalf half = BackwardHalf::kFc1;
+  for (Operation& operation : std::views::reverse(graph.operations)) {
+    if (operation.phase != Phase::kBackward) continue;
+    if (ends_fc2(operation)) half = BackwardHalf::kFc2;
+    const bool sums_dprobs = defines(operation, "dprobs") && !defines(operation, "dx") &&
+                             !reads(operation, "dx") && !reads(operation, "dx_permuted");
+    operation.half = sums_dprobs ? BackwardHalf::kFc2 : half;
+  }
+  std::stable_partition(
+      std::ranges::find(graph.operations, Phase::kBackward, &Operation::phase),
+      graph.operations.end(),
+      [](const Operation& operation) { return operation.half == BackwardHalf::kFc2; });
+  split_again(graph);
 }
 
 namespace {

@@ -26,22 +26,22 @@ struct Kept {
 
 Kept find_kept(const Graph& graph) {
   Kept kept;
-  Names of_backward, of_weights_half;
+  Names of_backward, of_second_part;
   for (const Operation& operation : graph.operations) {
     const bool is_backward = operation.phase == Phase::kBackward;
-    const bool is_weights_half = operation.half == BackwardHalf::kWeights;
+    const bool is_second_part = is_second(operation.half);
     for_each_tensor(operation.reads, [&](const Port&, const std::string& name) {
       kept.touched.insert(name);
       if (!is_backward) return;
       if (!of_backward.contains(name) && kept.of_forward.contains(name)) kept.saved.insert(name);
-      if (is_weights_half && of_backward.contains(name) && !of_weights_half.contains(name))
+      if (is_second_part && of_backward.contains(name) && !of_second_part.contains(name))
         kept.deferred.insert(name);
     });
     for_each_tensor(operation.writes, [&](const Port& port, const std::string& name) {
       kept.touched.insert(name);
       if (port.is_repeated) return;
       (is_backward ? of_backward : kept.of_forward).insert(name);
-      if (is_weights_half) of_weights_half.insert(name);
+      if (is_second_part) of_second_part.insert(name);
     });
   }
   return kept;
@@ -96,8 +96,16 @@ void part_dispatch(Graph& graph) {
 }
 
 void add_token_checks(Graph& graph) {
+  const Kept kept = find_kept(graph);
+  // Where forward saves nothing for the part of fc1, its caller may have freed the saved block.
+  const bool frees_saved = std::ranges::none_of(graph.operations, [&](const Operation& operation) {
+    return operation.half == BackwardHalf::kFc1 &&
+           std::ranges::any_of(kept.saved,
+                               [&](const std::string& tensor) { return reads(operation, tensor); });
+  });
   for (Operation& operation : graph.operations) {
     if (operation.phase != Phase::kBackward) continue;
+    if (frees_saved && operation.half == BackwardHalf::kFc1) continue;
     // A rank's own tokens and the rows that it receives differ in T.
     if (operation.dispatch_call == DispatchCall::kQuantize) continue;
     operation.reads.push_back({.role = "saved_tokens", .tensor = "saved_tokens"});

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "compiler/memory_layout.h"
 #include "compiler/planner/planner_steps.h"
 
 #include <algorithm>
@@ -20,6 +21,10 @@ const Need kHalves = {
     [](const Layer& layer) { return layer.backward_halves; },
     "the backward pass of {} has no halves",
     R"(add "backward_halves": true to its description, or run all of it at once)"};
+const Need kLinears = {
+    [](const Layer& layer) { return layer.backward_linears; },
+    "the backward pass of {} is not parted by fc2 and fc1",
+    R"(add "backward_linears": true to its description, or run all of it at once)"};
 const Need kDispatchCalls = {
     [](const Layer& layer) { return layer.dispatch_calls; },
     "{} has no calls before and after a dispatch",
@@ -43,6 +48,7 @@ struct LayerCall {
 // Every call of layers.
 std::vector<LayerCall> layer_calls() {
   constexpr auto kData = BackwardHalf::kData, kWeights = BackwardHalf::kWeights;
+  constexpr auto kFc2 = BackwardHalf::kFc2, kFc1 = BackwardHalf::kFc1;
   constexpr auto kQuantize = DispatchCall::kQuantize, kExperts = DispatchCall::kExperts;
   constexpr auto kForward = Phase::kForward, kBackward = Phase::kBackward;
   return {
@@ -62,6 +68,10 @@ std::vector<LayerCall> layer_calls() {
        {},
        true,
        {kBackwardPass, kHalves, kAccumulation}},
+      {"backward_fc2", kBackward, kFc2, {}, false, {kBackwardPass, kLinears}},
+      {"backward_fc2+add", kBackward, kFc2, {}, true, {kBackwardPass, kLinears, kAccumulation}},
+      {"backward_fc1", kBackward, kFc1, {}, false, {kBackwardPass, kLinears}},
+      {"backward_fc1+add", kBackward, kFc1, {}, true, {kBackwardPass, kLinears, kAccumulation}},
       {"quantize_grad", kBackward, {}, kQuantize, false, {kDispatchCalls, kBackwardPass}},
       {"experts_grad", kBackward, {}, kExperts, false, {kDispatchCalls, kBackwardPass}},
       {"experts_grad+add",
@@ -108,9 +118,9 @@ std::vector<CallStep> steps_of(const Plan& plan, Operations operations, const La
   return steps;
 }
 
-// The weights half takes dy so that it knows T, even if its kernels do not read dy.
+// A second part takes dy so that it knows T, even if its kernels do not read dy.
 bool tells_shape_alone(const TensorPlan& tensor, const LayerCall& call, bool is_used) {
-  return !is_used && call.half == BackwardHalf::kWeights && tensor.name == "dy";
+  return !is_used && is_second(call.half) && tensor.name == "dy";
 }
 
 bool is_optional(const TensorPlan& tensor, const LayerCall& call) {
@@ -151,15 +161,43 @@ std::vector<CallTensor> tensors_of(const Plan& plan, Operations operations, cons
   return tensors;
 }
 
+bool touches(const Plan& plan, const CallStep& step, std::string_view tensor) {
+  if (!step.is_collective) return touches(plan.kernels[step.index], tensor);
+  return std::ranges::any_of(plan.collectives[step.index].moves, [&](const BlockMove& move) {
+    return move.source == tensor || move.destination == tensor;
+  });
+}
+
+// Returns whether a step of the call touches a tensor of the saved block.
+bool reads_saved(const Plan& plan, const std::vector<CallStep>& steps) {
+  return std::ranges::any_of(plan.tensors, [&](const TensorPlan& tensor) {
+    return tensor.role == TensorRole::kSaved &&
+           std::ranges::any_of(
+               steps, [&](const CallStep& step) { return touches(plan, step, tensor.name); });
+  });
+}
+
 // Sets what the call does with blocks: calls that only quantize, or find scales, have none.
-void set_blocks(const LayerCall& of, CallPlan& call) {
+void set_blocks(const Plan& plan, const LayerCall& of, CallPlan& call) {
   if (of.phase == Phase::kWeights || is_of_scales(of.phase) ||
       of.dispatch_call == DispatchCall::kQuantize)
     return;
   call.workspace = BlockUse::kWrite;
   call.saved = of.phase == Phase::kForward ? BlockUse::kWrite : BlockUse::kRead;
+  if (of.half == BackwardHalf::kFc1 && !reads_saved(plan, call.steps)) call.saved = BlockUse::kNone;
   if (of.phase == Phase::kBackward)
-    call.deferred = of.half == BackwardHalf::kWeights ? BlockUse::kRead : BlockUse::kWrite;
+    call.deferred = is_second(of.half) ? BlockUse::kRead : BlockUse::kWrite;
+}
+
+// Returns where the last tensor of the workspace ends that a step touches.
+int64_t workspace_bytes_of(const Plan& plan, const std::vector<CallStep>& steps) {
+  int64_t bytes = 0;
+  for (const TensorPlan& tensor : plan.tensors)
+    if (tensor.role == TensorRole::kWorkspace &&
+        std::ranges::any_of(steps,
+                            [&](const CallStep& step) { return touches(plan, step, tensor.name); }))
+      bytes = std::max(bytes, align_offset(tensor.workspace_offset + tensor.bytes));
+  return bytes;
 }
 
 CallPlan make_call(const Plan& plan, Operations operations, const LayerCall& of, bool is_of_group) {
@@ -169,7 +207,8 @@ CallPlan make_call(const Plan& plan, Operations operations, const LayerCall& of,
                 .adds = of.adds,
                 .is_of_all_ranks =
                     is_of_group && (of.phase == Phase::kForward || of.phase == Phase::kBackward)};
-  set_blocks(of, call);
+  set_blocks(plan, of, call);
+  call.workspace_bytes = workspace_bytes_of(plan, call.steps);
   return call;
 }
 
@@ -189,6 +228,7 @@ CallPlan join(const CallPlan& first, const CallPlan& second) {
   both.name = first.name + "+" + second.name;
   both.steps = first.steps;
   both.steps.insert(both.steps.end(), second.steps.begin(), second.steps.end());
+  both.workspace_bytes = std::max(first.workspace_bytes, second.workspace_bytes);
   for (const CallTensor& tensor : first.tensors) {
     const auto after = std::ranges::lower_bound(both.tensors, tensor.slot, {}, &CallTensor::slot);
     if (after != both.tensors.end() && after->slot == tensor.slot)

@@ -18,6 +18,8 @@ std::string_view to_string(BackwardHalf half) {
   switch (half) {
     case BackwardHalf::kData: return "data";
     case BackwardHalf::kWeights: return "weights";
+    case BackwardHalf::kFc2: return "fc2";
+    case BackwardHalf::kFc1: return "fc1";
   }
   return "unknown";
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string_view>
 
 namespace moejit::compiler {
@@ -21,9 +22,15 @@ constexpr bool is_of_scales(Phase phase) {
   return phase == Phase::kForwardScales || phase == Phase::kBackwardScales;
 }
 
-// The halves of the backward pass of layers with backward_halves, in this order. The data half
-// computes dx and dprobs, the weights half the gradients of weights and biases.
-enum class BackwardHalf { kData, kWeights };
+// The parts of the backward pass of layers with backward_halves, or with backward_linears, in this
+// order. The data half computes dx and dprobs, the weights half the gradients of weights and
+// biases. The part of fc2 ends with the gradient of fc1's result, with which the part of fc1
+// begins.
+enum class BackwardHalf { kData, kWeights, kFc2, kFc1 };
+// Returns whether a part follows another one, which defers tensors to it.
+constexpr bool is_second(std::optional<BackwardHalf> half) {
+  return half == BackwardHalf::kWeights || half == BackwardHalf::kFc1;
+}
 
 // The two calls of a pass, in this order, for layers with dispatch_calls. Between them the host
 // moves the rows that kQuantize wrote to the ranks of their experts. There kExperts reads them.

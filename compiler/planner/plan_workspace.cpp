@@ -20,11 +20,11 @@ struct Lifetime {
   struct Span {
     int32_t first = -1, last = -1;
   };
-  std::array<Span, kPhaseCount + 1> of_call;  // of each phase, and the last of the weights half
+  std::array<Span, kPhaseCount + 1> of_call;  // of each phase, and the last of a second part
 
   Span& of(const Operation& operation) {
-    return operation.half == BackwardHalf::kWeights ? of_call.back()
-                                                    : of_call[static_cast<size_t>(operation.phase)];
+    return is_second(operation.half) ? of_call.back()
+                                     : of_call[static_cast<size_t>(operation.phase)];
   }
   bool overlaps(const Lifetime& other) const {
     for (size_t call = 0; call < of_call.size(); ++call) {

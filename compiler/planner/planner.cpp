@@ -77,6 +77,7 @@ Graph fused_graph(const Layer& layer, const Layer& of_experts, const PlanOptions
   prune(graph, outputs, true);  // gathered rows need not be permuted too
   fuse_cast_rows(graph, of_experts, reasons);
   if (layer.backward_halves) part_backward(graph);
+  if (layer.backward_linears) part_linears(graph);
   prune(graph, outputs, options.keep_intermediates);
   if (layer.dispatch_calls) part_dispatch(graph);
   if (!is_of_group(layer)) fuse_route(graph, layer, reasons);

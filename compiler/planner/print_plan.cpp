@@ -139,8 +139,9 @@ void print_memory(Buffer out, const Plan& plan) {
                  bytes_text(plan.quantized_weight_bytes));
   if (!has_backward(*plan.layer)) return;
   fmt::format_to(out, "saved for backward {}\n", bytes_text(plan.saved_bytes));
-  if (plan.layer->backward_halves)
-    fmt::format_to(out, "deferred between the halves of backward {}\n",
+  if (plan.layer->backward_halves || plan.layer->backward_linears)
+    fmt::format_to(out, "deferred between the {} of backward {}\n",
+                   plan.layer->backward_halves ? "halves" : "parts",
                    bytes_text(plan.deferred_bytes));
   for (const SavedMemory& other : compare_saved_memory(plan))
     fmt::format_to(out, "  {:<10} with recompute {:<11}{:>10}{}\n", to_string(other.recipe),

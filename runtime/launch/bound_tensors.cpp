@@ -49,6 +49,14 @@ std::string names_of(const Plan& plan, const CallPlan& call) {
   return names;
 }
 
+// Returns the bytes of a block that the call needs.
+int64_t bytes_needed(const CallPlan& call, std::size_t block, const compiler::MemorySizes& sizes) {
+  const compiler::MemoryBlock& of = compiler::kMemoryBlocks[block];
+  const int64_t bytes = sizes.*of.bytes;
+  return of.role == compiler::TensorRole::kWorkspace ? std::min(bytes, call.workspace_bytes)
+                                                     : bytes;
+}
+
 // Checks the name of a tensor that the call does not take: other calls of the plan may.
 Result<void> check_other_name(const Plan& plan, const CallPlan& call, std::string_view name) {
   const TensorPlan* const other = find_tensor(plan, name);
@@ -228,7 +236,7 @@ Result<void> bind_memory(const Plan& plan, const compiler::MemoryLayout& layout,
   for (std::size_t block = 0; block < kBlocksOfCall.size(); ++block) {
     if (use_of(call, block) == BlockUse::kNone) continue;
     const auto& [name, address, bytes] = kBlocksOfCall[block];
-    const int64_t wanted = places.sizes.*compiler::kMemoryBlocks[block].bytes;
+    const int64_t wanted = bytes_needed(call, block, places.sizes);
     MOEJIT_TRY(
         check_block(name, {memory.*address, memory.*bytes}, wanted, places.dims.tokens, alignment));
     bound.blocks[block] = {memory.*address, wanted};

@@ -75,6 +75,26 @@ TEST_P(BackwardHalves, ComputeSomeGradientsOnly) {
   }
 }
 
+// dw2 and db2 are complete between the parts, and the workspace is free.
+TEST_P(BackwardHalves, OfLinearsGiveTheBitsOfTheWhole) {
+  for (const bool adds : {false, true}) {
+    const GradientMode mode = adds ? GradientMode::kAdd : GradientMode::kOverwrite;
+    GradientLayer plain, parts;
+    ASSERT_NO_FATAL_FAILURE(plain.make(GetParam().options));
+    ASSERT_TRUE(succeeded(plain.layer().backward(mode)));
+    const auto wanted = plain.gradients();
+    TestLayer::Options options = GetParam().options;
+    options.backward_linears = true;
+    ASSERT_NO_FATAL_FAILURE(parts.make(options));
+    ASSERT_TRUE(succeeded(parts.layer().call(adds ? "backward_fc2+add" : "backward_fc2")));
+    EXPECT_TRUE(parts.gradients().at("dw2") == wanted.at("dw2"));
+    ASSERT_TRUE(succeeded(parts.layer().poison()));
+    ASSERT_TRUE(succeeded(parts.layer().call(adds ? "backward_fc1+add" : "backward_fc1")));
+    EXPECT_TRUE(parts.gradients() == wanted);
+    EXPECT_EQ(parts.layer().damage(), std::vector<std::string>{});
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, BackwardHalves, ::testing::ValuesIn(gradient_cases()),
                          [](const auto& test) { return test.param.name; });
 

@@ -71,6 +71,7 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
           .passes = passes_of(options),
           .gradients = options.gradients,
           .backward_halves = options.backward_halves,
+          .backward_linears = options.backward_linears,
           .weight_checks = options.weight_checks,
           .recompute = options.recompute,
           .wgrad_dtype = options.wgrad_dtype,
@@ -291,6 +292,10 @@ Result<void> TestLayer::backward(GradientMode mode, runtime::Stream stream) {
 
 Result<void> TestLayer::backward_data(runtime::Stream stream) {
   return layer_->call("backward_data", tensors(), memory(), stream);
+}
+
+Result<void> TestLayer::call(std::string_view name) {
+  return layer_->call(name, tensors(), memory(), nullptr);
 }
 
 Result<void> TestLayer::backward_weights(GradientMode mode, runtime::Stream stream) {

@@ -85,6 +85,7 @@ class TestLayer {
     compiler::TopkProbsDtype topk_probs_dtype = compiler::TopkProbsDtype::kF32;
     std::vector<compiler::Gradient> gradients = {};  // empty: all
     bool backward_halves = false;
+    bool backward_linears = false;
     bool weight_checks = false;
     bool power_of_2_scales = false;
     int32_t margin = 0;  // this and the next two of recipes with a history
@@ -118,6 +119,8 @@ class TestLayer {
   Result<void> forward(runtime::Stream stream = nullptr);
   Result<void> backward(GradientMode mode, runtime::Stream stream = nullptr);
   Result<void> backward_data(runtime::Stream stream = nullptr);
+  // Makes another call of the plan.
+  Result<void> call(std::string_view name);
   Result<void> backward_weights(GradientMode mode, runtime::Stream stream = nullptr);
   // All of it: inputs, poison, forward, wait.
   Result<void> run(const reference::LayerInputs& inputs);

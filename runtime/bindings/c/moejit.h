@@ -338,6 +338,8 @@ typedef struct moejit_call_info {
   int32_t adds;             // 1: it adds to the gradients of weights and biases; 0: overwrites them
   int32_t is_of_all_ranks;  // 1: all ranks of a group make it together
   int32_t padding;          // 0
+  int64_t workspace_bytes;  // of the workspace that the call needs over max_tokens, and not more
+                            // over fewer tokens; of moejit_plan_sizes the lesser one suffices
 } moejit_call_info;
 
 // Tells about a call of the plan, by its index, below call_count. MOEJIT_ERROR_INVALID_VALUE: no

@@ -144,7 +144,9 @@ moejit_error_code moejit_plan_get_call(const moejit_plan* plan, size_t index,
                          .saved = access_of(call.saved),
                          .deferred = access_of(call.deferred),
                          .adds = call.adds ? 1 : 0,
-                         .is_of_all_ranks = call.is_of_all_ranks ? 1 : 0},
+                         .is_of_all_ranks = call.is_of_all_ranks ? 1 : 0,
+                         .padding = 0,
+                         .workspace_bytes = call.workspace_bytes},
                         info, "moejit_call_info");
   });
 }

@@ -171,8 +171,8 @@ Tensor Call::make(const CallArgument& argument) const {
 
 void Call::run(const char* name) {
   Tensor workspace;
-  if (row_.has_workspace) {
-    call_.workspace_bytes = block_sizes().workspace_bytes;
+  if (row_.workspace_bytes > 0) {
+    call_.workspace_bytes = std::min(block_sizes().workspace_bytes, row_.workspace_bytes);
     workspace = make_block(call_.workspace_bytes, device_);
     call_.workspace = workspace.dl().data;
   }

@@ -102,7 +102,7 @@ std::vector<CallArgument> name_quantized(const std::vector<CallArgument>& reads)
 
 CallRow row_of(const moejit_call_info& call, const moejit_plan_info& plan, const PlanRows& rows) {
   CallRow row{.name = call.name,
-              .has_workspace = call.workspace != MOEJIT_ACCESS_NONE && plan.workspace_bytes > 0,
+              .workspace_bytes = call.workspace_bytes,
               .is_of_all_ranks = call.is_of_all_ranks != 0};
   std::vector<CallArgument> arguments;
   for (const moejit_call_tensor& taken : taken_by(call)) add_tensor(arguments, taken, rows);

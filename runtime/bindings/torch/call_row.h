@@ -49,7 +49,7 @@ struct CallRow {
   // Has what `reads` has, with the tensors of quantized weights in place of their blocks, for
   // weights that the caller keeps as codes and scales. Empty if the call reads no such block.
   std::vector<CallArgument> named_reads;
-  bool has_workspace = false;
+  int64_t workspace_bytes = 0;  // that the call needs over max_tokens
   bool is_of_all_ranks = false;
 };
 

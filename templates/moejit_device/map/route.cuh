@@ -199,10 +199,11 @@ struct Route {
     return is_bad;
   }
 
-  // Or-s `bit` into the status word if any lane saw a reason.
+  // Or-s `bit` into the status word, if there is one, if any lane saw a reason.
   MOEJIT_DEVICE void set_status(bool lane_saw_it, uint32_t bit) const {
     const bool warp_saw_it = ptx::ballot(lane_saw_it) != 0;
-    if (warp_saw_it && ptx::lane_index() == 0) ptx::atomic_or(ptx::global(params_.status), bit);
+    const auto status = ptx::global(params_.status);
+    if (warp_saw_it && status && ptx::lane_index() == 0) ptx::atomic_or(status, bit);
   }
 
   MOEJIT_DEVICE void rank() const {

@@ -331,6 +331,8 @@ const WrongLayer kWords[] = {
      "rows that have been dispatched"},
     {"halves_without_backward", with("backward_halves", "true"), ErrorCode::kInvalidValue,
      "layer.json:1: $.backward_halves: got true without a backward pass", "add \"backward\""},
+    {"linears_without_backward", with("backward_linears", "true"), ErrorCode::kInvalidValue,
+     "layer.json:1: $.backward_linears: got true without a backward pass", "add \"backward\""},
     {"halves_as_text", with("backward_halves", "\"true\""), ErrorCode::kWrongType,
      "layer.json:1: $.backward_halves: got \"true\", wanted true or false"},
     {"unknown_recompute", with("recompute", "\"all\""), ErrorCode::kInvalidValue,

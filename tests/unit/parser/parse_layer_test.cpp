@@ -329,6 +329,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     layer.passes.push_back(Pass::kBackward);
     layer.expert_parallel.ranks = 2;
     layer.weight_checks = true;
+    layer.backward_linears = true;
     layer.fuse_wgrad_accumulation = false;
     for (const LayerInput input : {LayerInput::kTokens, LayerInput::kGrouped}) {
       layer.input = input;
@@ -343,7 +344,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     }
   }
   for (const std::string_view key : layer_keys()) EXPECT_TRUE(written.contains(key)) << key;
-  EXPECT_EQ(layer_keys().size(), 40u);
+  EXPECT_EQ(layer_keys().size(), 41u);
 }
 
 TEST(Parser, ReadsPackedWeightsOfRecipesWithTilesAlone) {

@@ -108,6 +108,48 @@ TEST(CallsPlan, OfHalvesShareTheKernelsOfBackward) {
             "status+=? x_q x_scale_inv dy* dw1= dw2= dy_q dy_scale_inv");
 }
 
+// Rows that nothing permutes are the caller's, so forward saves nothing for the part of fc1.
+TEST(CallsPlan, OfLinearsShareTheKernelsOfBackward) {
+  Layer layer = training_layer();
+  layer.backward_linears = true;
+  for (const bool keeps_rows : {false, true}) {
+    if (keeps_rows) {
+      layer.recipe = Recipe::kBf16;
+      layer.input = LayerInput::kGrouped;
+      layer.top_k = layer.splits_alignment = 1;
+      layer.max_permuted_rows = layer.max_tokens;
+    }
+    const Plan plan = plan_of(layer);
+    for (const std::string_view end : {"", "+add"}) {
+      Names both = steps_of(plan, fmt::format("backward_fc2{}", end));
+      EXPECT_EQ(std::ranges::count(both, end.empty() ? "gemm_fc2_wgrad" : "gemm_fc2_wgrad_add"), 1);
+      for (std::string& name : steps_of(plan, fmt::format("backward_fc1{}", end)))
+        both.push_back(std::move(name));
+      EXPECT_EQ(both, steps_of(plan, fmt::format("backward{}", end)));
+    }
+    EXPECT_EQ(call_of(plan, "backward_fc2").deferred, BlockUse::kWrite);
+    EXPECT_EQ(call_of(plan, "backward_fc1").deferred, BlockUse::kRead);
+    EXPECT_EQ(call_of(plan, "backward_fc1").saved, keeps_rows ? BlockUse::kNone : BlockUse::kRead);
+    EXPECT_EQ(find_tensor(plan, keeps_rows ? "dh1" : "dh1_q")->role, TensorRole::kDeferred);
+    EXPECT_NE(find_tensor(plan, "dact")->role, TensorRole::kDeferred);
+  }
+  EXPECT_EQ(taken_by(plan_of(layer), "backward_fc1"), "x w1 dy* dx= dprobs= dw1=");
+}
+
+TEST(CallsPlan, NeedsNoMoreWorkspaceThanItsKernels) {
+  const Plan plan = plan_of(training_layer());
+  for (const CallPlan& call : plan.calls) {
+    int64_t end = 0;
+    for (const TensorPlan& tensor : plan.tensors)
+      for (const CallStep& step : call.steps)
+        if (tensor.role == TensorRole::kWorkspace && touches(plan.kernels[step.index], tensor.name))
+          end = std::max(end, tensor.workspace_offset + tensor.bytes);
+    EXPECT_EQ(call.workspace_bytes, (end + 255) / 256 * 256) << call.name;
+  }
+  EXPECT_LT(call_of(plan, "forward").workspace_bytes, plan.workspace_bytes);
+  EXPECT_EQ(call_of(plan, "backward").workspace_bytes, plan.workspace_bytes);
+}
+
 TEST(CallsPlan, OfDispatchShareTheKernelsOfAPass) {
   const Plan plan = plan_of(layer_with_all_calls());
   for (const std::string_view end : {"", "_grad"}) {

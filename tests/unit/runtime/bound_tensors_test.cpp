@@ -45,7 +45,8 @@ CallPlan small_call() {
           .steps = {{.index = 0}},
           .tensors = {{.slot = 0}, {.slot = 1}, {.slot = 3, .access = Access::kWrite}},
           .workspace = BlockUse::kWrite,
-          .saved = BlockUse::kWrite};
+          .saved = BlockUse::kWrite,
+          .workspace_bytes = 256 + 64 * 32};
 }
 
 class BoundTensorsTest : public ::testing::Test {
@@ -185,6 +186,13 @@ TEST_F(BoundTensorsTest, ChecksTheWorkspace) {
   EXPECT_EQ(bound_.bytes[5], 4 * 4);
   EXPECT_EQ(bind_blocks({memory_.data(), bytes - 1}), "workspace_too_small");
   EXPECT_EQ(bind_blocks({nullptr, bytes}), "tensor_mismatch");
+}
+
+TEST_F(BoundTensorsTest, TakesTheWorkspaceThatTheCallNeeds) {
+  call_.workspace_bytes = 256;  // for counts alone
+  ASSERT_TRUE(bind());
+  EXPECT_EQ(bind_blocks({memory_.data(), 256}), "ok");
+  EXPECT_EQ(bind_blocks({memory_.data(), 255}), "workspace_too_small");
 }
 
 TEST_F(BoundTensorsTest, ChecksWhatIsSaved) {

@@ -76,6 +76,7 @@ class CallInfo:
     blocks: dict[str, int]  # records.READ or WRITE for "workspace", "saved" and "deferred"; 0: not used
     adds: bool  # whether it adds to the gradients of weights and biases
     is_of_all_ranks: bool  # whether all ranks of a group make it together
+    workspace_bytes: int  # of the workspace that it needs over max_tokens; over fewer tokens it needs no more
 
 
 def call_info_of(record: records.CallInfo, names: Sequence[str]) -> CallInfo:
@@ -91,7 +92,7 @@ def call_info_of(record: records.CallInfo, names: Sequence[str]) -> CallInfo:
         writes=select(lambda tensor: tensor.access & records.WRITE), optional=select(lambda tensor: tensor.is_optional),
         shape_only=select(lambda tensor: tensor.is_shape_only),
         blocks={name: getattr(record, name) for name in ("workspace", "saved", "deferred")},
-        adds=bool(record.adds), is_of_all_ranks=bool(record.is_of_all_ranks))
+        adds=bool(record.adds), is_of_all_ranks=bool(record.is_of_all_ranks), workspace_bytes=record.workspace_bytes)
 
 
 def tensor_info_of(record: records.TensorInfo, calls: Iterable[CallInfo]) -> TensorInfo:

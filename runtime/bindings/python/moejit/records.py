@@ -190,6 +190,7 @@ class CallInfo(Record):
         ("adds", c_int32),
         ("is_of_all_ranks", c_int32),
         ("padding", c_int32),
+        ("workspace_bytes", c_int64),
     ]
 
 

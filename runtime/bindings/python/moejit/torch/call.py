@@ -15,6 +15,7 @@ from moejit.torch.function import STATE, ExpertsFunction, Options, forward
 from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
 from moejit.torch.halves import call_with_delayed_gradients, call_with_split_backward, is_smaller_split
 from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, experts_of, inputs_of
+from moejit.torch.linears import call_with_parted_backward, with_linears
 from moejit.torch.main_grads import moves_main_grads, take_main_grads
 from moejit.torch.repeat import Inference, Training
 from moejit.torch.state import ExpertsCall
@@ -98,11 +99,13 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Se
     has_halves = call.delayed is not None and _has_halves(gradients, is_sharded)
     has_checks = not is_sharded and call.checks_weights(True, is_first_microbatch, skip_update)
     layer = call.layer(*given, gradients, call.wgrad_dtype(parameters), has_halves, has_checks)
-    is_split = False
+    is_split, parted = False, None
     if call.may_split and not has_halves and _may_split(gradients, is_sharded):
         split = call.layer(*given, gradients, call.wgrad_dtype(parameters), True, has_checks)
         is_split = is_smaller_split(split, layer)
         layer = split if is_split else layer
+        if not is_split and not state and not call.fuse_wgrad_accumulation:
+            parted = with_linears(layer)
     check_biases(layer, *cast[2:])
     dtypes = tuple(torch.float32 if weight is None else gradient_dtype(weight) for weight in cast)
     b1, b2 = biases_of(given[0], cast)
@@ -129,6 +132,8 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Se
         if call.fuse_wgrad_accumulation and not moves_main_grads(parameters):
             take_main_grads(parameters, given[0])  # tells now what is missing; backward takes them again
         return call_with_split_backward(tensors, cast, with_main_grads, options, state)
+    if parted is not None:
+        return call_with_parted_backward(tensors, cast, options._replace(layer=parted))
     main = []
     if call.fuse_wgrad_accumulation and moves_main_grads(parameters):
         options = options._replace(dummies=(), owners=parameters)

@@ -74,20 +74,23 @@ class _WeightsHalf:
 
 def _accumulate(half: _WeightsHalf) -> None:
     with torch.enable_grad():
-        done = _WeightsHalfFunction.apply(lambda: half, *half.weights)
+        done = WeightsHalfFunction.apply(lambda: half, *half.weights)
     if done.requires_grad:  # false if all weights were frozen meanwhile
         # The graph of casts or parametrizations before the weights may serve other halves too.
         torch.autograd.backward(done, done.detach(), retain_graph=True)
 
 
-class _WeightsHalfFunction(torch.autograd.Function):
-    """Makes the weights half the backward pass of a function of the weights. Its result means nothing."""
+class WeightsHalfFunction(torch.autograd.Function):
+    """Makes a second part of backward the backward pass of a function of what it has gradients for.
+
+    Its result means nothing.
+    """
 
     @staticmethod
-    def forward(ctx, find_half, *weights):
+    def forward(ctx, find_half, first, *others):
         ctx.find_half = find_half
         ctx.set_materialize_grads(False)
-        return weights[0].new_empty(0)
+        return first.new_empty(0)
 
     @staticmethod
     @first_order
@@ -127,7 +130,7 @@ def call_with_split_backward(tensors: tuple[torch.Tensor, ...], weights: Sequenc
     """
     halves = DelayedGradients()
     # Autograd runs functions of later calls first, so the weights half comes right behind the data half.
-    anchor = _WeightsHalfFunction.apply(halves.take_newest, *weights)
+    anchor = WeightsHalfFunction.apply(halves.take_newest, *weights)
     return _call(anchor, halves, tensors, weights, parameters, options, state)
 
 
@@ -145,7 +148,21 @@ def is_smaller_split(split: str, whole: str) -> bool:
     if any(argument.name == "dy" and not argument.is_shape_only for argument in reads):
         return False
     one, two = plan_of(whole), plan_of(split)
-    return two.deferred.most + two.workspace_bytes < one.workspace_bytes + one.quantized_colwise.bytes
+    colwise, of_weights = one.quantized_colwise.bytes, sum(weight_gradient_bytes(whole).values())
+    data, weights = (two.calls[name].workspace_bytes for name in ("backward_data", "backward_weights"))
+    return spares_memory(two.deferred.most + max(data + colwise, weights + of_weights),
+                         one.calls["backward"].workspace_bytes + colwise + of_weights)
+
+
+def weight_gradient_bytes(layer: str) -> dict[str, int]:
+    """Returns the bytes of the gradients of w1 and w2 that a layer makes, by name."""
+    tensors = plan_of(layer).tensors
+    return {name: tensors[name].bytes for name in ("dw1", "dw2") if name in tensors}
+
+
+def spares_memory(parted: int, whole: int) -> bool:
+    """Returns whether two steps of backward spare so many bytes that they are worth the host's time."""
+    return parted < whole - whole // 32
 
 
 def _call(anchor: torch.Tensor, halves: DelayedGradients, tensors: tuple[torch.Tensor, ...],
