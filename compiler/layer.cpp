@@ -46,8 +46,9 @@ bool uses_collectives(const Layer& layer) {
 
 std::vector<Gradient> all_gradients(const Layer& layer) {
   using enum Gradient;
-  if (!layer.biases) return {kDx, kDprobs, kDw1, kDw2};
-  return {kDx, kDprobs, kDw1, kDw2, kDb1, kDb2};
+  const Gradient of_choice = layer.router ? kDlogits : kDprobs;
+  if (!layer.biases) return {kDx, of_choice, kDw1, kDw2};
+  return {kDx, of_choice, kDw1, kDw2, kDb1, kDb2};
 }
 
 std::vector<Gradient> gradients_of(const Layer& layer) {
@@ -58,6 +59,13 @@ std::vector<Gradient> gradients_of(const Layer& layer) {
 bool computes(const Layer& layer, Gradient gradient) {
   const std::vector<Gradient> gradients = gradients_of(layer);
   return std::ranges::find(gradients, gradient) != gradients.end();
+}
+
+Layer without_router(const Layer& layer) {
+  Layer chosen = layer;
+  chosen.router.reset();
+  std::ranges::replace(chosen.gradients, Gradient::kDlogits, Gradient::kDprobs);
+  return chosen;
 }
 
 bool fuses_wgrad_accumulation(WgradDtype dtype) { return dtype == WgradDtype::kF32; }
@@ -88,6 +96,7 @@ std::string_view to_string(Gradient gradient) {
   switch (gradient) {
     case Gradient::kDx: return "dx";
     case Gradient::kDprobs: return "dprobs";
+    case Gradient::kDlogits: return "dlogits";
     case Gradient::kDw1: return "dw1";
     case Gradient::kDw2: return "dw2";
     case Gradient::kDb1: return "db1";
@@ -264,6 +273,7 @@ std::string layer_json(const Layer& layer, bool has_padding) {
     add("input", json_string(to_string(layer.input)));
     add("tokens_per_expert_dtype", json_string(to_string(layer.tokens_per_expert_dtype)));
   } else {
+    if (layer.router) add("router", to_json(*layer.router));
     add("topk_ids_dtype", json_string(to_string(layer.topk_ids_dtype)));
     add("topk_probs_dtype", json_string(to_string(layer.topk_probs_dtype)));
     add("foreign_experts", json_string(to_string(layer.foreign_experts)));

@@ -4,9 +4,11 @@
 #include "compiler/activation.h"
 #include "compiler/dtype.h"
 #include "compiler/recipe.h"
+#include "compiler/router.h"
 #include "compiler/support/error.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,8 +52,9 @@ enum class ForeignExperts {
   kIgnore,  // as an expert of another rank, like the id -1
 };
 
-// Gradients that backward can compute, in the order in which lists have them.
-enum class Gradient { kDx, kDprobs, kDw1, kDw2, kDb1, kDb2 };
+// Gradients that backward can compute, in the order in which lists have them. Layers with a router
+// have dlogits, others dprobs.
+enum class Gradient { kDx, kDprobs, kDlogits, kDw1, kDw2, kDb1, kDb2 };
 
 // Format of the rows that travel between ranks before the experts see them. kNone: the tokens given
 // to the layer are already those that the local experts serve, so quantize and permute_pad may be
@@ -102,6 +105,8 @@ struct Layer {
   // Grouped input: T counts rows, top_k is 1, local_experts is experts.
   LayerInput input = LayerInput::kTokens;
   IndexDtype tokens_per_expert_dtype = IndexDtype::kI32;  // of grouped input
+  // How experts are chosen of logits; without it callers bring topk_ids and topk_probs.
+  std::optional<RouterFormula> router = {};
   IndexDtype topk_ids_dtype = IndexDtype::kI32;
   TopkProbsDtype topk_probs_dtype = TopkProbsDtype::kF32;  // dtype of dprobs too
   ForeignExperts foreign_experts = ForeignExperts::kReport;
@@ -159,7 +164,8 @@ bool is_of_group(const Layer& layer);
 // do not reach each other's memory.
 bool uses_collectives(const Layer& layer);
 
-// Returns every gradient that the layer has, requested or not; db1 and db2 only if it has biases.
+// Returns every gradient that the layer has, requested or not: dlogits in place of dprobs with a
+// router, db1 and db2 only with biases.
 std::vector<Gradient> all_gradients(const Layer& layer);
 // Returns the gradients that backward computes, in their order; none without backward.
 std::vector<Gradient> gradients_of(const Layer& layer);
@@ -181,6 +187,10 @@ bool has_separate_gate_up(const Layer& layer);
 // or no tile because gate and up have weights and gradients of their own.
 // Zeros fill up the columns between.
 int32_t padded_intermediate(const Layer& layer);
+
+// Returns the layer in which the caller brings what the router makes: topk_ids and topk_probs in
+// the place of logits, with dprobs in the place of dlogits.
+Layer without_router(const Layer& layer);
 
 // Returns the name of a layer in sentences: "the layer NAME", or "the layer" if it has no name.
 std::string named_layer(const Layer& layer);
@@ -228,6 +238,7 @@ int64_t worst_case_permuted_rows(const Layer& layer);
 // fields in a stable order and ends with a newline. `gradients` is there only with a backward pass,
 // choices of recipes only with a recipe that has them, `expert_parallel` only for a group. Grouped
 // input has `input` and `tokens_per_expert_dtype`, and no fields of topk_ids and topk_probs.
+// `router` is there only with a router.
 std::string to_json(const Layer& layer);
 
 // Returns to_json() without splits_alignment and max_permuted_rows. The parser chooses them by

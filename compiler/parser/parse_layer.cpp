@@ -28,6 +28,7 @@ constexpr std::array kLayerKeys = std::to_array<std::string_view>({"name",
                                                                    "dtype",
                                                                    "input",
                                                                    "tokens_per_expert_dtype",
+                                                                   "router",
                                                                    "topk_ids_dtype",
                                                                    "topk_probs_dtype",
                                                                    "foreign_experts",
@@ -59,8 +60,9 @@ constexpr std::array kLayerKeys = std::to_array<std::string_view>({"name",
                                                                    "expert_parallel"});
 
 constexpr std::array kPasses = {Pass::kForward, Pass::kBackward};
-constexpr std::array kGradients = {Gradient::kDx,  Gradient::kDprobs, Gradient::kDw1,
-                                   Gradient::kDw2, Gradient::kDb1,    Gradient::kDb2};
+constexpr std::array kGradients = {Gradient::kDx,  Gradient::kDprobs, Gradient::kDlogits,
+                                   Gradient::kDw1, Gradient::kDw2,    Gradient::kDb1,
+                                   Gradient::kDb2};
 constexpr std::array kRecomputes = {Recompute::kNone, Recompute::kMoeExpert};
 constexpr std::array kWgradDtypes = {WgradDtype::kF32, WgradDtype::kBf16};
 constexpr std::array kIndexDtypes = {IndexDtype::kI32, IndexDtype::kI64};
@@ -184,9 +186,16 @@ Result<Gradient> read_gradient(const JsonView& element, const Layer& layer) {
   MOEJIT_TRY_ASSIGN(const Gradient gradient, read_enum(element, kGradients));
   const std::vector<Gradient> all = all_gradients(layer);
   if (std::find(all.begin(), all.end(), gradient) != all.end()) return gradient;
+  if (gradient == Gradient::kDprobs)
+    return element.fail(ErrorCode::kInvalidValue,
+                        fmt::format("got {} of a layer with a router", element.got()),
+                        R"(name "dlogits", which the router makes of it)");
+  const bool is_of_router = gradient == Gradient::kDlogits;
   return element.fail(ErrorCode::kInvalidValue,
-                      fmt::format("got {} of a layer without biases", element.got()),
-                      R"(add "biases": true, or leave it out)");
+                      fmt::format("got {} of a layer without {}", element.got(),
+                                  is_of_router ? "a router" : "biases"),
+                      is_of_router ? R"(name "dprobs", or add "router")"
+                                   : R"(add "biases": true, or leave it out)");
 }
 
 // Reads the gradients. If all are named, the record names none, so that equal layers have equal
@@ -258,6 +267,7 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.local_experts,
                     read_int_at(root, "local_experts", up_to_all, experts_of_rank(layer)));
   MOEJIT_TRY_ASSIGN(layer.top_k, is_grouped(layer) ? 1 : read_int_at(root, "top_k", up_to_all));
+  MOEJIT_TRY_ASSIGN(layer.router, read_router_of_layer(root, layer));
   MOEJIT_TRY_ASSIGN(layer.hidden, read_int_at(root, "hidden", kWidthRange));
   MOEJIT_TRY_ASSIGN(layer.intermediate, read_int_at(root, "intermediate", kWidthRange));
   if (const std::optional<JsonView> activation = root.find("activation")) {
@@ -307,6 +317,7 @@ Result<Layer> read_layer(const JsonView& root) {
                                                                   layer.fuse_activation_transpose));
   MOEJIT_TRY(check_fields_of_group(root, layer));
   MOEJIT_TRY(check_fields_of_input(root, layer));
+  MOEJIT_TRY(check_fields_of_router(root, layer));
   return layer;
 }
 

@@ -19,6 +19,7 @@ struct TokenField {
 };
 
 constexpr std::array kTokenFields = {
+    TokenField{"router", "rows in the order of experts have been routed"},
     TokenField{"topk_ids_dtype", "tokens_per_expert_dtype is the type of what replaces topk_ids"},
     TokenField{"topk_probs_dtype", "probs, one of each row, are f32"},
     TokenField{"foreign_experts", "only rows of this rank's experts are given"},

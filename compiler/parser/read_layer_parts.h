@@ -5,6 +5,8 @@
 #include "compiler/layer.h"
 #include "compiler/support/json_view.h"
 
+#include <optional>
+
 namespace moejit::compiler {
 
 // Reads the value of "activation": a preset's name, or an object with a preset and its parameters
@@ -23,6 +25,15 @@ Result<LayerInput> read_input(const JsonView& root);
 // Refuses fields that tell of tokens and their choices where rows are grouped, and fields of
 // grouped rows where they are not. Error: kInvalidValue, with what replaces the field.
 Result<void> check_fields_of_input(const JsonView& root, const Layer& layer);
+
+// Reads the field "router" of a layer whose experts and top_k are known; nothing without the field,
+// or where rows are grouped. Errors: as read_router(), and for experts, top_k or fields of a
+// formula that no kernel of a layer takes.
+Result<std::optional<RouterFormula>> read_router_of_layer(const JsonView& root, const Layer& layer);
+
+// Refuses what a layer with a router cannot have. These are probabilities in bf16, experts of other
+// ranks that are reported, and dispatch_calls with a backward pass.
+Result<void> check_fields_of_router(const JsonView& root, const Layer& layer);
 
 // Reads the field "expert_parallel" of a description with so many experts. Without the field the
 // record has no ranks. Errors: unknown keys, ranks that do not divide the experts, an unknown

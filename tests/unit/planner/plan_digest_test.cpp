@@ -59,6 +59,7 @@ const std::vector<Field>& fields() {
          layer.input = LayerInput::kGrouped;
          layer.tokens_per_expert_dtype = IndexDtype::kI64;
        }},
+      {"router", [](Layer& layer) { layer.router = RouterFormula{}; }},
       {"topk_ids_dtype", [](Layer& layer) { layer.topk_ids_dtype = IndexDtype::kI64; }},
       {"topk_probs_dtype", [](Layer& layer) { layer.topk_probs_dtype = TopkProbsDtype::kBf16; }},
       {"foreign_experts", [](Layer& layer) { layer.foreign_experts = ForeignExperts::kIgnore; }},
