@@ -62,8 +62,9 @@ constexpr std::array kRouterBackwardPointers = {
     MOEJIT_POINTER(RouterBackwardParams, z_coefficient, kRead),
     MOEJIT_POINTER(RouterBackwardParams, dlogits, kWrite),
     MOEJIT_POINTER(RouterBackwardParams, dexpert_scale, kWrite),
+    MOEJIT_CALL_POINTERS(RouterBackwardParams),
 };
-constexpr std::array kRouterBackwardNumbers = {MOEJIT_NUMBER(RouterBackwardParams, tokens)};
+constexpr std::array kRouterBackwardNumbers = {MOEJIT_NUMBER(RouterBackwardParams, call.tokens)};
 
 constexpr ParamRecord kRouterBackwardRecord{"router_backward",
                                             sizeof(RouterBackwardParams),
@@ -122,11 +123,11 @@ LaunchShape router_shape(const auto& spec, int32_t shared_bytes) {
           .shared_bytes = shared_bytes};
 }
 
-std::vector<KernelNumber> router_numbers() { return {{.role = "tokens", .dim = CallDim::kTokens}}; }
-
 }  // namespace
 
-std::string to_string(const RouterSpec& spec) { return router_words("router", spec); }
+std::string to_string(const RouterSpec& spec) {
+  return router_words("router", spec) + (spec.overlaps ? " overlaps" : "");
+}
 std::string to_string(const RouterBackwardSpec& spec) {
   return router_words("router_backward", spec);
 }
@@ -155,7 +156,9 @@ int32_t usual_router_warps(const RouterFormula& formula, int32_t experts, int64_
 
 template <>
 LaunchShape KernelKind<RouterSpec>::shape(const RouterSpec& spec) {
-  return router_shape(spec, router_shared_bytes(spec));
+  LaunchShape shape = router_shape(spec, router_shared_bytes(spec));
+  shape.overlaps = spec.overlaps;
+  return shape;
 }
 
 template <>
@@ -165,7 +168,7 @@ int64_t KernelKind<RouterSpec>::busy(const RouterSpec& spec, const CallBounds&, 
 
 template <>
 std::vector<KernelNumber> KernelKind<RouterSpec>::numbers(const RouterSpec&, const CallBounds&) {
-  return router_numbers();
+  return {{.role = "tokens", .dim = CallDim::kTokens}};
 }
 
 template <>
@@ -185,6 +188,7 @@ KernelText KernelKind<RouterSpec>::text(const RouterSpec& spec) {
   text.summary = "logits [T, E] to top-k ids and probabilities [T, K]";
   text.includes.emplace_back("map/router.cuh");
   text.params = "RouterParams";
+  if (spec.overlaps) make_overlap(text);
   return text;
 }
 
@@ -202,7 +206,7 @@ int64_t KernelKind<RouterBackwardSpec>::busy(const RouterBackwardSpec& spec, con
 template <>
 std::vector<KernelNumber> KernelKind<RouterBackwardSpec>::numbers(const RouterBackwardSpec&,
                                                                   const CallBounds&) {
-  return router_numbers();
+  return {kCallTokens};
 }
 
 // Counts the chosen logits as input, or all of them, and dlogits as output.

@@ -16,6 +16,7 @@ struct RouterSpec {
   int32_t top_k = 0;
   int32_t warps = 0;             // of a CTA, each with a token at a time
   DType topk_ids = DType::kI32;  // or kI64
+  bool overlaps = false;         // see LaunchShape
   bool operator==(const RouterSpec&) const = default;
 };
 

@@ -16,7 +16,8 @@ namespace {
 constexpr int64_t kMostTokens = 512;
 
 bool can_overlap(const KernelPlan& kernel) {
-  return std::holds_alternative<RouteSpec>(kernel.spec) ||
+  return std::holds_alternative<RouterSpec>(kernel.spec) ||
+         std::holds_alternative<RouteSpec>(kernel.spec) ||
          std::holds_alternative<RoutePermuteSpec>(kernel.spec) ||
          std::holds_alternative<RowChainSpec>(kernel.spec) ||
          std::holds_alternative<GroupedGemmSpec>(kernel.spec);
@@ -29,7 +30,7 @@ const KernelPlan* writer_of_map_before(const Plan& plan, std::size_t kernel) {
       const CallStep &before = call.steps[i - 1], &step = call.steps[i];
       if (step.is_collective || before.is_collective || step.index != kernel) continue;
       const KernelPlan& writer = plan.kernels[before.index];
-      if (writes(writer, "counts") || writes(writer, "offs")) return &writer;
+      if (writes(writer, "offs")) return &writer;  // counts are written with them
     }
   return nullptr;
 }
@@ -61,6 +62,7 @@ void overlap_gemm(const Plan& plan, std::size_t index, KernelPlan& kernel) {
 }
 
 void overlap(const Plan& plan, std::size_t index, KernelPlan& kernel) {
+  if (auto* const router = std::get_if<RouterSpec>(&kernel.spec)) router->overlaps = true;
   if (auto* const route = std::get_if<RouteSpec>(&kernel.spec)) route->overlaps = true;
   if (auto* const both = std::get_if<RoutePermuteSpec>(&kernel.spec)) both->rows.overlaps = true;
   if (auto* const chain = std::get_if<RowChainSpec>(&kernel.spec)) chain->overlaps = true;

@@ -58,7 +58,6 @@ std::vector<std::string> layer_reasons(const Layer& layer) {
         "GEMMs multiply in bf16: the tensor cores of sm_90a take no scale for each 32 products, "
         "and e4m3 times a power of two is a number of bf16, so operands are those of mxfp8 "
         "exactly, at the speed and size of bf16");
-  if (has_backward(layer) && !layer.gradients.empty()) reasons.push_back(gradients_reason(layer));
   return reasons;
 }
 
@@ -89,6 +88,11 @@ Graph fused_graph(const Layer& layer, const Layer& of_experts, const PlanOptions
   if (options.measure_gemms) add_elapsed(graph);
   name_recomputed(graph);
   return graph;
+}
+
+// Returns the name of the status word that kernels write.
+std::string status_name(const Layer& layer, const PlanOptions& options) {
+  return is_of_group(layer) ? fmt::format("group_status_{}", options.rank) : "status";
 }
 
 // Makes the tokens of a kernel the slots of its group.
@@ -166,7 +170,8 @@ Result<void> check_group(const Layer& layer, const PlanOptions& options) {
 
 Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options) {
   if (is_of_group(layer)) MOEJIT_TRY(check_group(layer, options));
-  const Layer of_experts = is_of_group(layer) ? layer_of_experts(layer) : layer;
+  const Layer chosen = without_router(layer);
+  const Layer of_experts = is_of_group(layer) ? layer_of_experts(chosen) : chosen;
   MOEJIT_TRY(check_support(of_experts, target));
   Plan plan;  // filled field by field: g++ 12 destroys members of an aggregate that were never
               // constructed
@@ -174,8 +179,11 @@ Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOpti
   plan.target = target;
   plan.bounds = call_bounds(layer);
   plan.reasons = layer_reasons(of_experts);
+  if (has_backward(layer) && !layer.gradients.empty())
+    plan.reasons.push_back(gradients_reason(layer));
   plan.layer = layer;
-  const Graph graph = fused_graph(layer, of_experts, options, plan.reasons);
+  Graph graph = fused_graph(chosen, of_experts, options, plan.reasons);
+  if (layer.router) route_by_logits(graph, layer, status_name(layer, options));
   MOEJIT_TRY(validate(graph));
   make_kernels(graph, layer, of_experts, target, options, plan);
   if (options.tuning != nullptr) plan.tuned_for = options.tuning->gpu();

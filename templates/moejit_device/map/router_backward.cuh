@@ -8,6 +8,7 @@
 // in shared memory, from which the lanes take their neighbors. What all experts get, by a softmax
 // or a loss, is added there; only then the kernel reads all logits.
 
+#include "moejit_device/map/call_tokens.cuh"
 #include "moejit_device/map/router_formula.cuh"
 #include "moejit_device/map/router_row.cuh"
 #include "moejit_device/params/router_params.h"
@@ -37,13 +38,14 @@ struct RouterBackward {
   static constexpr int32_t kSharedBytes = kWarps * kRowBytes;
 
   MOEJIT_DEVICE static void run(const RouterBackwardParams& params) {
+    if (has_other_tokens(params.call)) return;
     const RouterBackward router(params);
     // Through a lane, so that the compiler knows that it is the same in all of them.
     const int32_t warp = ptx::shuffle(ptx::warp_index(), 0);
     const int64_t step = int64_t{ptx::cta_count()} * kWarps;
     int64_t token = int64_t{ptx::cta_index()} * kWarps + warp;
 #pragma unroll 1
-    for (; token < params.tokens; token += step) router.differentiate(token);
+    for (; token < params.call.tokens; token += step) router.differentiate(token);
   }
 
  private:

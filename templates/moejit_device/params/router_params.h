@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "moejit_device/core/types.cuh"
+#include "moejit_device/params/call_tokens.h"
 
 namespace moejit::device {
 
@@ -39,7 +39,7 @@ struct RouterBackwardParams {
   const float* z_coefficient;    // [1]
   void* dlogits;                 // [T, A] as logits
   float* dexpert_scale;          // [T, K] gradient of each choice's factor
-  int64_t tokens;                // T, may be 0
+  CallTokens call;               // T, may be 0
 };
 
 }  // namespace moejit::device
