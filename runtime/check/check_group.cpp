@@ -5,8 +5,9 @@
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/route.h"
 #include "runtime/trial/group_inputs.h"
-#include "runtime/trial/routing_tensors.h"
+#include "runtime/trial/router_inputs.h"
 
+#include <algorithm>
 #include <array>
 #include <fmt/core.h>
 
@@ -24,10 +25,34 @@ using compiler::Layer;
 
 TensorCheck compare(const std::string& name, const HostTensor& got, const HostTensor& wanted) {
   const testing::TensorView view{.name = name, .cols = std::max<int64_t>(got.shape.back(), 1)};
+  if (got.dtype == DType::kI32)
+    return check_of(name,
+                    testing::compare_i32(view, elements<int32_t>(got), elements<int32_t>(wanted)));
+  if (got.dtype == DType::kI64)
+    return check_of(name,
+                    testing::compare_i64(view, elements<int64_t>(got), elements<int64_t>(wanted)));
   if (got.dtype == DType::kBF16)
     return check_of(
         name, testing::compare_bf16(view, elements<uint16_t>(got), elements<uint16_t>(wanted)));
   return check_of(name, testing::compare_f32(view, elements<float>(got), elements<float>(wanted)));
+}
+
+// Compares what a router has added to a tensor on all ranks, which held the same before, with what
+// one rank has added. They are integers, so ranks add up exactly.
+template <typename Integer>
+void check_sums(const std::string& name, const OneRankRun& one, std::span<const TensorMap> ranks,
+                std::vector<TensorCheck>& checks) {
+  const auto found = one.results.find(name);
+  if (found == one.results.end()) return;
+  const std::span<const Integer> before = elements<Integer>(one.inputs.find(name)->second);
+  std::vector<Integer> sums(before.begin(), before.end());
+  for (const TensorMap& rank : ranks) {
+    const std::span<const Integer> own = elements<Integer>(rank.find(name)->second);
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += own[i] - before[i];
+  }
+  const std::string title = fmt::format("{} of all ranks", name);
+  checks.push_back(
+      compare(title, make_tensor(found->second.dtype, {std::ssize(sums)}, sums), found->second));
 }
 
 }  // namespace
@@ -36,7 +61,7 @@ std::vector<uint16_t> partial_sums(const Layer& layer, const OneRankRun& one,
                                    std::string_view rows) {
   const auto row_map = copy_elements<int32_t>(one.results.find("row_map")->second);
   const auto values = copy_elements<uint16_t>(one.results.find(rows)->second);
-  const std::vector<int64_t> ids = trial::expert_ids(one.inputs.find("topk_ids")->second);
+  const std::vector<int64_t> ids = trial::chosen_ids(layer, one.inputs);
   const int64_t tokens = std::ssize(ids) / layer.top_k, columns = layer.hidden;
   std::vector<float> sums(static_cast<std::size_t>(tokens * columns));
   for (int64_t rank = 0; rank < layer.expert_parallel.ranks; ++rank) {
@@ -63,17 +88,22 @@ std::vector<TensorCheck> check_group(const Layer& layer, const OneRankRun& one,
                                      std::span<const TensorMap> ranks,
                                      std::span<const int64_t> tokens) {
   constexpr std::array kNames = std::to_array<std::string_view>(
-      {"y", "dx", "dprobs", "dw1", "dw1_gate", "dw1_up", "dw2", "db1", "db2"});
+      {"topk_ids", "topk_probs", "y", "dx", "dprobs", "dlogits", "dexpert_scale", "dw1", "dw1_gate",
+       "dw1_up", "dw2", "db1", "db2"});
+  constexpr std::array kOfExperts =
+      std::to_array<std::string_view>({"dw1", "dw1_gate", "dw1_up", "dw2", "db1", "db2"});
   std::vector<TensorCheck> checks;
   for (const std::string_view name : kNames) {
     const auto found = one.results.find(name);
     if (found == one.results.end()) continue;
+    // Each rank's gradient is of the loss that its own counts give.
+    if (name == "dlogits" && layer.router->aux != compiler::AuxCounts::kNone) continue;
     HostTensor wanted = found->second;
     const bool is_sum = name == "y" || name == "dx";
     if (is_sum && layer.expert_parallel.combine == compiler::Combine::kPartial)
       wanted = make_tensor(DType::kBF16, wanted.shape,
                            partial_sums(layer, one, name == "y" ? "h2" : "dx_permuted"));
-    const bool is_of_tokens = is_sum || name == "dprobs";
+    const bool is_of_tokens = std::ranges::find(kOfExperts, name) == kOfExperts.end();
     int64_t first = 0;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       const int64_t count = is_of_tokens ? tokens[rank] : layer.local_experts;
@@ -83,6 +113,10 @@ std::vector<TensorCheck> check_group(const Layer& layer, const OneRankRun& one,
       first += count;
     }
   }
+  for (const char* const name : {"counts", "unbiased_counts"})
+    check_sums<int32_t>(name, one, ranks, checks);
+  for (const char* const name : {"score_sums", "z_sum"})
+    check_sums<int64_t>(name, one, ranks, checks);
   return checks;
 }
 

@@ -13,8 +13,7 @@ using runtime::HostTensor;
 void check_status(const KernelTensors& tensors, const reference::Route& route, CheckList& list) {
   constexpr uint32_t kOfRoute =
       reference::kBadExpertId | reference::kRowOverflow | reference::kTooManyExperts;
-  const uint32_t got = tensors.view<uint32_t>("status").front() & kOfRoute;
-  list.add(check_number(tensors.name("status"), got, route.status));
+  list.status(tensors, kOfRoute, route.status);
 }
 
 void check_groups(const KernelTensors& tensors, const reference::Route& route, int64_t tokens,

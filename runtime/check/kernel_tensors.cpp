@@ -136,6 +136,12 @@ void CheckList::rows(const KernelTensors& tensors, std::string_view role,
          wanted.scale_inv);
 }
 
+void CheckList::status(const KernelTensors& tensors, uint32_t bits, uint32_t wanted) {
+  status_ |= wanted;
+  const uint32_t got = tensors.view<uint32_t>("status").front();
+  add_part(check_number(tensors.name("status"), got & bits, status_ & bits));
+}
+
 bool CheckList::all_passed() const {
   return std::ranges::all_of(checks_, &TensorCheck::has_passed);
 }

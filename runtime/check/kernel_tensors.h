@@ -7,6 +7,7 @@
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/route.h"
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
@@ -79,6 +80,8 @@ class CheckList {
                 const std::vector<int32_t>& wanted);
   void bf16(const KernelTensors& tensors, std::string_view role,
             const std::vector<uint16_t>& wanted);
+  // Compares `bits` of the status word with what this kernel and the ones checked before have set.
+  void status(const KernelTensors& tensors, uint32_t bits, uint32_t wanted);
   // Compares the codes of a role and their scales.
   void rows(const KernelTensors& tensors, std::string_view role,
             const reference::QuantizedRows& wanted);
@@ -89,6 +92,7 @@ class CheckList {
  private:
   std::vector<TensorCheck> checks_;
   std::set<std::string, std::less<>> names_;
+  uint32_t status_ = 0;
 };
 
 }  // namespace moejit::check

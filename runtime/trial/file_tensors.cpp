@@ -74,7 +74,8 @@ HostTensor join_column_blocks(const HostTensor& blocks) {
 void slice_colwise(TensorMap& tensors) {
   const auto offs =
       tensors.contains("colwise_offs") ? tensors.find("colwise_offs") : tensors.find("offs");
-  const auto counts = tensors.find("counts");
+  auto counts = tensors.find("rows_per_expert");  // of layers with a router
+  if (counts == tensors.end()) counts = tensors.find("counts");
   if (offs == tensors.end() || counts == tensors.end()) return;
   const std::vector<int32_t> starts = copy_elements<int32_t>(offs->second);
   const std::vector<int32_t> sizes = copy_elements<int32_t>(counts->second);

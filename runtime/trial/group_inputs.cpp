@@ -20,6 +20,17 @@ using runtime::TensorMap;
 
 namespace {
 
+constexpr std::array kOfTokens =
+    std::to_array<std::string_view>({"x", "logits", "topk_ids", "topk_probs", "dy"});
+// Tensors of a router that tell of all experts, or of a loss, alike on all ranks.
+constexpr std::array kOfAllExperts =
+    std::to_array<std::string_view>({"router_bias", "expert_scale", "counts", "unbiased_counts",
+                                     "score_sums", "z_sum", "aux_coefficient", "z_coefficient"});
+
+bool is_among(std::span<const std::string_view> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
 // Whether a file has the inputs of each rank, or of all tokens and experts together.
 enum class FileForm { kOfEachRank, kOfAllTokens };
 
@@ -95,17 +106,16 @@ HostTensor slice_rows(const HostTensor& tensor, int64_t first, int64_t count) {
 
 std::vector<TensorMap> split_inputs(const compiler::Layer& layer, const TensorMap& inputs,
                                     std::span<const int64_t> tokens) {
-  constexpr std::array kOfTokens =
-      std::to_array<std::string_view>({"x", "topk_ids", "topk_probs", "dy"});
   std::vector<TensorMap> ranks;
   int64_t first_token = 0;
   for (std::size_t rank = 0; rank < tokens.size(); ++rank) {
     TensorMap& own = ranks.emplace_back();
     for (const auto& [name, tensor] : inputs) {
       const int64_t first_expert = static_cast<int64_t>(rank) * layer.local_experts;
-      if (std::ranges::find(kOfTokens, name) != kOfTokens.end())
+      if (is_among(kOfTokens, name))
         own[name] = slice_rows(tensor, first_token, tokens[rank]);
-      else if (tensor.shape.front() < std::ssize(tokens) * layer.local_experts)
+      else if (is_among(kOfAllExperts, name) ||
+               tensor.shape.front() < std::ssize(tokens) * layer.local_experts)
         own[name] = tensor;
       else
         own[name] = slice_rows(tensor, first_expert, layer.local_experts);
@@ -119,6 +129,7 @@ CallInputs join_inputs(std::span<const CallInputs> ranks) {
   TensorMap joined = ranks.front().tensors;
   for (const CallInputs& rank : ranks.subspan(1))
     for (const auto& [name, tensor] : rank.tensors) {
+      if (is_among(kOfAllExperts, name)) continue;
       HostTensor& whole = joined.at(name);
       whole.shape.front() += tensor.shape.front();
       whole.bytes.insert(whole.bytes.end(), tensor.bytes.begin(), tensor.bytes.end());

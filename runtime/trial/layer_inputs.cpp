@@ -4,6 +4,7 @@
 #include "runtime/reference/quantize.h"
 #include "runtime/trial/input_file.h"
 #include "runtime/trial/random_layer_inputs.h"
+#include "runtime/trial/router_inputs.h"
 
 #include <algorithm>
 #include <array>
@@ -22,8 +23,6 @@ using compiler::Plan;
 using compiler::TensorPlan;
 
 constexpr int64_t kMeasuredExperts = 4;  // that have weights of their own
-constexpr std::array<std::string_view, 3> kTokenTensors = {"x", "topk_ids", "topk_probs"};
-constexpr std::array<std::string_view, 3> kGroupedTensors = {"x", "tokens_per_expert", "probs"};
 constexpr std::array<std::string_view, 2> kBiases = {"b1", "b2"};
 constexpr std::array<std::string_view, 4> kQuantizedWeights = {"w1_q", "w1_scale_inv", "w2_q",
                                                                "w2_scale_inv"};
@@ -34,6 +33,13 @@ bool takes_gradient(const Plan& plan, const InputOptions& options) {
   return std::ranges::any_of(options.calls, [&](const std::string& call) {
     return compiler::call_takes(plan, call, "dy");
   });
+}
+
+// Returns whether a call reads an input of the caller; of backward, one that forward does not read.
+bool is_input_of(const Plan& plan, const TensorPlan& tensor, std::string_view call) {
+  return tensor.role == compiler::TensorRole::kInput &&
+         compiler::call_takes(plan, call, tensor.name) &&
+         (call == "forward" || !compiler::call_takes(plan, "forward", tensor.name));
 }
 
 // Reads a tensor of the plan. `gradient_hint` says what to do if dy is missing.
@@ -71,10 +77,14 @@ Result<TensorMap> read_file_inputs(const Plan& plan, const InputOptions& options
   const auto read = [&](std::string_view name) {
     return read_tensor(file, plan, name, gradient_hint, told, inputs);
   };
-  for (const std::string_view name : is_grouped(*plan.layer) ? kGroupedTensors : kTokenTensors)
-    MOEJIT_TRY(read(name));
-  if (takes_gradient(plan, options)) MOEJIT_TRY(read("dy"));
+  const bool has_gradient = takes_gradient(plan, options);
   for (const TensorPlan& tensor : plan.tensors) {
+    const bool is_needed = is_input_of(plan, tensor, "forward") ||
+                           (has_gradient && is_input_of(plan, tensor, "backward"));
+    if (is_needed) MOEJIT_TRY(read(tensor.name));
+    const bool is_sum = is_sum_of_router(plan, tensor);
+    if (is_sum && !file.has(tensor.name)) inputs.emplace(tensor.name, zeros(tensor));
+    if (is_sum && file.has(tensor.name)) MOEJIT_TRY(read(tensor.name));
     if (tensor.role != compiler::TensorRole::kState) continue;
     if (!file.has(tensor.name))
       inputs.emplace(tensor.name, first_state(tensor));

@@ -5,6 +5,7 @@
 #include "runtime/trial/device_tensors.h"
 #include "runtime/trial/input_file.h"
 #include "runtime/trial/layer_inputs.h"
+#include "runtime/trial/router_inputs.h"
 #include "runtime/trial/routing_tensors.h"
 
 #include <algorithm>
@@ -99,7 +100,9 @@ compiler::CallRows count_rows(const Plan& plan, const CallInputs& call) {
                                     .alignment = plan.bounds.splits_alignment,
                                     .max_rows = plan.bounds.max_permuted_rows,
                                     .ignores_foreign = true};
-  if (const HostTensor* ids = find("topk_ids")) {
+  if (plan.layer && plan.layer->router) {
+    route = reference::route(chosen_ids(*plan.layer, call.tensors), call.dims.tokens, shape);
+  } else if (const HostTensor* ids = find("topk_ids")) {
     route = reference::route(expert_ids(*ids), call.dims.tokens, shape);
   } else if (const HostTensor* routing = find("routing_map")) {
     route = reference::route_map(runtime::elements<uint8_t>(*routing), call.dims.tokens, shape);

@@ -4,6 +4,7 @@
 #include "runtime/reference/layouts.h"
 #include "runtime/reference/packed_weights.h"
 #include "runtime/reference/random_inputs.h"
+#include "runtime/trial/router_inputs.h"
 #include "runtime/trial/routing_tensors.h"
 
 #include <algorithm>
@@ -114,6 +115,10 @@ TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, const Rand
     inputs["probs"] = make_tensor(DType::kF32, {tokens}, grouped_probs(tokens, random.seed));
     return inputs;
   }
+  if (layer.router) {
+    inputs.merge(random_logits(layer, tokens, random));
+    return inputs;
+  }
   inputs["topk_ids"] = random_topk_ids(layer, tokens, random);
   inputs["topk_probs"] = make_topk_probs(dtype_of(layer.topk_probs_dtype), {tokens, layer.top_k},
                                          reference::random_probs(tokens, layer.top_k, random.seed));
@@ -125,6 +130,7 @@ TensorMap random_gradient(const compiler::Layer& layer, int64_t tokens, uint64_t
   inputs["dy"] = make_tensor(DType::kBF16, {tokens, layer.hidden},
                              reference::random_activations(
                                  tokens, layer.hidden, reference::RandomStream(seed, kDy).bits(0)));
+  if (layer.router) inputs.merge(loss_coefficients(*layer.router));
   return inputs;
 }
 

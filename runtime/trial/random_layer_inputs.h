@@ -23,11 +23,11 @@ runtime::HostTensor random_topk_ids(const compiler::Layer& layer, int64_t tokens
                                     const RandomInputs& random);
 
 // Returns x, topk_ids and topk_probs; of grouped input x, tokens_per_expert and probs. One row in
-// 64 has no expert there.
+// 64 has no expert there. With a router returns x and random_logits().
 runtime::TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens,
                                  const RandomInputs& random);
 
-// Returns dy, the gradient of y.
+// Returns dy, the gradient of y, and the coefficients of a router's losses.
 runtime::TensorMap random_gradient(const compiler::Layer& layer, int64_t tokens, uint64_t seed);
 
 // Returns w1 and w2 for this number of experts.

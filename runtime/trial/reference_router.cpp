@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/check/reference_router.h"
+#include "runtime/trial/reference_router.h"
 
 #include "compiler/expression.h"
-#include "runtime/trial/routing_tensors.h"
 
 #include <cmath>
 #include <memory>
 
-namespace moejit::check {
+namespace moejit::trial {
 namespace {
 
 using compiler::RouterFormula;
-using runtime::copy_elements;
 
 reference::RouterScore score_of(compiler::RouterScore score) {
   switch (score) {
@@ -91,11 +89,4 @@ reference::Router reference_router(const RouterFormula& formula, int64_t experts
   return router;
 }
 
-RouterOperands::RouterOperands(const KernelTensors& tensors, std::string_view choice)
-    : logits(trial::probabilities(tensors.at("logits"))) {
-  if (tensors.has("router_bias")) bias = copy_elements<float>(tensors.at("router_bias"));
-  if (tensors.has("expert_scale")) expert_scale = copy_elements<float>(tensors.at("expert_scale"));
-  if (!choice.empty()) ids = trial::expert_ids(tensors.at(choice));
-}
-
-}  // namespace moejit::check
+}  // namespace moejit::trial

@@ -47,12 +47,13 @@ namespace {
 Result<void> add_layer(TrialRank& rank, const TensorMap& inputs) {
   const Plan& plan = rank.plan();
   for (const TensorPlan& tensor : plan.tensors) {
-    if (!compiler::is_callers(tensor.role) || tensor.is_optional) continue;
+    const HostTensor* content = find(inputs, tensor.name);
+    if (!compiler::is_callers(tensor.role)) continue;
+    if (tensor.is_optional && content == nullptr) continue;
     // If weights came quantized, no kernel reads the bf16 weights; biases are still read.
     if (tensor.role == TensorRole::kWeight && has_quantized_weights(inputs) &&
         !call_takes(plan, "forward", tensor.name))
       continue;
-    const HostTensor* content = find(inputs, tensor.name);
     std::optional<HostTensor> first;
     if (content == nullptr && tensor.role == TensorRole::kState)
       content = &first.emplace(first_state(tensor));
