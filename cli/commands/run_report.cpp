@@ -9,6 +9,7 @@
 #include "runtime/trial/file_tensors.h"
 #include "runtime/trial/open_engine.h"
 #include "runtime/trial/trial.h"
+#include "templates/moejit_device/params/router_params.h"
 #include "templates/moejit_device/params/status_bits.h"
 
 #include <algorithm>
@@ -37,7 +38,10 @@ constexpr StatusBit kStatusBits[] = {
     {device::kStatusBadScale, "bad_scale",
      "tensor \"input_scale_inv\" has scales that are neither powers of two nor 0, or too far apart "
      "to be packed",
-     "correct input_scale_inv"}};
+     "correct input_scale_inv"},
+    {device::kStatusBadLogit, "bad_logit",
+     "tensor \"logits\" has NaN, or numbers that lead to probabilities that are not finite",
+     "correct logits"}};
 
 // Returns whether the kernel only finds the scales of the next step.
 bool finds_scales(const KernelPlan& kernel) {

@@ -71,7 +71,8 @@ static inline moejit_error_code moejit_layer_update_weights(moejit_plan* layer,
 }
 
 // Runs one forward pass over T tokens, T from 0 to max_tokens: "y" from "x", "topk_ids",
-// "topk_probs" and the weights; "status" gets bits (below). Fills call->saved for backward.
+// "topk_probs" and the weights; "status" gets bits (below). Fills call->saved for backward. A layer
+// with a router reads "logits", and what its formula needs, and writes "topk_ids" and "topk_probs".
 static inline moejit_error_code moejit_layer_forward(moejit_plan* layer, const moejit_call* call) {
   return moejit_plan_call(layer, "forward", call);
 }
@@ -91,7 +92,8 @@ static inline const char* moejit_name_in_mode(moejit_gradient_mode mode, const c
 }
 
 // Runs the backward pass of the forward call that filled call->saved. It makes from "dy" the
-// gradients that the description asks for: "dx", "dprobs", and the gradients of weights and biases.
+// gradients that the description asks for: "dx", "dprobs", or with a router "dlogits" from "logits"
+// and "topk_ids" of the forward call, and the gradients of weights and biases.
 // Neither the saved block nor the inputs of forward that backward takes again may change in
 // between. T has to be as in the forward call; the saved block records it. On the simulator another
 // T is MOEJIT_ERROR_TENSOR_MISMATCH. On a GPU the kernels then compute nothing and set
@@ -198,14 +200,16 @@ typedef struct moejit_cast_transpose_tensor {
 
 // Bits that kernels set (by or) in the tensor "status", which the caller clears and reads.
 enum {
-  MOEJIT_STATUS_BAD_EXPERT_ID = 1,     // an expert id below -1, or not below E where
-                                       // "foreign_experts" is "report"; not routed here
-  MOEJIT_STATUS_ROW_OVERFLOW = 2,      // more rows than max_permuted_rows; the rest is dropped
-  MOEJIT_STATUS_BAD_SCALE = 4,         // an operation's scale that is neither a power of two nor 0,
-                                       // or too far below others of its tile to be packed
-  MOEJIT_STATUS_OTHER_TOKENS = 8,      // T of a backward call differs from its forward call's
-  MOEJIT_STATUS_TOO_MANY_EXPERTS = 16  // a token of a routing map has more than top_k experts; the
-                                       // last ones are not routed
+  MOEJIT_STATUS_BAD_EXPERT_ID = 1,      // an expert id below -1, or not below E where
+                                        // "foreign_experts" is "report"; not routed here
+  MOEJIT_STATUS_ROW_OVERFLOW = 2,       // more rows than max_permuted_rows; the rest is dropped
+  MOEJIT_STATUS_BAD_SCALE = 4,          // an operation's scale that is neither a power of two nor
+                                        // 0, or too far below others of its tile to be packed
+  MOEJIT_STATUS_OTHER_TOKENS = 8,       // T of a backward call differs from its forward call's
+  MOEJIT_STATUS_TOO_MANY_EXPERTS = 16,  // a token of a routing map has more than top_k experts; the
+                                        // last ones are not routed
+  MOEJIT_STATUS_BAD_LOGIT = 32          // a value that orders a router's choice is NaN, or a
+                                        // probability is not finite; routed all the same
 };
 
 // Returns what one bit means, or NULL for another number.

@@ -228,6 +228,8 @@ TEST(CApiStatus, IsASentenceAboutEachBit) {
   EXPECT_TRUE(is_error(moejit_status_check(MOEJIT_STATUS_TOO_MANY_EXPERTS),
                        MOEJIT_ERROR_DEVICE_STATUS, "16: a token with more experts"));
   EXPECT_NE(std::string(moejit_last_error()->hint).find("raise top_k"), std::string::npos);
+  EXPECT_TRUE(is_error(moejit_status_check(MOEJIT_STATUS_BAD_LOGIT), MOEJIT_ERROR_DEVICE_STATUS,
+                       "32: logits that are NaN"));
   EXPECT_EQ(moejit_status_text(3), nullptr);
   EXPECT_EQ(moejit_status_text(0), nullptr);
 }
