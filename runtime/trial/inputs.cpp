@@ -39,6 +39,7 @@ CallInputs call_of(runtime::TensorMap tensors) {
 
 std::optional<RandomInputs> routed_at_random(const Plan& plan, const InputOptions& options) {
   if (!options.input_path.empty()) return std::nullopt;
+  if (plan.layer && plan.layer->router) return options.random;
   for (const char* const name :
        {"topk_ids", "chosen_ids", "tokens_per_expert", "row_map", "offs"}) {
     const compiler::TensorPlan* const tensor = compiler::find_tensor(plan, name);

@@ -2,6 +2,7 @@
 #include "tests/support/random_layer.h"
 
 #include "tests/support/random_formula.h"
+#include "tests/support/random_router.h"
 #include "tests/support/seeded_random.h"
 
 #include <algorithm>
@@ -27,7 +28,10 @@ class LayerMaker {
     choose_flags();
     choose_routing();
     choose_gradients();
-    if (random_.in_percent(15)) take_grouped_rows();
+    if (random_.in_percent(15))
+      take_grouped_rows();
+    else if (random_.in_percent(25))
+      add_router();
     return fmt::format("{{{}}}", fmt::join(fields_, ", "));
   }
 
@@ -257,14 +261,30 @@ class LayerMaker {
         "dispatch", "foreign_experts"};
     if (random_.in_percent(70)) keys.emplace_back("splits_alignment");
     if (random_.in_percent(1)) keys.pop_back();
-    std::erase_if(fields_, [&](const std::string& field) {
-      return std::ranges::any_of(keys, [&](std::string_view key) {
-        return field.starts_with(fmt::format("\"{}\": ", key));
-      });
-    });
+    for (const std::string_view key : keys) leave_out(key);
     add("input", "\"grouped\"");
     if (random_.in_percent(50))
       add("tokens_per_expert_dtype", random_.in_percent(70) ? "\"i64\"" : "\"i32\"");
+  }
+
+  void leave_out(std::string_view key) {
+    std::erase_if(fields_, [&](const std::string& field) {
+      return field.starts_with(fmt::format("\"{}\": ", key));
+    });
+  }
+
+  // Changes what a router excludes. A mistake in 100 stays.
+  void add_router() {
+    if (experts_ > 1024 || top_k_ > 32) return;
+    add("router", random_router_of(random_, experts_, top_k_));
+    leave_out("topk_probs_dtype");
+    if (local_experts_ < experts_ && !random_.in_percent(1)) {
+      leave_out("foreign_experts");
+      add("foreign_experts", "\"ignore\"");
+    }
+    for (std::string& field : fields_)
+      if (const size_t at = field.find("\"dprobs\""); at != std::string::npos)
+        field.replace(at, 8, "\"dlogits\"");
   }
 
   std::string_view flag() { return random_.in_percent(50) ? "true" : "false"; }

@@ -21,6 +21,16 @@ class RouterMaker {
   RandomRouter make() {
     is_careless_ = random_.in_percent(8);
     choose_sizes();
+    return add_fields();
+  }
+  RandomRouter make_for(int64_t experts, int64_t top_k) {
+    router_ = {.experts = experts, .top_k = top_k};
+    has_zero_experts_ = false;
+    return add_fields();
+  }
+
+ private:
+  RandomRouter add_fields() {
     add_score();
     is_given_ = random_.in_percent(12);
     if (is_given_) add("ids", "\"given\"");
@@ -35,8 +45,6 @@ class RouterMaker {
     router_.json = fmt::format("{{{}}}", fmt::join(fields_, ", "));
     return router_;
   }
-
- private:
   void add(std::string_view key, std::string_view value) {
     fields_.push_back(fmt::format("\"{}\": {}", key, value));
   }
@@ -94,7 +102,7 @@ class RouterMaker {
     if (random_.in_percent(40)) add("scale", "2.5");
     if (random_.in_percent(20)) add("expert_scale", "true");
     const int64_t most_zeros = std::min<int64_t>(1024 - router_.experts, 70);
-    if (random_.in_percent(20) && groups_ == 1 && !is_given_ && most_zeros > 0)
+    if (random_.in_percent(20) && has_zero_experts_ && groups_ == 1 && !is_given_ && most_zeros > 0)
       add("zero_experts", std::to_string(random_.between(1, most_zeros)));
   }
 
@@ -112,11 +120,15 @@ class RouterMaker {
   std::vector<std::string> fields_;
   int64_t groups_ = 1;
   bool is_careless_ = false, is_expression_ = false, is_after_ = false, is_given_ = false;
-  bool has_bias_ = false, orders_by_logits_ = false;
+  bool has_bias_ = false, orders_by_logits_ = false, has_zero_experts_ = true;
 };
 
 }  // namespace
 
 RandomRouter random_router(SeededRandom& random) { return RouterMaker(random).make(); }
+
+std::string random_router_of(SeededRandom& random, int64_t experts, int64_t top_k) {
+  return RouterMaker(random).make_for(experts, top_k).json;
+}
 
 }  // namespace moejit::testing

@@ -19,4 +19,8 @@ struct RandomRouter {
 // other.
 RandomRouter random_router(SeededRandom& random);
 
+// Returns such an object for a layer with these sizes. It has no zero experts, and no
+// contradictions on purpose.
+std::string random_router_of(SeededRandom& random, int64_t experts, int64_t top_k);
+
 }  // namespace moejit::testing

@@ -93,6 +93,9 @@ class Layer(Planned):
                 stream: object = None) -> Any:
         """Computes "y" from "x", "topk_ids", "topk_probs" and the weights.
 
+        A layer with "router" reads "logits" F32 or BF16 [T, A], and what its formula needs, and writes "topk_ids" and
+        "topk_probs".
+
         On a GPU the call starts the kernels and returns: tensors and blocks must stay until the kernels are done.
 
         Args:
@@ -117,6 +120,9 @@ class Layer(Planned):
     def backward(self, tensors: Mapping[str, Any], *, saved: object, mode: str = "overwrite", workspace: object = None,
                  deferred: object = None, stream: object = None) -> None:
         """Computes the gradients of the forward call that filled `saved`, from "dy".
+
+        A layer with "router" also reads "logits" and "topk_ids" of the forward call, and makes "dlogits" in the place of
+        "dprobs".
 
         Args:
             tensors: "dy" BF16 [T, H], the outputs "dx", "dprobs", "dw1", "dw2", ..., and the others that `tensors`
