@@ -19,10 +19,11 @@ from moejit.torch.operations import operation
 from moejit.torch.ops import run
 from moejit.torch.permute import Routing, permute_pad, route, unpermute
 from moejit.torch.plans import layer_text, operation_text
+from moejit.torch.routed import routed_experts
 from moejit.torch.router import router
 from moejit.torch.update import update_scales, update_weights
 
 __all__ = ["Experts", "FP8Weights", "HostedExperts", "Routing", "activation", "build", "convert", "experts", "explain",
            "fp8_dispatched_experts", "fp8_weights", "grouped_experts", "grouped_gemm", "grouped_mm", "layer_text",
-           "mxfp4_weights", "operation", "operation_text", "permute_pad", "register_hf", "route", "router", "run",
-           "unpermute", "update_scales", "update_weights"]
+           "mxfp4_weights", "operation", "operation_text", "permute_pad", "register_hf", "route", "routed_experts", "router",
+           "run", "unpermute", "update_scales", "update_weights"]

@@ -101,6 +101,15 @@ def refuse_separate(fields: dict[str, Any]) -> None:
                            "torch.cat((gate, up), dim=1), or run the layer with moejit.Layer")
 
 
+@torch.compiler.assume_constant_result
+def refuse_router(description: str) -> None:
+    """Refuses a layer that chooses experts itself, where the caller brings ids and probabilities."""
+    if _read(description).get("router") is not None:
+        raise RuntimeError('moejit: unsupported: a layer with "router", wanted one without: its calls take logits in the '
+                           "place of ids and probabilities\nhint: routed_experts() takes logits; or leave \"router\" out "
+                           "and run router() before")
+
+
 def call_fields(description: str, gradients: tuple[str, ...], wgrad_dtype: str, topk_ids_dtype: str,
                 topk_probs_dtype: str, has_halves: bool = False, has_checks: bool = False) -> dict[str, Any]:
     """Returns a layer description for one call, as a dict. The arguments are as for call_text()."""

@@ -12,8 +12,8 @@ from moejit.torch.layers import as_json
 from moejit.torch.operations import apply, bound, constant, run, run_into
 from moejit.torch.permute import ID_DTYPES
 
-_LOGIT_DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
-_SCORE_UNIT, _Z_UNIT = 2.0 ** -32, 2.0 ** -24
+LOGIT_DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+SCORE_UNIT, Z_UNIT = 2.0 ** -32, 2.0 ** -24
 
 
 def router(logits: torch.Tensor, top_k: int, *, bias: torch.Tensor | None = None,
@@ -44,13 +44,13 @@ def router(logits: torch.Tensor, top_k: int, *, bias: torch.Tensor | None = None
     Raises:
         RuntimeError: A tensor has another dtype or shape, or fields of the formula contradict each other.
     """
-    if logits.dtype not in _LOGIT_DTYPES or logits.dim() != 2:
+    if logits.dtype not in LOGIT_DTYPES or logits.dim() != 2:
         raise RuntimeError(f"moejit: tensor_mismatch: tensor logits: it is {logits.dtype} {list(logits.shape)}, wanted "
                            "float32 or bfloat16 [T, A]")
     ids_dtype = topk_ids_dtype if topk_ids is None else topk_ids.dtype
     if ids_dtype not in ID_DTYPES:
         raise RuntimeError(f"moejit: tensor_mismatch: tensor topk_ids: its dtype is {ids_dtype}, wanted int32 or int64")
-    formula = {**formula, "logits_dtype": _LOGIT_DTYPES[logits.dtype]}
+    formula = {**formula, "logits_dtype": LOGIT_DTYPES[logits.dtype]}
     for key, value, given in (("bias", True, bias), ("expert_scale", True, expert_scale), ("ids", "given", topk_ids)):
         if given is not None:
             formula[key] = value
@@ -91,10 +91,10 @@ class _Router(torch.autograd.Function):
             made["counts"] = outputs["counts"]
             of_loss = made["unbiased_counts"] if is_unbiased else outputs["counts"]
             ctx.of_aux = experts / (top_k * tokens * tokens)
-            made["aux_loss"] = (made["score_sums"].double() * of_loss).sum().mul(_SCORE_UNIT * ctx.of_aux).float()
+            made["aux_loss"] = (made["score_sums"].double() * of_loss).sum().mul(SCORE_UNIT * ctx.of_aux).float()
         if has_z:
             ctx.of_z = 1.0 / tokens
-            made["z_loss"] = made["z_sum"].double().sum().mul(_Z_UNIT * ctx.of_z).float()
+            made["z_loss"] = made["z_sum"].double().sum().mul(Z_UNIT * ctx.of_z).float()
         ctx.fields = fields
         ids = topk_ids if topk_ids is not None else made["chosen_ids" if zero_experts else "topk_ids"]
         ctx.save_for_backward(logits, expert_scale, ids, of_loss if has_aux else None)
@@ -118,10 +118,14 @@ class _Router(torch.autograd.Function):
         made = run({"operation": "router_backward", **ctx.fields}, inputs)
         dscale = None
         if expert_scale is not None:
-            of_choices = torch.where(ids < 0, 0, made["dexpert_scale"]).flatten()
-            dscale = torch.zeros_like(expert_scale).index_put_((ids.clamp(min=0).flatten().long(),), of_choices,
-                                                               accumulate=True)
+            dscale = of_experts(made["dexpert_scale"], ids, expert_scale)
         return made["dlogits"], dscale, *[None] * 7
+
+
+def of_experts(dexpert_scale: torch.Tensor, ids: torch.Tensor, expert_scale: torch.Tensor) -> torch.Tensor:
+    """Returns the gradient of `expert_scale` [A] from the gradients of each choice's factor [T, K]."""
+    of_choices = torch.where(ids < 0, 0, dexpert_scale).flatten()
+    return torch.zeros_like(expert_scale).index_put_((ids.clamp(min=0).flatten().long(),), of_choices, accumulate=True)
 
 
 @torch.compiler.assume_constant_result

@@ -15,7 +15,7 @@ from moejit.torch.devices import target_of, tell_of_simulator
 from moejit.torch.gathered import dense
 from moejit.torch.groups import ProcessGroupLayers, group_call_text
 from moejit.torch.halves import DelayedGradients
-from moejit.torch.layers import call_text, json_with, with_format_of
+from moejit.torch.layers import call_text, json_with, refuse_router, with_format_of
 from moejit.torch.main_grads import main_grad_dtype
 from moejit.torch.weights import Blocks, QuantizedWeights
 
@@ -59,20 +59,24 @@ class ExpertsCall:
         of_call = (x.device, gradients, wgrad, ID_DTYPES[topk_ids.dtype], PROB_DTYPES[topk_probs.dtype], has_halves,
                    has_checks, is_packed)
         if torch.compiler.is_compiling():
+            refuse_router(self.description)
             return self.text_of(*of_call)
         layer = self.layers.get(of_call)
         if layer is None:
+            refuse_router(self.description)
             tell_of_simulator(x.device, 5)
             layer = self.layers[of_call] = self.text_of(*of_call)
         return layer
 
     def text_of(self, device: torch.device, gradients: tuple[str, ...], wgrad: str = "f32", ids: str = "i64",
-                probs: str = "f32", has_halves: bool = False, has_checks: bool = False, is_packed: bool = False) -> str:
+                probs: str = "f32", has_halves: bool = False, has_checks: bool = False, is_packed: bool = False,
+                description: str | None = None) -> str:
         """Returns the text of a layer for tensors on a device; the other arguments are as for call_text().
 
-        `is_packed` says that the weights are packed, whatever the description's weight_format is.
+        `is_packed` says that the weights are packed, whatever the description's weight_format is. `description` takes
+        the place of the call's own.
         """
-        description = with_format_of(self.description, is_packed)
+        description = with_format_of(description or self.description, is_packed)
         if gradients:
             description = json_with(description, fuse_wgrad_accumulation=self.fuse_wgrad_accumulation)
         if self.group is None:
