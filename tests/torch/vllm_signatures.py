@@ -104,6 +104,14 @@ QUANT_KEYS = {name: name for name in ("kFp8Static128BlockSym", "kFp8Dynamic128Sy
                                       "kFp8DynamicTokenSym", "kFp8StaticTensorSym", "kFp8DynamicTensorSym")}
 
 
+def grouped_topk(hidden_states, gating_output, topk, renormalize, num_expert_group=0, topk_group=0,
+                 scoring_func="softmax", routed_scaling_factor=1.0, e_score_correction_bias=None): ...
+
+
+def custom_routing_function(hidden_states, gating_output, topk, renormalize):
+    """As FusedMoE calls it, and SGLang's TopK by these names."""
+
+
 def install():
     """Puts the modules where `import` finds them."""
     folder = "vllm.model_executor.layers.fused_moe"

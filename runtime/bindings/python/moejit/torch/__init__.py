@@ -14,6 +14,7 @@ from moejit.torch.functional import experts, grouped_experts
 from moejit.torch.grouped_gemm import grouped_gemm, grouped_mm
 from moejit.torch.hf import register_hf
 from moejit.torch.hosted import HostedExperts
+from moejit.torch.moe import MoE, moe
 from moejit.torch.mxfp4_weights import mxfp4_weights
 from moejit.torch.operations import operation
 from moejit.torch.ops import run
@@ -21,9 +22,11 @@ from moejit.torch.permute import Routing, permute_pad, route, unpermute
 from moejit.torch.plans import layer_text, operation_text
 from moejit.torch.routed import routed_experts
 from moejit.torch.router import router
+from moejit.torch.router_losses import attach_loss, router_of_sequences, update_router_bias
 from moejit.torch.update import update_scales, update_weights
 
-__all__ = ["Experts", "FP8Weights", "HostedExperts", "Routing", "activation", "build", "convert", "experts", "explain",
-           "fp8_dispatched_experts", "fp8_weights", "grouped_experts", "grouped_gemm", "grouped_mm", "layer_text",
-           "mxfp4_weights", "operation", "operation_text", "permute_pad", "register_hf", "route", "routed_experts", "router",
-           "run", "unpermute", "update_scales", "update_weights"]
+__all__ = ["Experts", "FP8Weights", "HostedExperts", "MoE", "Routing", "activation", "attach_loss", "build",
+           "convert", "experts", "explain", "fp8_dispatched_experts", "fp8_weights", "grouped_experts",
+           "grouped_gemm", "grouped_mm", "layer_text", "moe", "mxfp4_weights", "operation", "operation_text",
+           "permute_pad", "register_hf", "route", "routed_experts", "router", "router_of_sequences", "run",
+           "unpermute", "update_router_bias", "update_scales", "update_weights"]

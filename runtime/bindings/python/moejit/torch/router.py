@@ -18,7 +18,8 @@ SCORE_UNIT, Z_UNIT = 2.0 ** -32, 2.0 ** -24
 
 def router(logits: torch.Tensor, top_k: int, *, bias: torch.Tensor | None = None,
            expert_scale: torch.Tensor | None = None, topk_ids: torch.Tensor | None = None,
-           topk_ids_dtype: torch.dtype = torch.int32, counts: torch.Tensor | None = None, max_tokens: int | None = None,
+           topk_ids_dtype: torch.dtype = torch.int32, counts: torch.Tensor | None = None,
+           loss_counts: torch.Tensor | None = None, max_tokens: int | None = None,
            **formula: Any) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     """Chooses the experts of tokens. `logits` and `expert_scale` have gradients.
 
@@ -32,6 +33,9 @@ def router(logits: torch.Tensor, top_k: int, *, bias: torch.Tensor | None = None
         topk_ids: int32 or int64 [T, K], the choice if the caller brings it; -1: none.
         topk_ids_dtype: The dtype of the ids that are returned.
         counts: int32 [A], to which the choices of each expert are added. None: nobody asks; a loss has its own.
+        loss_counts: int32 [A], counts of the load-balancing loss over several calls: this call adds its own first. The
+            loss is over all of these choices then, and over the scores of this call: Megatron's `global_aux_loss`, with
+            a tensor that each step clears. None: the loss counts this call alone.
         max_tokens: The largest T of a call. None: the next power of two, at least 256.
         formula: Fields of the formula as keywords: score, groups, groups_kept, normalize, epsilon, scale, ...
 
@@ -39,7 +43,8 @@ def router(logits: torch.Tensor, top_k: int, *, bias: torch.Tensor | None = None
         The probabilities, float32 [T, K]; the ids, [T, K], in descending order of scores; and a dict. It has "status"
         int32 [1] (docs/embedding.md), with zero experts "chosen_ids" and "zero_probs", with `aux` "counts", "score_sums"
         and "aux_loss", and with `z` "z_sum" and "z_loss". Both losses have gradients, and are without coefficients:
-        aux_loss = E / (K T^2) * sum(counts * score_sums) over the experts, and z_loss is the mean of lse^2.
+        aux_loss = E / (K T N) * sum(counts * score_sums) over the experts, with T tokens of this call and N that are
+        counted, and z_loss is the mean of lse^2.
 
     Raises:
         RuntimeError: A tensor has another dtype or shape, or fields of the formula contradict each other.
@@ -54,8 +59,8 @@ def router(logits: torch.Tensor, top_k: int, *, bias: torch.Tensor | None = None
     for key, value, given in (("bias", True, bias), ("expert_scale", True, expert_scale), ("ids", "given", topk_ids)):
         if given is not None:
             formula[key] = value
-    made = apply(_Router, logits, expert_scale, bias, topk_ids, counts, constant(top_k), ids_dtype, as_json(formula),
-                 max_tokens)
+    made = apply(_Router, logits, expert_scale, bias, topk_ids, counts, loss_counts, constant(top_k), ids_dtype,
+                 as_json(formula), max_tokens)
     extras = {name: tensor for name, tensor in zip(_NAMES, made) if tensor is not None}
     ids = topk_ids if topk_ids is not None else extras.pop("topk_ids")
     return extras.pop("topk_probs"), ids, extras
@@ -70,7 +75,7 @@ _DIFFERENTIABLE = _NAMES[:4]
 class _Router(torch.autograd.Function):
 
     @staticmethod
-    def forward(ctx, logits, expert_scale, bias, topk_ids, counts, top_k, ids_dtype, formula, max_tokens):
+    def forward(ctx, logits, expert_scale, bias, topk_ids, counts, loss_counts, top_k, ids_dtype, formula, max_tokens):
         zero_experts, has_aux, has_z, is_unbiased = _facts(formula)
         experts = constant(logits.shape[1]) - zero_experts
         fields = {"max_tokens": bound(logits.shape[0], max_tokens), "experts": experts, "top_k": top_k,
@@ -91,6 +96,11 @@ class _Router(torch.autograd.Function):
             made["counts"] = outputs["counts"]
             of_loss = made["unbiased_counts"] if is_unbiased else outputs["counts"]
             ctx.of_aux = experts / (top_k * tokens * tokens)
+            if loss_counts is not None:
+                loss_counts.add_(of_loss)
+                of_loss = loss_counts.clone()  # later calls add to it before backward
+                # A token has K choices: these are the tokens that are counted, and stay on the device.
+                ctx.of_aux = experts / (tokens * of_loss.sum().double().clamp(min=1))
             made["aux_loss"] = (made["score_sums"].double() * of_loss).sum().mul(SCORE_UNIT * ctx.of_aux).float()
         if has_z:
             ctx.of_z = 1.0 / tokens
@@ -119,7 +129,7 @@ class _Router(torch.autograd.Function):
         dscale = None
         if expert_scale is not None:
             dscale = of_experts(made["dexpert_scale"], ids, expert_scale)
-        return made["dlogits"], dscale, *[None] * 7
+        return made["dlogits"], dscale, *[None] * 8
 
 
 def of_experts(dexpert_scale: torch.Tensor, ids: torch.Tensor, expert_scale: torch.Tensor) -> torch.Tensor:

@@ -7,17 +7,17 @@ import sys
 import types
 from typing import Any
 
-from moejit.torch import te_chunks, te_permute
+from moejit.torch import te_chunks, te_permute, te_router
 
 _ABSENT = object()
 # What moe_utils asks for, if it has found no Transformer Engine and so lacks the names.
-_OTHERS = ("fused_compute_score_for_moe_aux_loss", "fused_moe_aux_loss", "fused_topk_with_score_function",
-           "te_general_gemm")
+_OTHERS = ("te_general_gemm",)
 _replaced: list[tuple[types.ModuleType, str, Any]] = []
 
 
 def patch(enable: bool = True, *, top_k: int | None = None) -> None:
-    """Lets Megatron-Core permute with moejit where a configuration says moe_permute_fusion.
+    """Lets Megatron-Core permute with moejit where a configuration says moe_permute_fusion, and choose experts where it
+    says moe_router_fusion.
 
     Call it before configurations and models are made.
 
@@ -59,7 +59,10 @@ def _functions(top_k: int | None) -> dict[str, Any]:
             "fused_permute_and_pad_with_probs": functools.partial(te_permute.moe_permute_and_pad_with_probs, **options),
             "fused_unpermute": te_permute.moe_unpermute,
             "fused_sort_chunks_by_index": te_chunks.moe_sort_chunks_by_index,
-            "fused_sort_chunks_by_index_with_probs": te_chunks.moe_sort_chunks_by_index_with_probs}
+            "fused_sort_chunks_by_index_with_probs": te_chunks.moe_sort_chunks_by_index_with_probs,
+            "fused_topk_with_score_function": te_router.fused_topk_with_score_function,
+            "fused_compute_score_for_moe_aux_loss": te_router.fused_compute_score_for_moe_aux_loss,
+            "fused_moe_aux_loss": te_router.fused_moe_aux_loss}
 
 
 def _replace(module: types.ModuleType, name: str, value: Any) -> None:
