@@ -9,6 +9,7 @@
 #include "compiler/layer.h"
 #include "compiler/operation.h"
 #include "compiler/plan.h"
+#include "compiler/router.h"
 #include "compiler/support/error.h"
 #include "compiler/work.h"
 
@@ -38,7 +39,9 @@ struct HuggingFaceOptions {
   Recipe recipe = Recipe::kFp8Flow;
 };
 struct HuggingFaceLayer {
-  Layer layer;
+  Layer layer;  // without a router
+  // How the model chooses experts. The error of kUnsupported says why no formula expresses it.
+  Result<RouterFormula> router;
   std::string model_type;
   std::vector<std::string> used_keys;  // "num_experts_per_tok -> top_k = 8"
   std::vector<std::string> notes;      // parts of the model that the description does not express

@@ -20,6 +20,10 @@ void add_layer(CLI::App& app, Action& action) {
                   "torch: list all layers that the model asks for with moejit.torch, for moejit "
                   "build")
       ->check(CLI::IsMember({"torch"}));
+  sub->add_flag("--router", command->router,
+                "Describe a layer that chooses experts of logits, as the model does")
+      ->needs("--from-hf")
+      ->excludes("--for");
   sub->add_option("--recipe", command->recipe, "Number formats of a model's layer")
       ->capture_default_str();
   sub->add_option("--expert-parallel,--ep", command->expert_parallel,

@@ -59,7 +59,13 @@ Result<Layer> layer_from_config(const LayerCommand& command, const Terminal& ter
   terminal.note("model_type " + made.model_type + ", used keys:");
   for (const std::string& key : made.used_keys) terminal.note("  " + key);
   for (const std::string& text_of_note : made.notes) terminal.note("note: " + text_of_note);
-  return std::move(made.layer);
+  if (!command.router) return std::move(made.layer);
+  MOEJIT_TRY_ASSIGN(const compiler::RouterFormula router, made.router);
+  Fields fields = Fields::parse(to_json_without_padding(made.layer));
+  fields["router"] = Fields::parse(to_json(router));
+  // The router chooses of all experts, whichever are on this rank.
+  if (made.layer.local_experts < made.layer.experts) fields["foreign_experts"] = "ignore";
+  return compiler::parse_layer(fields.dump(), command.from_hugging_face + " with a router");
 }
 
 constexpr int64_t kFewestMaxTokens = 16;

@@ -23,7 +23,8 @@ struct LayerCommand {
   std::string made_for;  // "torch": a list of the layers that moejit.torch asks for; empty: one
   int32_t expert_parallel = 1;
   int64_t max_tokens = 8192;
-  std::string output;  // empty: print
+  bool router = false;  // whether a model's layer chooses experts itself
+  std::string output;   // empty: print
 };
 Result<void> run_layer(const LayerCommand& command, Terminal& terminal);
 

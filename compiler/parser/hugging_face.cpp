@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
 #include "compiler/parser/hugging_face_figures.h"
+#include "compiler/parser/hugging_face_router.h"
 #include "compiler/parser/hugging_face_source.h"
 #include "compiler/parser/layer_schema.h"
 #include "compiler/support/json_document.h"
@@ -14,8 +15,7 @@ namespace moejit::compiler {
 namespace {
 
 constexpr std::string_view kRouterNote =
-    "router: scores, the choice of experts and their normalization happen before the layer, which "
-    "takes topk_ids and topk_probs";
+    "router: the layer takes topk_ids and topk_probs, which the model makes of logits";
 constexpr std::string_view kLatentNote =
     "tokens are projected to this width before the experts and back behind them, outside of the "
     "layer";
@@ -195,6 +195,11 @@ Result<Layer> read_figures(const HuggingFaceSource& source, FigureReader& reader
   return layer;
 }
 
+void note_router(const Result<RouterFormula>& router, FigureReader& reader) {
+  reader.note(fmt::format("{}{}{}", kRouterNote, router ? " by \"router\": " : "; none here: ",
+                          router ? to_json(*router) : router.error().message));
+}
+
 }  // namespace
 
 Result<HuggingFaceLayer> layer_from_hugging_face(std::string_view config_json,
@@ -209,13 +214,15 @@ Result<HuggingFaceLayer> layer_from_hugging_face(std::string_view config_json,
   const JsonView root(document);
   MOEJIT_TRY_ASSIGN(const HuggingFaceSource source, find_hugging_face_source(root));
   FigureReader reader(source);
-  reader.note(std::string(kRouterNote));
   note_family(source, reader);
   MOEJIT_TRY_ASSIGN(Layer layer, read_figures(source, reader, options));
+  Result<RouterFormula> router = read_hugging_face_router(source, layer.experts, layer.top_k);
+  note_router(router, reader);
   note_facts(root, reader);
   note_dense_layers(reader);
   note_other_layers(reader);
   return HuggingFaceLayer{.layer = std::move(layer),
+                          .router = std::move(router),
                           .model_type = source.model_type,
                           .used_keys = std::move(reader.used_keys),
                           .notes = std::move(reader.notes)};

@@ -126,7 +126,8 @@ constexpr std::array kHiddenKeys =
 
 constexpr std::string_view kSharedNote =
     "shared experts run beside the layer and are not part of it";
-constexpr std::string_view kScaleNote = "multiply topk_probs by it before the layer";
+constexpr std::string_view kScaleNote =
+    "multiply topk_probs by it before the layer, unless a router in the layer does";
 constexpr std::string_view kDenseNote = "so many of the first decoder layers are dense, not MoE";
 constexpr std::string_view kEveryNote = "only every so many decoder layers one is MoE";
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 struct moejit_description {
-  std::string json;
+  std::string json, router;
   moejit::compiler::HuggingFaceLayer made;
   std::vector<const char*> used_keys, notes;  // point into `made`
 };
@@ -75,6 +75,7 @@ moejit_error_code moejit_describe_hugging_face(const char* json, size_t json_byt
         moejit::compiler::layer_from_hugging_face(
             {json, json_bytes}, given.source_name == nullptr ? "config" : given.source_name, read));
     handle->json = to_json_without_padding(handle->made.layer);
+    if (handle->made.router) handle->router = to_json(*handle->made.router);
     handle->used_keys = pointers_to(handle->made.used_keys);
     handle->notes = pointers_to(handle->made.notes);
     *description = handle.release();
@@ -96,7 +97,10 @@ moejit_error_code moejit_description_get_info(const moejit_description* descript
                                            .used_keys = description->used_keys.data(),
                                            .notes = description->notes.data(),
                                            .used_key_count = description->used_keys.size(),
-                                           .note_count = description->notes.size()},
+                                           .note_count = description->notes.size(),
+                                           .router = description->made.router
+                                                         ? description->router.c_str()
+                                                         : nullptr},
                                           info, "moejit_description_info");
   });
 }

@@ -40,6 +40,7 @@ typedef struct moejit_description_info {
   const char* const* notes;      // sentences about what the description does not express
   size_t used_key_count;
   size_t note_count;
+  const char* router;  // how the model chooses experts, as docs/router.md says; NULL: notes say why
 } moejit_description_info;
 MOEJIT_API moejit_error_code moejit_description_get_info(const moejit_description* description,
                                                          moejit_description_info* info);

@@ -139,6 +139,41 @@ TEST(HuggingFace, NotesNothingThatDoesNotApply) {
   EXPECT_FALSE(has_note(*layer_of_config("llama-4-scout"), "interleave_moe_layer_step"));
 }
 
+TEST(HuggingFace, ReadsTheRouterOfPublishedModels) {
+  const auto router_of = [](const std::string& model) {
+    const HuggingFaceLayer made = layer_of_config(model).value();
+    return made.router ? to_json(*made.router) : made.router.error().message;
+  };
+  EXPECT_EQ(router_of("qwen3-30b-a3b"), R"({"normalize": "sum", "logits_dtype": "bf16"})");
+  EXPECT_EQ(router_of("deepseek-v2-lite"), "{}");
+  EXPECT_EQ(router_of("deepseek-v2"),
+            R"({"groups": 8, "groups_kept": 3, "group_score": "max", "group_fill": "zero", )"
+            R"("scale": 16})");
+  EXPECT_EQ(router_of("kimi-k2"), R"({"score": "sigmoid", "bias": true, "normalize": "sum", )"
+                                  R"("epsilon": 1e-20, "scale": 2.827})");
+  EXPECT_EQ(router_of("gpt-oss-20b"), R"({"when": "after", "logits_dtype": "bf16"})");
+  EXPECT_EQ(router_of("minimax-m2"), R"({"score": "sigmoid", "bias": true, "normalize": "sum", )"
+                                     R"("logits_dtype": "bf16"})");
+}
+
+TEST(HuggingFace, HasNoRouterWhereTheFileContradictsTheFamily) {
+  const auto reason_of = [](const std::string& keys) {
+    const std::string config = R"({"model_type": "deepseek_v3", "n_routed_experts": 8,
+        "num_experts_per_tok": 2, "hidden_size": 256, "moe_intermediate_size": 128, "topk_group": 1,
+        )";
+    const HuggingFaceLayer made = layer_from_hugging_face(config + keys + "}", "c", {}).value();
+    return made.router ? to_json(*made.router) : made.router.error().message;
+  };
+  EXPECT_EQ(reason_of(R"("scoring_func": "softmax", "n_group": 1)"),
+            "c:3: $.scoring_func: got \"softmax\", but the modules of deepseek_v3 have sigmoid");
+  EXPECT_EQ(reason_of(R"("topk_method": "greedy", "n_group": 1)"),
+            "c:3: $.topk_method: got \"greedy\", but the modules of deepseek_v3 have noaux_tc");
+  EXPECT_EQ(reason_of(R"("n_group": 3)"),
+            "router of deepseek_v3:1: $.groups: got 3 for 8 experts, wanted a divisor");
+  EXPECT_EQ(reason_of(R"("norm_topk_prob": 1, "n_group": 1)"),
+            "c:3: $.norm_topk_prob: got 1, wanted true or false");
+}
+
 TEST(HuggingFace, TakesTheActivationOfTheModel) {
   const HuggingFaceLayer oss = layer_of_config("gpt-oss-20b").value();
   EXPECT_EQ(oss.layer.activation, make_activation("clamped_swiglu").value());

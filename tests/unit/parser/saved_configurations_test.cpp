@@ -183,5 +183,58 @@ TEST(SavedConfigurations, TellWhatIsNotPartOfTheLayer) {
   }
 }
 
+// How a configuration chooses experts: its "router", or a part of the reason why there is none.
+const Note kRouters[] = {
+    {"Qwen3MoeConfig default", R"({"logits_dtype": "bf16"})"},
+    {"Qwen3NextConfig default", R"({"normalize": "sum", "logits_dtype": "bf16"})"},
+    {"DeepseekV3Config default",
+     R"({"score": "sigmoid", "bias": true, "groups": 8, "groups_kept": 4, "normalize": "sum", )"
+     R"("epsilon": 1e-20, "scale": 2.5})"},
+    // Neither one group nor n_group = null are groups, and topk_method is greedy.
+    {"Glm4MoeConfig default",
+     R"({"score": "sigmoid", "bias": true, "normalize": "sum", "epsilon": 1e-20})"},
+    {"AXK2Config default",
+     R"({"score": "sigmoid", "bias": true, "normalize": "sum", "epsilon": 1e-20, "scale": 2.5})"},
+    {"UnlimitedOcrTextConfig default", "{}"},
+    // Weights that are not normalized have no epsilon.
+    {"Dots1Config small", R"({"score": "sigmoid", "bias": true})"},
+    {"KimiLinearConfig default",
+     R"({"score": "sigmoid", "bias": true, "normalize": "sum", "epsilon": 1e-20, "scale": 2.446})"},
+    {"LagunaConfig default",
+     R"({"score": "sigmoid", "bias": true, "normalize": "sum", "logits_dtype": "bf16"})"},
+    {"LongcatFlashConfig default", R"({"bias": true, "scale": 6, "zero_experts": 256})"},
+    {"Ernie4_5_MoeConfig default", R"({"bias": true, "normalize": "floor", "epsilon": 1e-12})"},
+    {"OpenAIPrivacyFilterConfig default", R"({"when": "after", "scale": 0.25})"},
+    {"Cohere2MoeConfig default",
+     R"({"when": "after", "normalize": "sum", "logits_dtype": "bf16"})"},
+    {"Kolibri1Config default", R"({"score": "sigmoid", "when": "after", "bias": true})"},
+    {"Gemma4TextConfig small",
+     R"({"normalize": "sum", "expert_scale": true, "logits_dtype": "bf16"})"},
+    {"PhimoeConfig default", "it draws experts at random"},
+    {"ZayaConfig default", "its logits come from an MLP"},
+    {"DbrxConfig small", "another norm than the sum"},
+    {"Llama4TextConfig default", "multiply the input of experts"},
+};
+
+TEST(SavedConfigurations, TellHowExpertsAreChosenOrWhyNoFormulaSaysIt) {
+  const std::map<std::string, std::string> configurations = read_lines("configurations.txt");
+  for (const auto& [name, text] : kRouters) {
+    const Result<HuggingFaceLayer> made =
+        layer_from_hugging_face(configurations.at(name), name, {});
+    ASSERT_TRUE(made) << name << ": " << made.error().message;
+    const std::string told =
+        made->router ? to_json(*made->router) : std::string(made->router.error().message);
+    EXPECT_NE(told.find(text), std::string::npos) << name << ": " << told;
+    EXPECT_EQ(made->router.has_value(), text.starts_with("{")) << name;
+  }
+  for (const auto& [name, config] : configurations) {
+    const Result<HuggingFaceLayer> made = layer_from_hugging_face(config, name, {});
+    if (!made || made->router || is_unknown(*made)) continue;
+    EXPECT_NE(made->router.error().message.find("whose router no formula expresses"),
+              std::string::npos)
+        << name << ": " << made->router.error().message;
+  }
+}
+
 }  // namespace
 }  // namespace moejit::compiler

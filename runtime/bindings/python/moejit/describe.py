@@ -18,12 +18,14 @@ class Description(dict):
     Attributes:
         model_type: The configuration's model type.
         used_keys: Which key gave which field: "num_experts_per_tok -> top_k = 8", ...
-        notes: Sentences about parts of the model that a description cannot express.
+        notes: Sentences about parts of the model that a description does not express.
+        router: How the model chooses experts, a formula of docs/router.md; None if there is none, and a note says why.
     """
 
-    def __init__(self, fields: Mapping[str, Any], model_type: str, used_keys: list[str], notes: list[str]) -> None:
+    def __init__(self, fields: Mapping[str, Any], model_type: str, used_keys: list[str], notes: list[str],
+                 router: dict[str, Any] | None = None) -> None:
         super().__init__(fields)
-        self.model_type, self.used_keys, self.notes = model_type, used_keys, notes
+        self.model_type, self.used_keys, self.notes, self.router = model_type, used_keys, notes, router
 
 
 def describe(config: Mapping[str, Any] | str | os.PathLike | Any, *, recipe: str = "fp8_flow", max_tokens: int = 8192,
@@ -59,6 +61,7 @@ def describe(config: Mapping[str, Any] | str | os.PathLike | Any, *, recipe: str
         info = get_info(records.DescriptionInfo, "moejit_description_get_info", pointer)
         return Description(json.loads(info.json), info.model_type.decode(),
                            [key.decode() for key in info.used_keys[:info.used_key_count]],
-                           [note.decode() for note in info.notes[:info.note_count]])
+                           [note.decode() for note in info.notes[:info.note_count]],
+                           None if info.router is None else json.loads(info.router))
     finally:
         library.moejit_description_destroy(pointer)

@@ -288,6 +288,7 @@ class DescriptionInfo(Record):
         ("notes", POINTER(c_char_p)),
         ("used_key_count", c_size_t),
         ("note_count", c_size_t),
+        ("router", c_char_p),
     ]
 
 
