@@ -10,7 +10,7 @@ from typing import Callable
 import torch
 
 from moejit.layer import Layer
-from moejit.torch import hf, texts
+from moejit.torch import hf, hf_gates, texts
 from moejit.torch.checks import check_options
 from moejit.torch.devices import target_of
 from moejit.torch.experts import Experts
@@ -26,26 +26,30 @@ _TOKENS_OF_PLANS = 4096
 def convert(model: torch.nn.Module, recipe: str | None = "fp8_flow", *,
             filter_fn: Callable[[torch.nn.Module, str], bool] | None = None, max_tokens: int | None = None,
             recompute: str = "none", cache_weights: bool | None = None,
-            splits_alignment: int | None = None) -> torch.nn.Module:
-    """Makes experts of a transformers model run on moejit; each module may get another recipe.
+            splits_alignment: int | None = None, gates: bool = False) -> torch.nn.Module:
+    """Makes experts of a transformers model run on moejit; each module may get another recipe. Its routers may, too.
 
-    Neither parameters nor the state dict change. Only a module's reference to its configuration is replaced, by a copy
-    that names moejit as the implementation. A second conversion replaces the first. Modules that are not converted run
-    as before; `model.set_experts_implementation()` affects only them.
+    Neither parameters nor the state dict change. Of experts only a module's reference to its configuration is replaced,
+    by a copy that names moejit as the implementation. A router gets a class that is derived from its own, so what
+    transformers records of it stays the same, as do results but for roundings; of equal scores the lower expert wins. A
+    second conversion replaces the first. Modules that are not converted run as before;
+    `model.set_experts_implementation()` affects only them.
 
     Args:
         model: A model of transformers 5, or any module that contains such models. Its parameters may be on the device
             "meta".
         recipe: "fp8_flow", "bf16", ...; None: gives the modules back their earlier implementation.
-        filter_fn: Gets each module of experts and its name in `model`; returns whether to convert it. None: all.
+        filter_fn: Gets each module of experts, or router, and its name in `model`; returns whether to convert it. None:
+            all.
         max_tokens, recompute, cache_weights, splits_alignment: As for moejit.torch.register_hf().
+        gates: Whether to convert the routers too: scores, choice and probabilities become one kernel (docs/router.md).
 
     Returns:
         `model` itself. moejit.torch.explain(model) says what was done.
 
     Raises:
-        RuntimeError: There are no experts to convert, or those of a module cannot run; the sentence has the module's
-            name and the reason. No module is changed then.
+        RuntimeError: There are no experts to convert, or a module cannot run, such as a router of an unknown class; the
+            sentence has the module's name and the reason. No module is changed then.
 
     Example:
         >>> model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-30B-A3B", dtype=torch.bfloat16)
@@ -53,7 +57,11 @@ def convert(model: torch.nn.Module, recipe: str | None = "fp8_flow", *,
     """
     chosen = {name: module for name, module in model.named_modules()
               if takes_implementations(module) and (filter_fn is None or filter_fn(module, name))}
+    routers = {name: module for name, module in model.named_modules()
+               if hf_gates.is_gate(module) and (filter_fn is None or filter_fn(module, name))}
     if recipe is None:
+        for module in routers.values():
+            hf_gates.revert_gate(module)
         for module in chosen.values():
             _revert(module)
             forget_name(module)
@@ -67,7 +75,10 @@ def convert(model: torch.nn.Module, recipe: str | None = "fp8_flow", *,
     implementation = _name(json.dumps(fields), max_tokens, cache_weights)
     for name, module in chosen.items():
         check_module(name, module, json.dumps(fields), max_tokens, getattr(model, "config", module.config))
+    changes = hf_gates.changes_of(model, routers, chosen, filter_fn) if gates else ()
     _register(implementation)
+    for change in changes:
+        change()
     for module in chosen.values():
         _revert(module)
         module.__dict__["_moejit_original_config"] = _Original(module.config, implementation)
@@ -99,6 +110,8 @@ def explain(model: torch.nn.Module, plans: bool = False) -> str:
             kind = "packed" if is_packed(module) else "FP8"
             lines.append(_line(name, module, description) + (f", on its {kind} weights" if has_codes(module) else ""))
             layers.update(_plans_of_calls(module))
+        elif isinstance(module, hf_gates.MoejitGate):
+            lines.append(f"{name or '(model)'}: {type(module).__name__}, runs on moejit, {hf_gates.explain_gate(module)}")
         elif takes_implementations(module):
             implementation = module.config._experts_implementation or "eager"
             lines.append(f"{name or '(model)'}: {type(module).__name__}, not on moejit: runs as {implementation}")
