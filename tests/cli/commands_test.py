@@ -152,6 +152,18 @@ class Descriptions(tool.ToolTest):
         self.assertIn("num_experts_per_tok", done.stderr)
         self.assertEqual(done.stdout, "")
 
+    def test_layer_with_the_router_of_a_model(self):
+        config = self.write("config.json", {
+            "model_type": "deepseek_v3", "hidden_size": 256, "moe_intermediate_size": 128, "n_routed_experts": 8,
+            "num_experts_per_tok": 2, "hidden_act": "silu", "n_group": 4, "topk_group": 2})
+        layer = json.loads(self.succeed("layer", "--from-hf", config, "--router", "--ep", "2").stdout)
+        self.assertEqual(layer["router"], {"score": "sigmoid", "bias": True, "groups": 4, "groups_kept": 2,
+                                           "normalize": "sum", "epsilon": 1e-20, "scale": 2.5})
+        self.assertEqual(layer["foreign_experts"], "ignore")
+        done = self.succeed("layer", "--from-hf", config)
+        self.assertNotIn("router", json.loads(done.stdout))
+        self.assertIn('by "router": {"score": "sigmoid", "bias": true, "groups": 4,', done.stderr)
+
     def test_layer_comes_from_the_folder_of_a_model(self):
         self.write("config.json", {
             "model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336,

@@ -175,6 +175,12 @@ class LayerErrors(Refusal):
                                        "hidden_size": 256, "intermediate_size": 128, "hidden_act": "silu"})
         self.refuse(["layer", "--from-hf", config, "--ep", "3"], USAGE, "--expert-parallel (--ep): got 3")
         self.refuse(["layer", "--from-hf", config, "--max-tokens", "0"], USAGE, "--max-tokens: got 0")
+        self.refuse(["layer", TINY, "--router"], USAGE, "--from-hf")
+        self.refuse(["layer", "--from-hf", config, "--router", "--for", "torch"], USAGE, "--for")
+        config = self.write("c.json", {"model_type": "phimoe", "num_local_experts": 8, "num_experts_per_tok": 2,
+                                       "hidden_size": 256, "intermediate_size": 128, "hidden_act": "silu"})
+        self.refuse(["layer", "--from-hf", config, "--router"], USAGE, "whose router no formula expresses",
+                    "choose experts by the model's own router")
         operation = ROOT / "docs/examples/operations/transpose.json"
         for command in ("plan", "emit", "inspect", "cache why"):
             self.refuse([*command.split(), operation, "--pass", "training"], USAGE,

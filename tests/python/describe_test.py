@@ -39,6 +39,10 @@ class Describe(PackageTest):
     def test_takes_what_programs_have(self):
         wanted = moejit.describe(QWEN)
         self.assertEqual((wanted.model_type, wanted["experts"]), ("qwen3_moe", 128))
+        self.assertEqual(wanted.router, {"normalize": "sum", "logits_dtype": "bf16"})
+        phimoe = {"model_type": "phimoe", "num_local_experts": 8, "num_experts_per_tok": 2, "hidden_size": 256,
+                  "intermediate_size": 128}
+        self.assertIsNone(moejit.describe(phimoe).router)
         (self.folder / "config.json").write_text(QWEN.read_text())
         for config in (str(QWEN), QWEN.read_text(), json.loads(QWEN.read_text()), self.folder, Configuration()):
             self.assertEqual(moejit.describe(config), wanted)

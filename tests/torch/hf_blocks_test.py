@@ -68,7 +68,7 @@ class Pinned(TorchFunctionMode):
 def run(block, x, dy, ids=None):
     """(results and gradients by name, the ids that were chosen)."""
     block.zero_grad()
-    x = x.to(next(block.experts.parameters()).dtype).requires_grad_()
+    x = x.to(next(block.experts.parameters()).dtype, copy=True).requires_grad_()
     chosen = []
     gate = next(module for module in block.modules() if hf_gates.is_gate(module))
     hook = gate.register_forward_hook(lambda module, inputs, made: chosen.append(made[2]))

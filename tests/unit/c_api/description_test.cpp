@@ -36,6 +36,8 @@ TEST_F(CApiDescription, IsALayerThatCanBeCreated) {
   EXPECT_STREQ(info_.used_keys[0], "num_experts -> experts = 16");
   ASSERT_GE(info_.note_count, 1u);
   EXPECT_NE(std::string_view(info_.notes[0]).find("router"), std::string_view::npos);
+  EXPECT_NE(std::string_view(info_.router).find("\"logits_dtype\": \"bf16\""),
+            std::string_view::npos);
   moejit_plan* layer = nullptr;
   const std::string_view json = info_.json;
   ASSERT_TRUE(is_ok(moejit_plan_create(json.data(), json.size(), "sim", nullptr, &layer)));

@@ -1,109 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routers of transformers' models: each class with the parts of it that a formula does not tell."""
+"""Routers of transformers' models on moejit.torch.router()."""
 from __future__ import annotations
 
 import functools
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch.nn.functional import linear
 
 from moejit.describe import describe
 from moejit.torch.checks import name_of
 from moejit.torch.devices import target_of
+from moejit.torch.hf_gate_kinds import GATES
 from moejit.torch.plans import text_of
 from moejit.torch.router import router
 
 _ROUTER = "_moejit_router"
-
-
-def _in_x_dtype(gate: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
-    return linear(x, gate.weight)
-
-
-def _in_weight_dtype(gate: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
-    return linear(x.to(gate.weight.dtype), gate.weight)
-
-
-def _in_float32(gate: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
-    return linear(x.float(), gate.weight.float())
-
-
-def _without_autocast(gate: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
-    with torch.autocast(x.device.type, enabled=False):
-        return _in_float32(gate, x)
-
-
-def _of_gemma(gate: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
-    return gate.proj(gate.norm(x) * gate.scale * gate.scalar_root_size)
-
-
-def _of_hunyuan(gate: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
-    return gate.wg(x.float() if gate.wg.weight.dtype == torch.float32 else x)
-
-
-def _capped(gate: torch.nn.Module, logits: torch.Tensor) -> torch.Tensor:
-    cap = gate.router_logit_softcapping
-    return torch.tanh(logits.float() / cap) * cap if cap > 0.0 else logits.float()
-
-
-class Gate(NamedTuple):
-    """What a class of routers does around the formula."""
-    logits: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor]  # of x [T, H]
-    bias: str = ""  # the path of the bias, or "argument" if callers bring it
-    rounds: bool = False  # whether it rounds probabilities to the dtype of x
-    scales: bool = True  # whether it multiplies them by the scale, which its block does otherwise
-    told: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor] = lambda gate, logits: logits  # its first result
-    table: str = ""  # the path of a table of ids by token, if callers bring tokens as the argument
-
-
-_BIAS = "e_score_correction_bias"
-_ROUNDED = Gate(_in_x_dtype, rounds=True)
-_DEEPSEEK_V2 = Gate(_in_float32)
-_DEEPSEEK_V3 = Gate(_in_float32, _BIAS)
-_ERNIE = Gate(_without_autocast, "moe_statics." + _BIAS, rounds=True)
-_GEMMA = Gate(_of_gemma, told=lambda gate, logits: torch.softmax(logits, -1))
-_GRANITE = Gate(_in_x_dtype, rounds=True, told=lambda gate, logits: logits.float())
-_HY_V3 = Gate(_in_float32, "argument")
-
-# By the names of classes. Their forward is that of transformers 5.23; tests compare each with it.
-GATES: dict[str, Gate] = {
-    **dict.fromkeys(("FlexOlmoTopKRouter", "MellumTopKRouter", "OlmoeTopKRouter", "Qwen2MoeTopKRouter",
-                     "Qwen3MoeTopKRouter", "Qwen3NextTopKRouter", "Qwen3OmniMoeThinkerTextTopKRouter",
-                     "Qwen3OmniMoeTalkerTextTopKRouter", "Qwen4ExpTextTopKRouter", "Qwen3_5MoeTopKRouter",
-                     "Qwen3VLMoeTextTopKRouter", "JambaTopKRouter", "AriaTextTopKRouter", "Cohere2MoeTopKRouter",
-                     "Mistral4TopkRouter"), _ROUNDED),
-    **dict.fromkeys(("MixtralTopKRouter", "MiniMaxTopKRouter"), Gate(_in_x_dtype)),
-    "HunYuanMoEV1Gate": Gate(_of_hunyuan, rounds=True),
-    "GptOssTopKRouter": Gate(lambda gate, x: linear(x, gate.weight, gate.bias), rounds=True),
-    "OpenAIPrivacyFilterTopKRouter": Gate(lambda gate, x: linear(x.float(), gate.weight.float(), gate.bias.float())),
-    **dict.fromkeys(("GraniteMoeTopKRouter", "GraniteMoeSWATopKRouter", "GraniteMoeHybridTopKRouter",
-                     "GraniteMoeSharedTopKRouter"), _GRANITE),
-    **dict.fromkeys(("DeepseekV2TopkRouter", "DeepseekOcr2TextTopkRouter", "UnlimitedOcrTextTopkRouter",
-                     "MistralLarge4TextTopkRouter"), _DEEPSEEK_V2),
-    **dict.fromkeys(("AXK1TopkRouter", "AXK2TopkRouter", "BailingHybridTopkRouter",
-                     "DeepseekV3TopkRouter", "DeepseekV32TopkRouter", "Dots1TopkRouter", "Dots3NoteTextTopkRouter",
-                     "ExaoneMoeTopkRouter", "Glm4MoeTopkRouter", "Glm4MoeLiteTopkRouter", "Glm4vMoeTextTopkRouter",
-                     "Glm5NextTextTopkRouter", "GlmMoeDsaTopkRouter", "HYV4TopkRouter", "KimiLinearTopkRouter",
-                     "MiMoV2FlashTopkRouter", "NemotronHTopkRouter", "SolarOpenTopkRouter",
-                     "Kolibri1TopKRouter"), _DEEPSEEK_V3),
-    "BeamTopKRouter": _DEEPSEEK_V3._replace(scales=False),
-    "DeepseekV4TopKRouter": Gate(_in_x_dtype, _BIAS, rounds=True),
-    "DeepseekV4HashRouter": Gate(_in_x_dtype, rounds=True, table="tid2eid"),
-    "Inkling2TopKRouter": Gate(lambda gate, x: linear(x.float(), gate.weight), _BIAS),
-    "MiniMaxM2TopKRouter": Gate(_in_weight_dtype, "argument"),
-    **dict.fromkeys(("MiniMaxM3VLTopKRouter", "Step3p7TopKRouter"), Gate(_in_weight_dtype, _BIAS, scales=False)),
-    "LagunaTopKRouter": Gate(_in_x_dtype, _BIAS, rounds=True, scales=False, told=_capped),
-    "AfmoeTokenChoiceRouter": Gate(lambda gate, x: gate.gate(x).float(), "argument"),
-    **dict.fromkeys(("HYV3TopKRouter", "Dots3NoteVisionTopKRouter"), _HY_V3),
-    "Lfm2MoeTopKRouter": Gate(_in_x_dtype, "argument", rounds=True),
-    "FlintTopKRouter": Gate(_without_autocast),
-    "LongcatFlashTopkRouter": Gate(lambda gate, x: linear(x.float(), gate.classifier.weight.float()), _BIAS),
-    **dict.fromkeys(("Ernie4_5_MoeTopKRouter", "Ernie4_5_VLMoeMoeTopKRouter"), _ERNIE),
-    **dict.fromkeys(("Gemma4TextRouter", "DiffusionGemmaTextRouter"), _GEMMA),
-}
+FEWEST_TOKENS = 256  # of the bounds that router() chooses
 
 
 def original_class(module: torch.nn.Module) -> type:
@@ -177,16 +91,14 @@ def convert_gate(name: str, gate: torch.nn.Module, config: Any) -> Callable[[], 
     Raises:
         RuntimeError: The router cannot run; the sentence has its name in the model and the reason.
     """
-    row = GATES[original_class(gate).__name__]
     try:
         top_k, formula = formula_of(gate, config)
         weight = next(gate.parameters())
         if weight.dtype not in (torch.bfloat16, torch.float32, torch.float16):
             raise RuntimeError(f"moejit: unsupported: its weight is {name_of(weight.dtype)}")
-        fields = {**json.loads(formula), **({"bias": True} if row.bias else {}), **({"ids": "given"} if row.table else {})}
-        experts = next(size.shape[0] for size in gate.parameters() if size.dim() == 2)
-        text_of(json.dumps({"operation": "router", "max_tokens": 256, "experts": experts, "top_k": top_k,
-                            "router": fields}), target_of(weight.device))
+        for operation in ("router", "router_backward"):
+            description = _description(gate, top_k, formula, operation, FEWEST_TOKENS, "f32")
+            text_of(json.dumps(description), target_of(weight.device))
     except RuntimeError as error:
         raise RuntimeError(f"moejit: module {name}: {str(error).removeprefix('moejit: ')}") from error
 
@@ -194,6 +106,32 @@ def convert_gate(name: str, gate: torch.nn.Module, config: Any) -> Callable[[], 
         gate.__dict__[_ROUTER] = top_k, formula
         gate.__class__ = _converted(original_class(gate))
     return change
+
+
+def _description(gate: torch.nn.Module, top_k: int, formula: str, operation: str, tokens: int,
+                 logits_dtype: str) -> dict[str, Any]:
+    """Returns the description of an operation of calls of a router."""
+    row = GATES[original_class(gate).__name__]
+    fields = {**json.loads(formula), "logits_dtype": logits_dtype}
+    for key, value, is_there in (("bias", True, row.bias), ("ids", "given", row.table),
+                                 ("expert_scale", True, hasattr(gate, "per_expert_scale"))):
+        if is_there:
+            fields[key] = value
+    experts = next(parameter.shape[0] for parameter in gate.parameters() if parameter.dim() == 2)
+    return {"operation": operation, "max_tokens": tokens, "experts": experts, "top_k": top_k, "topk_ids_dtype": "i64",
+            "router": fields}
+
+
+def descriptions_of_calls(model: torch.nn.Module, tokens: int) -> list[str]:
+    """Returns the operations, as JSON, that calls of converted routers with so many tokens and fewer may ask for."""
+    found = []
+    for gate in (module for module in model.modules() if isinstance(module, MoejitGate)):
+        size = FEWEST_TOKENS
+        while size == FEWEST_TOKENS or size < 2 * tokens:
+            found += [json.dumps(_description(gate, *gate.__dict__[_ROUTER], operation, size, dtype))
+                      for operation in ("router", "router_backward") for dtype in ("f32", "bf16")]
+            size *= 2
+    return list(dict.fromkeys(found))
 
 
 def revert_gate(gate: torch.nn.Module) -> None:

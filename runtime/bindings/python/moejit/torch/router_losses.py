@@ -2,6 +2,7 @@
 """What training does around a router: losses that attach themselves, losses of sequences, and balancing by a bias."""
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -80,5 +81,6 @@ def router_of_sequences(logits: torch.Tensor, top_k: int, **options: Any) \
     together = {name: torch.stack([extras[name] for extras in dicts]) for name in dicts[0]}
     extras = {name: tensor.flatten(0, 1) if name in ("chosen_ids", "zero_probs") else
               tensor.mean(0) if name.endswith("_loss") else
-              tensor.amax(0) if name == "status" else tensor.sum(0, dtype=tensor.dtype) for name, tensor in together.items()}
+              functools.reduce(torch.bitwise_or, tensor) if name == "status" else tensor.sum(0, dtype=tensor.dtype)
+              for name, tensor in together.items()}
     return torch.cat([probs for probs, _, _ in made]), torch.cat([ids for _, ids, _ in made]), extras
