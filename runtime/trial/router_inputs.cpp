@@ -19,7 +19,7 @@ using runtime::make_tensor;
 using runtime::TensorMap;
 
 // Purposes of random numbers, behind the ones of other tensors.
-enum Purpose : uint64_t { kLogits = 110, kBias = 111, kScale = 112, kSums = 113 };
+enum RouterPurpose : uint64_t { kLogits = 110, kBias = 111, kScale = 112, kSums = 113 };
 
 // Returns values of bf16, so that some logits of a token are equal.
 std::vector<float> logits_of(const std::vector<int64_t>& ids, int64_t tokens, int64_t experts,
@@ -35,7 +35,7 @@ std::vector<float> logits_of(const std::vector<int64_t>& ids, int64_t tokens, in
   return logits;
 }
 
-HostTensor random_of_experts(int64_t experts, uint64_t seed, Purpose purpose, float middle) {
+HostTensor random_of_experts(int64_t experts, uint64_t seed, RouterPurpose purpose, float middle) {
   const RandomStream random(seed, purpose);
   std::vector<float> values;
   for (int64_t e = 0; e < experts; ++e)

@@ -102,7 +102,7 @@ Result<HostTensor> TrialRank::read(const TensorPlan& tensor) const {
   }
   HostTensor host{tensor.dtype, shape_in_call(tensor, dims), {}};
   host.bytes.resize(
-      static_cast<size_t>(element_count(host.shape) * compiler::size_bytes(tensor.dtype)));
+      static_cast<size_t>(runtime::element_count(host.shape) * compiler::size_bytes(tensor.dtype)));
   MOEJIT_TRY(copy_out(tensor, 0, host.bytes.data(), std::ssize(host.bytes)));
   return host;
 }
