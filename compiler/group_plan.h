@@ -17,7 +17,8 @@ Result<void> check_is_of_group(const Layer& layer);
 
 // Returns the layer of a rank's experts, whose tokens are all slots. Ids are i32 and probabilities
 // f32, whatever the description says. An expert's id is its place among the rank's own experts.
-Layer layer_of_experts(const Layer& layer);
+// Shared experts are such experts, too.
+Layer layer_of_experts(const Layer& described);
 
 // Returns the layer that one rank would run with all tokens of the group and all experts: R *
 // max_tokens tokens. A group's results are compared with the results of this layer.

@@ -15,6 +15,7 @@
 #include "compiler/kernels/route_permute.h"
 #include "compiler/kernels/router.h"
 #include "compiler/kernels/row_chain.h"
+#include "compiler/kernels/shared_choices.h"
 #include "compiler/kernels/state_scales.h"
 #include "compiler/kernels/tile_chain.h"
 #include "compiler/kernels/transpose.h"
@@ -37,7 +38,8 @@ using KernelSpec = std::variant<
     DispatchPermuteSpec, RouteDispatchPermuteSpec, CombineRowsSpec, TakeScalesSpec,
     UpdateScalesSpec, TwoLevelCastSpec, CastTransposeSpec, PackChoicesSpec, TakeChoicesSpec,
     CompareTokensSpec, CombineArrivedSpec, WeightCheckSpec, SplitRowsSpec, RouteMapSpec,
-    RoutePermuteSpec, WeightPackSpec, RouterSpec, RouterBackwardSpec>;
+    RoutePermuteSpec, WeightPackSpec, RouterSpec, RouterBackwardSpec,
+    SharedChoicesSpec, SharedDprobsSpec>;
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

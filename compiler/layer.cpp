@@ -44,6 +44,22 @@ bool uses_collectives(const Layer& layer) {
   return layer.expert_parallel.ranks > 1 && layer.expert_parallel.transport == Transport::kNccl;
 }
 
+bool has_shared(const Layer& layer) { return layer.shared.experts > 0; }
+
+int32_t held_experts(const Layer& layer) { return layer.local_experts + layer.shared.experts; }
+
+Layer with_shared_chosen(const Layer& layer) {
+  if (!has_shared(layer)) return layer;
+  Layer all = layer;
+  all.shared = {};
+  all.local_experts = held_experts(layer);
+  all.experts = layer.experts + std::max(layer.expert_parallel.ranks, 1) * layer.shared.experts;
+  all.top_k = layer.top_k + layer.shared.experts;
+  all.topk_ids_dtype = IndexDtype::kI32;
+  all.topk_probs_dtype = TopkProbsDtype::kF32;
+  return all;
+}
+
 std::vector<Gradient> all_gradients(const Layer& layer) {
   using enum Gradient;
   const Gradient of_choice = layer.router ? kDlogits : kDprobs;
@@ -245,10 +261,10 @@ void set_passes(Layer& layer, std::vector<Pass> passes) {
 
 int64_t worst_case_permuted_rows(const Layer& layer) {
   const int64_t ranks = std::max(layer.expert_parallel.ranks, 1);
-  const int64_t rows = ranks * layer.max_tokens * layer.top_k;
+  const int64_t rows = layer.max_tokens * (ranks * layer.top_k + layer.shared.experts);
   const int64_t alignment = layer.splits_alignment;
   // A group without rows is not padded, so at most as many groups as rows have a padded end.
-  const int64_t padded_groups = std::min<int64_t>(layer.local_experts, rows);
+  const int64_t padded_groups = std::min<int64_t>(held_experts(layer), rows);
   return (rows + padded_groups * (alignment - 1)) / alignment * alignment;
 }
 
@@ -263,6 +279,9 @@ std::string layer_json(const Layer& layer, bool has_padding) {
   add("experts", std::to_string(layer.experts));
   add("local_experts", std::to_string(layer.local_experts));
   add("top_k", std::to_string(layer.top_k));
+  if (has_shared(layer))
+    add("shared", fmt::format(R"({{"experts": {}, "gate": {}}})", layer.shared.experts,
+                              layer.shared.gate ? "true" : "false"));
   add("hidden", std::to_string(layer.hidden));
   add("intermediate", std::to_string(layer.intermediate));
   add("activation", to_json(layer.activation));

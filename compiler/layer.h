@@ -82,6 +82,13 @@ struct ExpertParallel {
   bool operator==(const ExpertParallel&) const = default;
 };
 
+// Experts that every token has beside those it is routed to. Each is as wide as the others.
+struct SharedExperts {
+  int32_t experts = 0;  // n; 0: the layer has none
+  bool gate = false;    // whether a caller gives each token's probability of them; else it is 1
+  bool operator==(const SharedExperts&) const = default;
+};
+
 // Order of the rows of gate and up in w1 and dw1, and of their columns in tensors that have both.
 enum class GateUpLayout {
   kConcat,       // all of gate, then all of up
@@ -94,8 +101,9 @@ enum class GateUpLayout {
 struct Layer {
   std::string name;
   int32_t experts = 0;         // of the whole model
-  int32_t local_experts = 0;   // E: on this rank
+  int32_t local_experts = 0;   // on this rank, without shared ones
   int32_t top_k = 0;           // K: experts a token is routed to
+  SharedExperts shared = {};   // their weights follow those of the local experts
   int32_t hidden = 0;          // H: multiple of 16
   int32_t intermediate = 0;    // I: multiple of 16
   Activation activation = {};  // swiglu
@@ -164,6 +172,17 @@ bool is_of_group(const Layer& layer);
 // do not reach each other's memory.
 bool uses_collectives(const Layer& layer);
 
+// Returns whether the layer has shared experts.
+bool has_shared(const Layer& layer);
+
+// Returns E, the experts whose weights a rank holds: its local ones, then the shared ones.
+int32_t held_experts(const Layer& layer);
+
+// Returns the layer whose tokens choose the shared experts, too. They are n more experts on each
+// rank, behind its local ones, and each token has n more choices. Ids are i32, probabilities f32. A
+// layer without shared experts is returned as it is.
+Layer with_shared_chosen(const Layer& layer);
+
 // Returns every gradient that the layer has, requested or not: dlogits in place of dprobs with a
 // router, db1 and db2 only with biases.
 std::vector<Gradient> all_gradients(const Layer& layer);
@@ -231,12 +250,14 @@ void set_passes(Layer& layer, std::vector<Pass> passes);
 // as many groups as possible are padded to the alignment. It is [max_tokens * top_k +
 // min(local_experts, max_tokens * top_k) * (splits_alignment - 1)], rounded down to a multiple of
 // splits_alignment. All group starts are such multiples, and a group without rows takes no rows. In
-// a layer of a group the tokens of all ranks count: R * max_tokens.
+// a layer of a group the tokens of all ranks count: R * max_tokens. Each shared expert adds a group
+// of the rank's own max_tokens rows.
 int64_t worst_case_permuted_rows(const Layer& layer);
 
 // Returns the layer as JSON text that parse_layer() reads back to an equal record. It has all
 // fields in a stable order and ends with a newline. `gradients` is there only with a backward pass,
-// choices of recipes only with a recipe that has them, `expert_parallel` only for a group. Grouped
+// choices of recipes only with a recipe that has them, `expert_parallel` only for a group, `shared`
+// only with shared experts. Grouped
 // input has `input` and `tokens_per_expert_dtype`, and no fields of topk_ids and topk_probs.
 // `router` is there only with a router.
 std::string to_json(const Layer& layer);

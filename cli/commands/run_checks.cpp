@@ -42,7 +42,7 @@ Result<std::vector<TensorCheck>> check_ranks(const RunCommand& command, const Pl
                                              std::span<const TensorMap> results,
                                              std::span<const int64_t> tokens,
                                              runtime::Engine& engine) {
-  const trial::CallInputs whole = trial::join_inputs(inputs);
+  const trial::CallInputs whole = trial::join_inputs(*plan.layer, inputs);
   const bool is_simulated = plan.target.kind == compiler::TargetKind::kSim;
   MOEJIT_TRY_ASSIGN(const auto devices, trial::Devices::open_one(is_simulated ? "sim" : "cuda",
                                                                  command.inputs.random.seed, ""));

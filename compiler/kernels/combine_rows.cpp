@@ -100,7 +100,7 @@ Work KernelKind<CombineRowsSpec>::work(const CombineRowsSpec& spec, const CallBo
   const double others = spec.sends_rows
                             ? static_cast<double>(rows.routed) * (ranks - 1.0) / ranks
                             : static_cast<double>(rows.tokens) * others_of_token(spec.exchange);
-  const int64_t choices = rows.tokens * spec.exchange.top_k;
+  const int64_t choices = rows.tokens * (spec.exchange.top_k - spec.exchange.shared);
   const int64_t elsewhere = choices * (spec.exchange.ranks - 1) / spec.exchange.ranks;
   const int64_t sent = spec.sends_rows
                            ? elsewhere * 2 * spec.columns

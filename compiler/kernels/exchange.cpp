@@ -36,10 +36,10 @@ int64_t slots_of(const ExchangeShape& exchange) {
 }
 
 double ranks_of_token(const ExchangeShape& exchange) {
-  const int32_t experts = exchange.ranks * exchange.rank_experts;
-  const int32_t elsewhere = experts - exchange.rank_experts;
+  const int32_t rank_experts = exchange.rank_experts - exchange.shared;
+  const int32_t experts = exchange.ranks * rank_experts, elsewhere = experts - rank_experts;
   double share_without = 1.0;  // of all draws of K experts, the share without a given rank
-  for (int32_t k = 0; k < std::min(exchange.top_k, experts); ++k)
+  for (int32_t k = 0; k < std::min(exchange.top_k - exchange.shared, experts); ++k)
     share_without *= static_cast<double>(std::max(elsewhere - k, 0)) / (experts - k);
   return exchange.ranks * (1.0 - share_without);
 }

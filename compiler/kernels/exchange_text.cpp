@@ -6,8 +6,10 @@
 namespace moejit::compiler {
 
 std::string shape_text(const ExchangeShape& s) {
-  return fmt::format("ranks={} rank_experts={} top_k={} max_tokens={} chunk_tokens={}{}{}", s.ranks,
-                     s.rank_experts, s.top_k, s.max_tokens, s.chunk_tokens,
+  return fmt::format("ranks={} rank_experts={} top_k={}{} max_tokens={} chunk_tokens={}{}{}",
+                     s.ranks, s.rank_experts, s.top_k,
+                     s.shared > 0 ? fmt::format(" shared={}", s.shared) : "", s.max_tokens,
+                     s.chunk_tokens,
                      s.sms > 0 ? fmt::format(" sms={}", s.sms) : "",
                      s.topk_ids == DType::kI64 ? " topk_ids=i64" : "");
 }
@@ -42,6 +44,11 @@ KernelText chunked_text(const ExchangeShape& exchange) {
                                    id_type(exchange)}}}};
   text.constants.push_back(integer_constant("kChunkTokens", exchange.chunk_tokens,
                                             "neighboring tokens that share a flag"));
+  if (exchange.shared > 0) {
+    text.constants.push_back(integer_constant("kSharedChoices", exchange.shared,
+                                              "of these, experts that every token has"));
+    text.types_used.back().arguments.emplace_back("kSharedChoices");
+  }
   return text;
 }
 

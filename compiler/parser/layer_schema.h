@@ -24,6 +24,9 @@ constexpr std::size_t kMaxConfigurationValues = 500'000;
 
 constexpr IntRange kExpertsRange{.lowest = 1, .highest = kMaxExperts};
 constexpr IntRange kScaleSharingRange{.lowest = 1, .highest = 2};
+constexpr IntRange kSharedRange{.lowest = 1, .highest = 64};
+// Most choices of a token that an exchange between ranks takes.
+constexpr int64_t kMostChoices = 32;
 // Margins that leave a normal number as the largest, and histories of at most 64 KiB elements a
 // column.
 constexpr IntRange kMarginRange{.lowest = 0, .highest = 64};

@@ -20,6 +20,7 @@ constexpr std::array kLayerKeys = std::to_array<std::string_view>({"name",
                                                                    "experts",
                                                                    "local_experts",
                                                                    "top_k",
+                                                                   "shared",
                                                                    "hidden",
                                                                    "intermediate",
                                                                    "activation",
@@ -268,6 +269,7 @@ Result<Layer> read_layer(const JsonView& root) {
                     read_int_at(root, "local_experts", up_to_all, experts_of_rank(layer)));
   MOEJIT_TRY_ASSIGN(layer.top_k, is_grouped(layer) ? 1 : read_int_at(root, "top_k", up_to_all));
   MOEJIT_TRY_ASSIGN(layer.router, read_router_of_layer(root, layer));
+  MOEJIT_TRY_ASSIGN(layer.shared, read_shared(root));
   MOEJIT_TRY_ASSIGN(layer.hidden, read_int_at(root, "hidden", kWidthRange));
   MOEJIT_TRY_ASSIGN(layer.intermediate, read_int_at(root, "intermediate", kWidthRange));
   if (const std::optional<JsonView> activation = root.find("activation")) {
@@ -318,6 +320,7 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY(check_fields_of_group(root, layer));
   MOEJIT_TRY(check_fields_of_input(root, layer));
   MOEJIT_TRY(check_fields_of_router(root, layer));
+  MOEJIT_TRY(check_fields_of_shared(root, layer));
   return layer;
 }
 

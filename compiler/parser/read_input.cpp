@@ -23,6 +23,7 @@ constexpr std::array kTokenFields = {
     TokenField{"topk_ids_dtype", "tokens_per_expert_dtype is the type of what replaces topk_ids"},
     TokenField{"topk_probs_dtype", "probs, one of each row, are f32"},
     TokenField{"foreign_experts", "only rows of this rank's experts are given"},
+    TokenField{"shared", "rows in the order of experts do not tell their tokens"},
     TokenField{"max_permuted_rows", "as many rows are multiplied as are given: max_tokens"},
     TokenField{"expert_parallel",
                "whoever groups the rows has exchanged them: give tokens to a layer that exchanges "

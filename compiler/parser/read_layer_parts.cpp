@@ -118,7 +118,6 @@ constexpr std::array kTransports = std::to_array<std::string_view>({"peer", "ncc
 constexpr IntRange kRanksRange{.lowest = 1, .highest = 8};
 constexpr IntRange kSmsRange{.lowest = 1, .highest = 256};
 constexpr int64_t kMostTokens = 16384;
-constexpr int64_t kMostChoices = 32;
 
 Result<Combine> read_combine(const JsonView& group) {
   const std::optional<JsonView> view = group.find("combine");

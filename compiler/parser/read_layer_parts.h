@@ -47,6 +47,13 @@ int32_t experts_of_rank(const Layer& layer);
 // or choices than an exchange takes, and fields for a host that dispatches rows itself.
 Result<void> check_fields_of_group(const JsonView& root, const Layer& layer);
 
+// Reads the field "shared". Without the field the record has no experts.
+Result<SharedExperts> read_shared(const JsonView& root);
+
+// Refuses fields that a layer with shared experts cannot have. These are ranks that the layer knows
+// nothing of, a dispatch by the host, and more experts or choices than kernels take.
+Result<void> check_fields_of_shared(const JsonView& root, const Layer& layer);
+
 // Refuses options of recipes that other libraries have and no target of this version can do. These
 // are GEMMs in a microscaling format itself ("native_gemm"), "random_hadamard_transform" and
 // "stochastic_rounding". Errors: kUnsupported where one is given.

@@ -16,8 +16,11 @@ using Operations = std::vector<Operation>;
 // place for each token that might come.
 class CollectiveExchange {
  public:
-  CollectiveExchange(Graph& graph, const Layer& layer, const std::string& status)
-      : graph_(graph), layer_(layer), status_(status) {}
+  CollectiveExchange(Graph& graph, const Layer& described, const std::string& status)
+      : graph_(graph),
+        layer_(with_shared_chosen(described)),
+        shared_(described.shared.experts),
+        status_(status) {}
 
   void run() {
     name_slots(graph_, layer_, status_);
@@ -52,6 +55,7 @@ class CollectiveExchange {
     return {.ranks = layer_.expert_parallel.ranks,
             .rank_experts = layer_.experts / layer_.expert_parallel.ranks,
             .top_k = layer_.top_k,
+            .shared = shared_,
             .max_tokens = static_cast<int32_t>(layer_.max_tokens),
             .chunk_tokens = kChunkTokens,
             .topk_ids = dtype_of(layer_.topk_ids_dtype)};
@@ -248,7 +252,8 @@ class CollectiveExchange {
   }
 
   Graph& graph_;
-  const Layer& layer_;
+  Layer layer_;
+  int32_t shared_;  // choices of shared experts
   const std::string& status_;
 };
 

@@ -22,6 +22,7 @@ ExchangeShape shape_of(const Exchange& exchange) {
   return {.ranks = static_cast<int32_t>(exchange.ranks),
           .rank_experts = static_cast<int32_t>(exchange.experts / exchange.ranks),
           .top_k = static_cast<int32_t>(exchange.top_k),
+          .shared = static_cast<int32_t>(exchange.shared),
           .max_tokens = static_cast<int32_t>(exchange.max_tokens),
           .chunk_tokens = static_cast<int32_t>(chunk),
           .sms = static_cast<int32_t>(exchange.sms),

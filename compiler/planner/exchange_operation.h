@@ -36,6 +36,7 @@ struct Exchange {
   int64_t rank = 0;
   int64_t experts = 0;     // of all ranks, a multiple of `ranks`; rank r has the r-th part of them
   int64_t top_k = 0;       // 1 to 32
+  int64_t shared = 0;      // of these choices, the last ones: shared experts of the token's rank
   int64_t max_tokens = 0;  // of a rank, 1 to 16384
   int64_t columns = 0;     // of a row, a multiple of 16
   DType input = DType::kBF16;      // of rows before dispatch: or kF8E4M3, with compact scales

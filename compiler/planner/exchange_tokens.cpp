@@ -22,8 +22,13 @@ bool only_permutes(const Operation& operation) {
 // Makes the graph of a rank from the graph of its experts.
 class TokenExchange {
  public:
-  TokenExchange(Graph& graph, const Layer& layer, int64_t rank, std::vector<std::string>& reasons)
-      : graph_(graph), layer_(layer), rank_(rank), reasons_(reasons) {}
+  TokenExchange(Graph& graph, const Layer& described, int64_t rank,
+                std::vector<std::string>& reasons)
+      : graph_(graph),
+        layer_(with_shared_chosen(described)),
+        shared_(described.shared.experts),
+        rank_(rank),
+        reasons_(reasons) {}
 
   void run() {
     name_slots(graph_, layer_, own("group_status"));
@@ -49,6 +54,7 @@ class TokenExchange {
             .rank = rank_,
             .experts = layer_.experts,
             .top_k = layer_.top_k,
+            .shared = shared_,
             .max_tokens = layer_.max_tokens,
             .columns = layer_.hidden,
             .format = is_fp8 ? DType::kF8E4M3 : DType::kBF16,
@@ -218,7 +224,8 @@ class TokenExchange {
     graph_.operations.insert(unpermute + 1, std::move(combine));
   }
   Graph& graph_;
-  const Layer& layer_;
+  Layer layer_;
+  int64_t shared_;  // choices of shared experts
   int64_t rank_;
   std::vector<std::string>& reasons_;
 };

@@ -48,6 +48,11 @@ void fuse_route(Graph& graph, const Layer& layer, std::vector<std::string>& reas
 void exchange_tokens(Graph& graph, const Layer& layer, int64_t rank,
                      std::vector<std::string>& reasons);
 
+// Makes the graph of a layer with shared experts from the graph in which tokens choose them
+// (with_shared_chosen()). The caller's ids and probabilities get the others appended, and gradients
+// are parted again. Must be called behind everything that looks for the callers' tensors.
+void join_shared(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
+
 // Makes the graph of grouped input from the graph of tokens with one choice each.
 void take_grouped_rows(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 

@@ -21,7 +21,8 @@ Result<void> check_is_of_group(const Layer& layer) {
       R"(add "expert_parallel": {"ranks": R} to its description)");
 }
 
-Layer layer_of_experts(const Layer& layer) {
+Layer layer_of_experts(const Layer& described) {
+  const Layer layer = with_shared_chosen(described);
   Layer experts = layer;
   experts.expert_parallel = {};
   experts.max_tokens = layer.expert_parallel.ranks * layer.max_tokens;

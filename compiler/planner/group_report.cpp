@@ -29,8 +29,9 @@ double share_without(const Layer& layer) {
 GroupTraffic fixed_traffic(const Layer& layer, GroupTraffic traffic) {
   const bool sends_rows = layer.expert_parallel.combine == Combine::kRows;
   const int64_t others = layer.expert_parallel.ranks - 1;
-  const int64_t results = sends_rows ? others * layer.top_k : others;
-  traffic.choice_bytes = 8 * int64_t{layer.top_k};
+  const int64_t choices = layer.top_k + layer.shared.experts;
+  const int64_t results = sends_rows ? others * choices : others;
+  traffic.choice_bytes = 8 * choices;
   traffic.remote_ranks = static_cast<double>(others);
   traffic.results = static_cast<double>(results);
   traffic.dispatch_bytes = static_cast<double>(others * (traffic.choice_bytes + traffic.row_bytes));
@@ -98,7 +99,7 @@ GroupTraffic group_traffic(const Layer& layer) {
   traffic.result_bytes = 2 * columns;
   const bool sends_rows = layer.expert_parallel.combine == Combine::kRows;
   if (uses_collectives(layer)) return fixed_traffic(layer, traffic);
-  traffic.choice_bytes = 8 * int64_t{layer.top_k};
+  traffic.choice_bytes = 8 * int64_t{layer.top_k + layer.shared.experts};
   traffic.remote_ranks = static_cast<double>(others) * (1.0 - share_without(layer));
   traffic.dispatch_bytes = static_cast<double>(others * traffic.choice_bytes) +
                            traffic.remote_ranks * static_cast<double>(traffic.row_bytes);

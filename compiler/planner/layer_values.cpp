@@ -38,6 +38,7 @@ int32_t state_columns(Pass pass) { return pass == Pass::kBackward ? 2 : 3; }
 
 std::vector<std::string> tensors_of(const Layer& layer, Gradient gradient) {
   if (gradient == Gradient::kDw1 && has_separate_gate_up(layer)) return {"dw1_gate", "dw1_up"};
+  if (gradient == Gradient::kDprobs && layer.shared.gate) return {"dprobs", "dshared_probs"};
   return {std::string(to_string(gradient))};
 }
 

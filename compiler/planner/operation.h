@@ -9,6 +9,7 @@
 #include "compiler/planner/operations/router.h"
 #include "compiler/planner/operations/rows.h"
 #include "compiler/planner/operations/scales.h"
+#include "compiler/planner/operations/shared.h"
 #include "compiler/planner/phase.h"
 
 #include <optional>
@@ -29,7 +30,8 @@ using OperationKind =
                  ActivationBackwardTranspose, BiasGradient, BiasDprobs, MatrixAmax, ExpertScales,
                  CastBlocks, TakeScales, UpdateScales, RowAmax, ExchangeKernel, CastTranspose,
                  PackChoices, TakeChoices, CompareTokens, CombineArrived, CheckWeights,
-                 RoutePermute, Collective, Router, RouterBackward>;
+                 RoutePermute, Collective, Router, RouterBackward, SharedChoices,
+                 SharedDprobs>;
 
 // A tensor that an operation reads or writes, with its scales if it has any.
 struct Port {

@@ -22,13 +22,14 @@ int64_t bytes_of_role(const Plan& plan, TensorRole role) {
 
 std::string permuted_rows_reason(const Layer& layer) {
   const int64_t worst = worst_case_permuted_rows(layer);
+  const int64_t tokens = layer.max_tokens * std::max(layer.expert_parallel.ranks, 1);
   if (layer.max_permuted_rows >= worst)
     return fmt::format("P = {} rows hold any routing of {} tokens", layer.max_permuted_rows,
-                       layer.max_tokens);
+                       tokens);
   return fmt::format(
       "P = {} rows, fewer than the {} that the worst routing of {} tokens needs: "
       "rows beyond are dropped and the status word says so",
-      layer.max_permuted_rows, worst, layer.max_tokens);
+      layer.max_permuted_rows, worst, tokens);
 }
 
 // Names the gradients that a layer computes if it does not compute all.
@@ -62,10 +63,11 @@ std::vector<std::string> layer_reasons(const Layer& layer) {
 }
 
 // Returns the operations of a layer in order, fused where that pays, without operations that nobody
-// needs. `of_experts` is the layer itself, or what layer_of_experts() makes of a group's.
-Graph fused_graph(const Layer& layer, const Layer& of_experts, const PlanOptions& options,
-                  std::vector<std::string>& reasons) {
-  const std::vector<std::string> outputs = layer_outputs(layer);
+// needs. `layer` is what with_shared_chosen() makes of the one that is described; `of_experts` is
+// `layer` itself, or what layer_of_experts() makes of a group's.
+Graph fused_graph(const Layer& described, const Layer& layer, const Layer& of_experts,
+                  const PlanOptions& options, std::vector<std::string>& reasons) {
+  const std::vector<std::string> outputs = layer_outputs(described);
   Graph graph = layer_graph(of_experts);
   if (is_grouped(layer)) take_grouped_rows(graph, layer, reasons);
   prune(graph, outputs, true);
@@ -80,11 +82,16 @@ Graph fused_graph(const Layer& layer, const Layer& of_experts, const PlanOptions
   prune(graph, outputs, options.keep_intermediates);
   if (layer.dispatch_calls) part_dispatch(graph);
   if (!is_of_group(layer)) fuse_route(graph, layer, reasons);
-  if (layer.expert_parallel.ranks < 2) add_token_checks(graph);
+  const bool exchanges = layer.expert_parallel.ranks > 1;
+  if (!exchanges) {
+    join_shared(graph, described, reasons);
+    add_token_checks(graph);
+  }
   if (is_of_group(layer)) {
-    exchange_tokens(graph, layer, options.rank, reasons);
+    exchange_tokens(graph, described, options.rank, reasons);
     prune(graph, outputs, options.keep_intermediates);
   }
+  if (exchanges) join_shared(graph, described, reasons);
   if (options.measure_gemms) add_elapsed(graph);
   name_recomputed(graph);
   return graph;
@@ -168,9 +175,10 @@ Result<void> check_group(const Layer& layer, const PlanOptions& options) {
 
 }  // namespace
 
-Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOptions& options) {
+Result<Plan> plan_layer(const Layer& described, const Target& target, const PlanOptions& options) {
+  const Layer layer = with_shared_chosen(described);
   if (is_of_group(layer)) MOEJIT_TRY(check_group(layer, options));
-  const Layer chosen = without_router(layer);
+  const Layer plain = without_router(described), chosen = without_router(layer);
   const Layer of_experts = is_of_group(layer) ? layer_of_experts(chosen) : chosen;
   MOEJIT_TRY(check_support(of_experts, target));
   Plan plan;  // filled field by field: g++ 12 destroys members of an aggregate that were never
@@ -178,11 +186,11 @@ Result<Plan> plan_layer(const Layer& layer, const Target& target, const PlanOpti
   plan.subject = named_layer(layer);
   plan.target = target;
   plan.bounds = call_bounds(layer);
-  plan.reasons = layer_reasons(of_experts);
+  plan.reasons = layer_reasons(plain);
   if (has_backward(layer) && !layer.gradients.empty())
     plan.reasons.push_back(gradients_reason(layer));
-  plan.layer = layer;
-  Graph graph = fused_graph(chosen, of_experts, options, plan.reasons);
+  plan.layer = described;
+  Graph graph = fused_graph(plain, chosen, of_experts, options, plan.reasons);
   if (layer.router) route_by_logits(graph, layer, status_name(layer, options));
   MOEJIT_TRY(validate(graph));
   make_kernels(graph, layer, of_experts, target, options, plan);

@@ -55,25 +55,43 @@ void check_sums(const std::string& name, const OneRankRun& one, std::span<const 
       compare(title, make_tensor(found->second.dtype, {std::ssize(sums)}, sums), found->second));
 }
 
+// Returns the rank that serves each choice, [T, K + n]; -1 for none. Shared experts are on the
+// token's rank.
+std::vector<int64_t> servers_of_choices(const Layer& layer, const OneRankRun& one,
+                                        std::span<const int64_t> tokens) {
+  const std::vector<int64_t> ids = trial::chosen_ids(layer, one.inputs);
+  std::vector<int64_t> servers;
+  auto id = ids.begin();
+  for (std::size_t rank = 0; rank < tokens.size(); ++rank)
+    for (int64_t token = 0; token < tokens[rank]; ++token) {
+      for (const auto end = id + layer.top_k; id != end; ++id)
+        servers.push_back(*id >= 0 && *id < layer.experts ? *id / layer.local_experts : -1);
+      servers.insert(servers.end(), static_cast<std::size_t>(layer.shared.experts),
+                     static_cast<int64_t>(rank));
+    }
+  return servers;
+}
+
 }  // namespace
 
 std::vector<uint16_t> partial_sums(const Layer& layer, const OneRankRun& one,
+                                   std::span<const int64_t> tokens_of_ranks,
                                    std::string_view rows) {
   const auto row_map = copy_elements<int32_t>(one.results.find("row_map")->second);
   const auto values = copy_elements<uint16_t>(one.results.find(rows)->second);
-  const std::vector<int64_t> ids = trial::chosen_ids(layer, one.inputs);
-  const int64_t tokens = std::ssize(ids) / layer.top_k, columns = layer.hidden;
+  const std::vector<int64_t> servers = servers_of_choices(layer, one, tokens_of_ranks);
+  const int64_t choices = layer.top_k + layer.shared.experts, columns = layer.hidden;
+  const int64_t tokens = std::ssize(servers) / choices;
   std::vector<float> sums(static_cast<std::size_t>(tokens * columns));
   for (int64_t rank = 0; rank < layer.expert_parallel.ranks; ++rank) {
     std::vector<int32_t> of_rank(row_map.size(), -1);
     std::vector<bool> is_served(static_cast<std::size_t>(tokens));
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      const int64_t first = rank * layer.local_experts;
-      if (ids[i] < first || ids[i] >= first + layer.local_experts) continue;
+    for (std::size_t i = 0; i < servers.size(); ++i) {
+      if (servers[i] != rank) continue;
       of_rank[i] = row_map[i];
-      is_served[i / static_cast<std::size_t>(layer.top_k)] = true;
+      is_served[i / static_cast<std::size_t>(choices)] = true;
     }
-    const auto partial = reference::unpermute(values, of_rank, tokens, layer.top_k, columns);
+    const auto partial = reference::unpermute(values, of_rank, tokens, choices, columns);
     for (std::size_t i = 0; i < sums.size(); ++i)
       if (is_served[i / static_cast<std::size_t>(columns)])
         sums[i] += reference::float_from_bf16(partial[i]);
@@ -88,8 +106,8 @@ std::vector<TensorCheck> check_group(const Layer& layer, const OneRankRun& one,
                                      std::span<const TensorMap> ranks,
                                      std::span<const int64_t> tokens) {
   constexpr std::array kNames = std::to_array<std::string_view>(
-      {"topk_ids", "topk_probs", "y", "dx", "dprobs", "dlogits", "dexpert_scale", "dw1", "dw1_gate",
-       "dw1_up", "dw2", "db1", "db2"});
+      {"topk_ids", "topk_probs", "y", "dx", "dprobs", "dshared_probs", "dlogits", "dexpert_scale",
+       "dw1", "dw1_gate", "dw1_up", "dw2", "db1", "db2"});
   constexpr std::array kOfExperts =
       std::to_array<std::string_view>({"dw1", "dw1_gate", "dw1_up", "dw2", "db1", "db2"});
   std::vector<TensorCheck> checks;
@@ -102,13 +120,13 @@ std::vector<TensorCheck> check_group(const Layer& layer, const OneRankRun& one,
     const bool is_sum = name == "y" || name == "dx";
     if (is_sum && layer.expert_parallel.combine == compiler::Combine::kPartial)
       wanted = make_tensor(DType::kBF16, wanted.shape,
-                           partial_sums(layer, one, name == "y" ? "h2" : "dx_permuted"));
+                           partial_sums(layer, one, tokens, name == "y" ? "h2" : "dx_permuted"));
     const bool is_of_tokens = std::ranges::find(kOfExperts, name) == kOfExperts.end();
     int64_t first = 0;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       const int64_t count = is_of_tokens ? tokens[rank] : layer.local_experts;
       checks.push_back(compare(fmt::format("{} of rank {}", name, rank),
-                               ranks[rank].find(name)->second,
+                               trial::slice_rows(ranks[rank].find(name)->second, 0, count),
                                trial::slice_rows(wanted, first, count)));
       first += count;
     }

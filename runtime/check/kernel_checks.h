@@ -61,6 +61,10 @@ void check_kernel(const compiler::WeightPackSpec& spec, const KernelTensors& ten
 void check_kernel(const compiler::RouterSpec& spec, const KernelTensors& tensors, CheckList& list);
 void check_kernel(const compiler::RouterBackwardSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
+void check_kernel(const compiler::SharedChoicesSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
+void check_kernel(const compiler::SharedDprobsSpec& spec, const KernelTensors& tensors,
+                  CheckList& list);
 void check_kernel(const compiler::ExchangeChoicesSpec& spec, const KernelTensors& tensors,
                   CheckList& list);
 void check_kernel(const compiler::DispatchRowsSpec& spec, const KernelTensors& tensors,

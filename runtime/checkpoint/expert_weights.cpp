@@ -143,6 +143,13 @@ Result<LoadedExperts> load(const compiler::Layer& layer, const CheckpointOptions
 
 Result<TensorMap> load_expert_weights(const compiler::Layer& layer,
                                       const CheckpointOptions& options) {
+  if (has_shared(layer))
+    return fail(Stage::kFile, ErrorCode::kUnsupported,
+                fmt::format("{}: got shared experts, wanted a layer without them to read a "
+                            "checkpoint",
+                            named_layer(layer)),
+                "a checkpoint has them in tensors apart: give w1 and w2 of all experts, the shared "
+                "ones last, in an input file");
   MOEJIT_TRY_ASSIGN(ShardSet shards, ShardSet::open(options.shards));
   MOEJIT_TRY_ASSIGN(const ExpertGroup group, choose_expert_group(shards, options));
   MOEJIT_TRY_ASSIGN(LoadedExperts loaded, load(layer, options, group, shards));

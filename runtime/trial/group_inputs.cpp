@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <fmt/core.h>
+#include <ranges>
 #include <string_view>
 #include <utility>
 
@@ -20,8 +21,8 @@ using runtime::TensorMap;
 
 namespace {
 
-constexpr std::array kOfTokens =
-    std::to_array<std::string_view>({"x", "logits", "topk_ids", "topk_probs", "dy"});
+constexpr std::array kOfTokens = std::to_array<std::string_view>(
+    {"x", "logits", "topk_ids", "topk_probs", "shared_probs", "dy"});
 // Tensors of a router that tell of all experts, or of a loss, alike on all ranks.
 constexpr std::array kOfAllExperts =
     std::to_array<std::string_view>({"router_bias", "expert_scale", "counts", "unbiased_counts",
@@ -104,35 +105,47 @@ HostTensor slice_rows(const HostTensor& tensor, int64_t first, int64_t count) {
   return slice;
 }
 
+namespace {
+
+void append_rows(HostTensor& tensor, const HostTensor& rows) {
+  tensor.shape.front() += rows.shape.front();
+  tensor.bytes.insert(tensor.bytes.end(), rows.bytes.begin(), rows.bytes.end());
+}
+
+}  // namespace
+
 std::vector<TensorMap> split_inputs(const compiler::Layer& layer, const TensorMap& inputs,
                                     std::span<const int64_t> tokens) {
+  const int64_t local = layer.local_experts, shared = layer.shared.experts;
+  const int64_t experts = std::ssize(tokens) * local;
   std::vector<TensorMap> ranks;
   int64_t first_token = 0;
   for (std::size_t rank = 0; rank < tokens.size(); ++rank) {
     TensorMap& own = ranks.emplace_back();
     for (const auto& [name, tensor] : inputs) {
-      const int64_t first_expert = static_cast<int64_t>(rank) * layer.local_experts;
-      if (is_among(kOfTokens, name))
+      if (is_among(kOfTokens, name)) {
         own[name] = slice_rows(tensor, first_token, tokens[rank]);
-      else if (is_among(kOfAllExperts, name) ||
-               tensor.shape.front() < std::ssize(tokens) * layer.local_experts)
+      } else if (is_among(kOfAllExperts, name) || tensor.shape.front() < experts + shared) {
         own[name] = tensor;
-      else
-        own[name] = slice_rows(tensor, first_expert, layer.local_experts);
+      } else {
+        own[name] = slice_rows(tensor, static_cast<int64_t>(rank) * local, local);
+        append_rows(own[name], slice_rows(tensor, experts, shared));
+      }
     }
     first_token += tokens[rank];
   }
   return ranks;
 }
 
-CallInputs join_inputs(std::span<const CallInputs> ranks) {
-  TensorMap joined = ranks.front().tensors;
-  for (const CallInputs& rank : ranks.subspan(1))
+CallInputs join_inputs(const compiler::Layer& layer, std::span<const CallInputs> ranks) {
+  TensorMap joined = ranks.back().tensors;
+  for (const CallInputs& rank : ranks | std::views::reverse | std::views::drop(1))
     for (const auto& [name, tensor] : rank.tensors) {
       if (is_among(kOfAllExperts, name)) continue;
-      HostTensor& whole = joined.at(name);
-      whole.shape.front() += tensor.shape.front();
-      whole.bytes.insert(whole.bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
+      const int64_t shared = is_among(kOfTokens, name) ? 0 : layer.shared.experts;
+      HostTensor whole = slice_rows(tensor, 0, tensor.shape.front() - shared);
+      append_rows(whole, joined.at(name));
+      joined[name] = std::move(whole);
     }
   return call_of(std::move(joined));
 }

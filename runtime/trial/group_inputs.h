@@ -25,17 +25,17 @@ Result<std::vector<runtime::TensorMap>> load_group_inputs(std::span<const compil
                                                           const InputOptions& options);
 
 // Splits the inputs of one rank with all tokens among the ranks of a group. Rank r gets the next
-// tokens[r] rows of x, logits, topk_ids, topk_probs and dy. It also gets the r-th part of the
-// experts' weights and biases, or all of them if there are fewer than the ranks have experts. What
-// a router reads of all experts, and adds to, is the same on all ranks. `tokens` add up to the rows
-// of x.
+// tokens[r] rows of x, logits, topk_ids, topk_probs, shared_probs and dy. It also gets the r-th part
+// of the experts' weights and biases and all of the shared experts', or all of them if there are
+// fewer than the ranks have experts. What a router reads of all experts, and adds to, is the same on
+// all ranks. `tokens` add up to the rows of x.
 std::vector<runtime::TensorMap> split_inputs(const compiler::Layer& layer,
                                              const runtime::TensorMap& inputs,
                                              std::span<const int64_t> tokens);
 
 // Joins the inputs of all ranks to the inputs of one rank with all tokens. They must have no
-// states.
-CallInputs join_inputs(std::span<const CallInputs> ranks);
+// states. The shared experts are those of the last rank.
+CallInputs join_inputs(const compiler::Layer& layer, std::span<const CallInputs> ranks);
 
 // Returns `count` slices of a tensor's first dimension, from `first` on.
 runtime::HostTensor slice_rows(const runtime::HostTensor& tensor, int64_t first, int64_t count);

@@ -186,7 +186,7 @@ Result<TensorMap> load_layer_inputs(const Plan& plan, const InputOptions& option
     if (takes_gradient(plan, options)) inputs.merge(random_gradient(*plan.layer, tokens, seed));
     inputs.merge(random_states(plan, seed));
     if (!has_checkpoint) {
-      const int64_t experts = plan.layer->local_experts;
+      const int64_t experts = held_experts(*plan.layer);
       inputs.merge(random_weights_of(
           *plan.layer, options.is_measured ? std::min(experts, kMeasuredExperts) : experts, seed));
     }

@@ -21,7 +21,15 @@ using runtime::TensorMap;
 using compiler::DType;
 
 // Purposes of random numbers; each has its own seed, so that w1 and w2 differ.
-enum Purpose : uint64_t { kW1 = 100, kW2 = 101, kDy = 102, kB1 = 103, kB2 = 104, kPacked = 105 };
+enum Purpose : uint64_t {
+  kW1 = 100,
+  kW2 = 101,
+  kDy = 102,
+  kB1 = 103,
+  kB2 = 104,
+  kPacked = 105,
+  kShared = 106
+};
 
 // Returns the share to drop of choices drawn from the local experts. In the mean as many stay as a
 // token has here if it draws its K from the experts of all ranks.
@@ -52,7 +60,7 @@ HostTensor random_sizes(const compiler::Layer& layer, int64_t rows, const Random
 }
 
 // Returns the first choices' probabilities of tokens with two, so that they differ from 1.
-std::vector<float> grouped_probs(int64_t rows, uint64_t seed) {
+std::vector<float> lone_probs(int64_t rows, uint64_t seed) {
   std::vector<float> probs = reference::random_probs(rows, 2, seed);
   for (int64_t row = 0; row < rows; ++row) probs[row] = probs[2 * row];
   probs.resize(rows);
@@ -112,7 +120,7 @@ TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, const Rand
                             reference::random_activations(tokens, layer.hidden, random.seed));
   if (is_grouped(layer)) {
     inputs["tokens_per_expert"] = random_sizes(layer, tokens, random);
-    inputs["probs"] = make_tensor(DType::kF32, {tokens}, grouped_probs(tokens, random.seed));
+    inputs["probs"] = make_tensor(DType::kF32, {tokens}, lone_probs(tokens, random.seed));
     return inputs;
   }
   if (layer.router) {
@@ -122,6 +130,10 @@ TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, const Rand
   inputs["topk_ids"] = random_topk_ids(layer, tokens, random);
   inputs["topk_probs"] = make_topk_probs(dtype_of(layer.topk_probs_dtype), {tokens, layer.top_k},
                                          reference::random_probs(tokens, layer.top_k, random.seed));
+  if (layer.shared.gate)
+    inputs["shared_probs"] = make_topk_probs(
+        dtype_of(layer.topk_probs_dtype), {tokens},
+        lone_probs(tokens, reference::RandomStream(random.seed, kShared).bits(0)));
   return inputs;
 }
 

@@ -38,6 +38,7 @@ Routing count_rows(const Layer& layer, const HostTensor& topk_ids) {
                   {.tokens = tokens, .routed_tokens = tokens, .routed_experts = 0}};
   for (const int64_t id : expert_ids(topk_ids))
     if (id >= 0 && id < layer.local_experts) ++routing.counts[static_cast<size_t>(id)];
+  routing.counts.insert(routing.counts.end(), static_cast<size_t>(layer.shared.experts), tokens);
   for (const int64_t count : routing.counts) {
     routing.rows.routed += count;
     if (count > 0) ++*routing.rows.routed_experts;
@@ -47,7 +48,7 @@ Routing count_rows(const Layer& layer, const HostTensor& topk_ids) {
 }
 
 double weight_count(const Layer& layer) {
-  return static_cast<double>(compiler::w1_sections(layer) + 1) * layer.local_experts *
+  return static_cast<double>(compiler::w1_sections(layer) + 1) * held_experts(layer) *
          layer.intermediate * layer.hidden;
 }
 

@@ -91,7 +91,7 @@ std::unique_ptr<GroupCase> GroupCase::open(const Layer& layer, std::vector<int64
   const Layer one = compiler::layer_of_one_rank(layer);
   const int64_t all = std::accumulate(tokens.begin(), tokens.end(), int64_t{0});
   made->inputs_ = trial::random_tokens(one, all, {seed});
-  made->inputs_.merge(trial::random_weights_of(one, one.local_experts, seed));
+  made->inputs_.merge(trial::random_weights_of(one, held_experts(one), seed));
   if (has_backward(layer)) made->inputs_.merge(trial::random_gradient(one, all, seed));
   if (set_ids) {
     std::vector<int64_t> ids(static_cast<std::size_t>(all * layer.top_k));
@@ -139,12 +139,15 @@ std::vector<runtime::TensorMap> GroupCase::results() {
   return results;
 }
 
+std::size_t GroupCase::results_of_rank() const {
+  const bool has_gate = layer_.shared.gate && computes(layer_, compiler::Gradient::kDprobs);
+  return 1 + gradients_of(layer_).size() + (has_gate ? 1 : 0);
+}
+
 void GroupCase::expect_files(const std::filesystem::path& folder) {
   const std::vector<runtime::TensorMap> of_ranks = results();
   for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
-    // y, and of layers with backward the gradients
-    EXPECT_EQ(of_ranks[rank].size(),
-              has_backward(layer_) ? 1 + gradients_of(layer_).size() : std::size_t{1});
+    EXPECT_EQ(of_ranks[rank].size(), results_of_rank());
     for (const auto& [name, host] : of_ranks[rank]) {
       const auto bytes = read_file((folder / fmt::format("{}.{}", rank, name)).string());
       ASSERT_TRUE(succeeded(bytes));
@@ -185,8 +188,7 @@ void GroupCase::expect_bits_of_one_rank() {
   if (::testing::Test::HasFailure()) return;  // results are missing
   const auto checks =
       check::check_group(layer_, {.inputs = inputs_, .results = of_one}, of_ranks, tokens_);
-  const std::size_t least =
-      tokens_.size() * (has_backward(layer_) ? 1 + gradients_of(layer_).size() : 1);
+  const std::size_t least = tokens_.size() * results_of_rank();
   EXPECT_TRUE(layer_.router ? checks.size() > least : checks.size() == least) << checks.size();
   for (const check::TensorCheck& check : checks)
     EXPECT_TRUE(check.has_passed) << check.tensor << ": " << check.message;

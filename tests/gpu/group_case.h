@@ -52,6 +52,8 @@ class GroupCase {
 
  private:
   GroupCase() = default;
+  // Returns how many tensors a rank makes: y, and of layers with backward the gradients.
+  std::size_t results_of_rank() const;
 
   compiler::Layer layer_;
   std::vector<int64_t> tokens_;

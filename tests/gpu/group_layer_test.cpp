@@ -6,6 +6,7 @@
 #include "tests/support/matchers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <gtest/gtest.h>
 #include <numeric>
 
@@ -84,6 +85,48 @@ TEST(GroupEdges, RowsThatOneExpertMadeTwiceGoHome) {
       ids[i] = i % 3 == 0 ? static_cast<int64_t>(i * 5 % 8) : i % 7 == 1 ? -1 : ids[i - 1];
   });
 }
+
+// Every rank has the shared experts, and tokens stay there: one of them may even be without others.
+class GroupsWithSharedExperts : public ::testing::TestWithParam<compiler::Combine> {};
+
+TEST_P(GroupsWithSharedExperts, GiveTheBitsOfOneRank) {
+  Layer layer = group_layer(2);
+  layer.shared = {.experts = 2, .gate = true};
+  layer.expert_parallel.combine = GetParam();
+  expect_bits_of_one_rank(layer, {12, 5}, [](std::vector<int64_t>& ids) {
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      ids[i] = i / 2 % 3 == 0 ? -1 : static_cast<int64_t>((i * 5) % 8);
+  });
+}
+
+TEST_P(GroupsWithSharedExperts, AddGradientsOfTheRanksTokens) {
+  Layer layer = group_layer(2);
+  layer.shared = {.experts = 1};
+  layer.recipe = Recipe::kBf16;
+  layer.dispatch = compiler::Dispatch::kNone;
+  layer.expert_parallel.combine = GetParam();
+  std::string why_not;
+  const auto group = GroupCase::open(completed(layer), {12, 7}, why_not);
+  if (group == nullptr) GTEST_SKIP() << why_not;
+  EXPECT_EQ(group->run(), zeros(2));
+  group->expect_bits_of_one_rank();
+  const auto ranks = group->results();
+  for (const std::string_view name : {"dw1", "dw2"}) {
+    const auto wanted = runtime::elements<float>(group->one_rank().find(name)->second);
+    const auto first = runtime::elements<float>(ranks[0].find(name)->second);
+    const auto second = runtime::elements<float>(ranks[1].find(name)->second);
+    const std::size_t count = wanted.size() / 9;  // of one of 8 experts and the shared one
+    for (std::size_t i = 0; i < count; ++i) {
+      const float sum = first[4 * count + i] + second[4 * count + i];
+      // Sums of 19 products in fp32, in another order.
+      const float size = std::fabs(first[4 * count + i]) + std::fabs(second[4 * count + i]);
+      ASSERT_NEAR(sum, wanted[8 * count + i], 20 * 0x1p-23F * (size + 1.0F)) << name << ' ' << i;
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Combines, GroupsWithSharedExperts,
+                         ::testing::Values(compiler::Combine::kPartial, compiler::Combine::kRows),
+                         [](const auto& tested) { return std::string(to_string(tested.param)); });
 
 TEST(GroupEdges, ARankMayHaveNoTokens) { expect_bits_of_one_rank(group_layer(2), {0, 9}); }
 

@@ -88,6 +88,18 @@ INSTANTIATE_TEST_SUITE_P(Recipes, RecipesOverTransport,
                                            Recipe::kMxfp8),
                          [](const auto& tested) { return std::string(tested.param.name); });
 
+class SharedOverTransport : public ::testing::TestWithParam<Combine> {};
+
+TEST_P(SharedOverTransport, GiveTheBitsOfOneRank) {
+  Layer layer = layer_over_transport(2);
+  layer.shared = {.experts = 1, .gate = true};
+  layer.expert_parallel.combine = GetParam();
+  expect_bits_of_one_rank(layer, {12, 5});
+}
+INSTANTIATE_TEST_SUITE_P(Combines, SharedOverTransport,
+                         ::testing::Values(Combine::kPartial, Combine::kRows),
+                         [](const auto& tested) { return std::string(to_string(tested.param)); });
+
 TEST(TransportEdges, ARankMayHaveNoTokens) {
   expect_bits_of_one_rank(layer_over_transport(2), {0, 9});
   expect_bits_of_one_rank(layer_over_transport(2), {0, 0});

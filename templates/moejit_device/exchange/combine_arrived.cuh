@@ -55,8 +55,7 @@ struct ArrivedSums {
   }
 };
 
-// Adds the rows of a token's choices in fp32 from 0, in the order of one rank with all experts: by
-// expert, descending, and where a token has an expert twice, by choice.
+// Adds the rows of a token's choices in fp32 from 0, in the order of one rank with all experts.
 template <typename Exchange, int32_t kColumns_>
 struct ArrivedRows {
   static constexpr int32_t kColumns = kColumns_, kThreadsPerSm = 768;
@@ -67,12 +66,8 @@ struct ArrivedRows {
                                         const SegmentPosition<kColumns>& at) {
     using Id = typename Exchange::Id;
     const auto ids = ptx::global(static_cast<const Id*>(params.topk_ids)) + at.row * kTopK;
-    SortedRows<kTopK> keys([&](int32_t k) {
-      if (!at.is_real()) return int32_t{-1};
-      const Id id = ptx::load(ids + k);
-      const bool is_expert = id >= 0 && id < Exchange::kRanks * Exchange::kRankExperts;
-      return is_expert ? static_cast<int32_t>(id) * kTopK + k : int32_t{-1};
-    });
+    SortedRows<kTopK> keys(
+        [&](int32_t k) { return at.is_real() ? Exchange::key_of(ids, k) : int32_t{-1}; });
     const auto results = ptx::global(static_cast<const Bf16*>(params.results));
     ValueSegment sum = {};
 #pragma unroll
@@ -83,7 +78,8 @@ struct ArrivedRows {
       for (int32_t i = 0; i < kRowsInFlight; ++i) {
         const int32_t key = k + i < kTopK ? keys.next() : -1;
         exists[i] = key >= 0;
-        segment[i] = fetch_runs(results, at, place_of(larger(key, int32_t{0}), at.row), exists[i]);
+        segment[i] =
+            fetch_runs(results, at, exists[i] ? place_of(ids, key, at.row) : 0, exists[i]);
       }
 #pragma unroll
       for (int32_t i = 0; i < kRowsInFlight; ++i) {
@@ -95,9 +91,10 @@ struct ArrivedRows {
 
  private:
   // Returns which of the results is the row of a choice: it came from the rank of its expert.
-  MOEJIT_DEVICE static int64_t place_of(int32_t key, int64_t token) {
-    const int32_t owner = key / kTopK / Exchange::kRankExperts;
-    return (owner * int64_t{Exchange::kMaxTokens} + token) * kTopK + key % kTopK;
+  MOEJIT_DEVICE static int64_t place_of(ptx::GlobalPtr<const typename Exchange::Id> ids,
+                                        int32_t key, int64_t token) {
+    const int64_t place = Exchange::rank_of(ids, key) * int64_t{Exchange::kMaxTokens} + token;
+    return place * kTopK + Exchange::choice_of(key);
   }
 };
 

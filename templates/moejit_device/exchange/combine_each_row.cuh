@@ -102,18 +102,13 @@ struct CombineEachRow {
     }
   }
 
-  // Stores the sum of a token's rows. The key of a choice is (expert, choice), so that descending
-  // keys give the rows in the order of one rank.
+  // Stores the sum of a token's rows.
   MOEJIT_DEVICE static void add_rows(const CombineRowsParams& params, const ExchangeGroup& group,
                                      const Position& at) {
     using Id = typename Exchange::Id;
     const auto ids = ptx::global(static_cast<const Id*>(params.topk_ids)) + at.row * kTopK;
-    SortedRows<kTopK> keys([&](int32_t k) {
-      if (!at.is_real()) return int32_t{-1};
-      const Id id = ptx::load(ids + k);
-      const bool is_expert = id >= 0 && id < kRanks * Exchange::kRankExperts;
-      return is_expert ? static_cast<int32_t>(id) * kTopK + k : int32_t{-1};
-    });
+    SortedRows<kTopK> keys(
+        [&](int32_t k) { return at.is_real() ? Exchange::key_of(ids, k) : int32_t{-1}; });
     ValueSegment sum = {};
 #pragma unroll
     for (int32_t k = 0; k < kTopK; k += kRowsInFlight) {
@@ -123,7 +118,7 @@ struct CombineEachRow {
       for (int32_t i = 0; i < kRowsInFlight; ++i) {
         const int32_t key = k + i < kTopK ? keys.next() : -1;
         exists[i] = key >= 0;
-        segment[i] = row_of(params, group.rank(), at, key);
+        segment[i] = row_of(params, group.rank(), at, ids, key);
       }
 #pragma unroll
       for (int32_t i = 0; i < kRowsInFlight; ++i) {
@@ -135,9 +130,11 @@ struct CombineEachRow {
 
   // Returns the row of a token's choice: from this rank's experts, or as it came.
   MOEJIT_DEVICE static Bf16Segment row_of(const CombineRowsParams& params, int32_t own,
-                                          const Position& at, int32_t key) {
-    const int64_t choice = at.row * kTopK + (key >= 0 ? key % kTopK : 0);
-    const bool is_own = key >= 0 && key / kTopK / Exchange::kRankExperts == own;
+                                          const Position& at,
+                                          ptx::GlobalPtr<const typename Exchange::Id> ids,
+                                          int32_t key) {
+    const int64_t choice = at.row * kTopK + (key >= 0 ? Exchange::choice_of(key) : 0);
+    const bool is_own = key >= 0 && Exchange::rank_of(ids, key) == own;
     if (is_own) {
       return own_row(params, at, own * int64_t{Exchange::kMaxTokens} * kTopK + choice, true);
     }

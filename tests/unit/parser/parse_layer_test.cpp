@@ -383,6 +383,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     layer.weight_checks = true;
     layer.backward_linears = true;
     layer.router = RouterFormula{};
+    layer.shared.experts = 1;
     layer.fuse_wgrad_accumulation = false;
     for (const LayerInput input : {LayerInput::kTokens, LayerInput::kGrouped}) {
       layer.input = input;
@@ -398,6 +399,24 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
   }
   for (const std::string_view key : layer_keys()) EXPECT_TRUE(written.contains(key)) << key;
   EXPECT_EQ(layer_keys().size(), 41u);
+}
+
+TEST(Parser, ReadsSharedExperts) {
+  const Layer layer = parsed(with(R"("shared": {"experts": 2, "gate": true})"));
+  EXPECT_EQ(layer.shared, (SharedExperts{.experts = 2, .gate = true}));
+  EXPECT_EQ(layer.max_permuted_rows, 64 * (2 + 2));
+  EXPECT_EQ(parsed(to_json(layer)), layer);
+  EXPECT_FALSE(parsed(with(R"("shared": {"experts": 1})")).shared.gate);
+  EXPECT_EQ(to_json(parsed(with(""))).find("shared"), std::string::npos);
+}
+
+// Shared experts have rows of the rank's own tokens, the others of all ranks' tokens.
+TEST(Parser, PlansRowsOfSharedExpertsForARanksTokens) {
+  const Layer layer =
+      parsed(with(R"("shared": {"experts": 2}, "splits_alignment": 16, )"
+                  R"("expert_parallel": {"ranks": 2})"));
+  // 2 * 64 * 2 choices of 4 experts, 64 rows of each shared one, and 15 pad rows of each of 6.
+  EXPECT_EQ(layer.max_permuted_rows, (2 * 64 * 2 + 2 * 64 + 6 * 15) / 16 * 16);
 }
 
 TEST(Parser, ReadsPackedWeightsOfRecipesWithTilesAlone) {

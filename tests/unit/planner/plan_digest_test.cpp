@@ -47,6 +47,7 @@ const std::vector<Field>& fields() {
       {"experts", [](Layer& layer) { layer.experts = 16; }},
       {"local_experts", [](Layer& layer) { layer.local_experts = 4; }},
       {"top_k", [](Layer& layer) { layer.top_k = 4; }},
+      {"shared", [](Layer& layer) { layer.shared.experts = 1; }},
       {"hidden", [](Layer& layer) { layer.hidden = 4096; }},
       {"intermediate", [](Layer& layer) { layer.intermediate = 1024; }},
       {"activation", [](Layer& layer) { layer.activation = make_activation("geglu").value(); }},

@@ -14,10 +14,11 @@ from moejit.torch.fp8_weights import FP8Weights, are_codes
 from moejit.torch.function import STATE, ExpertsFunction, Options, forward
 from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
 from moejit.torch.halves import call_with_delayed_gradients, call_with_split_backward, is_smaller_split
-from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, experts_of, inputs_of
+from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, experts_of, has_shared_gate, inputs_of
 from moejit.torch.linears import call_with_parted_backward, with_linears
 from moejit.torch.main_grads import moves_main_grads, take_main_grads
 from moejit.torch.repeat import Inference, Training
+from moejit.torch.shared import join_probs
 from moejit.torch.state import ExpertsCall
 
 
@@ -26,13 +27,13 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
                  gate_up_proj_bias: torch.Tensor | None = None,
                  down_proj_bias: torch.Tensor | None = None, *, is_first_microbatch: bool | None = None,
                  skip_update: torch.Tensor | None = None, is_sharded: bool = False,
-                 state: tuple[torch.Tensor, ...] = ()) -> torch.Tensor:
+                 state: tuple[torch.Tensor, ...] = (), shared_probs: torch.Tensor | None = None) -> torch.Tensor:
     """Computes the experts of chosen tokens; moejit.torch.experts() describes the arguments.
 
     Grouped input has `tokens_per_expert` in place of `top_k_index` and `probs` in place of `top_k_weights`.
 
     `is_sharded` says that the weights' memory is freed after the call and refilled before backward, as FSDP does.
-    `state` is the tensors of FORWARD_STATE and GRADIENT_STATE if the layer has a state.
+    `shared_probs` [T] are the probabilities of shared experts with a gate. `state` is the tensors of FORWARD_STATE and GRADIENT_STATE if the layer has a state.
     """
     has_codes = are_codes(gate_up_proj, down_proj)
     if has_codes and gate_up_proj.prefill is not None:
@@ -61,6 +62,13 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
     else:
         topk_ids, topk_probs = routing_of(top_k_index, top_k_weights)
     x = x if x.is_contiguous() else x.contiguous()
+    if has_shared_gate(call.description) != (shared_probs is not None):
+        raise RuntimeError(
+            "moejit: missing_tensor: tensor shared_probs: got none, wanted the gate's value of each token" if
+            shared_probs is None else "moejit: tensor_mismatch: tensor shared_probs: got it for a layer without a gate of "
+            'shared experts, wanted none\nhint: say "shared": {"experts": n, "gate": true}')
+    if shared_probs is not None:
+        topk_probs = join_probs(topk_probs, shared_probs)
     given = (x, topk_ids, topk_probs)
     if call.group is not None:
         _check_group(parameters, is_sharded)

@@ -19,7 +19,10 @@ from moejit.torch.groups import ProcessGroupLayers, layers_of, plan_of_rank
 from moejit.torch.halves import DelayedGradients
 from moejit.torch.layers import GRADIENTS, refuse_separate
 from moejit.torch.plans import plan
+from moejit.torch.shared import Whole, are_neighbors
 from moejit.torch.state import ExpertsCall, State
+
+_PARAMETERS = ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias")
 
 # The module keeps the work that backward leaves; a graph could not.
 _call_eagerly = torch.compiler.disable(call_experts, reason="moejit: experts with delay_wgrad_compute run outside of "
@@ -36,6 +39,7 @@ def _call_of_delayed() -> Callable[..., torch.Tensor]:
 
 def _place_state(module: Experts, _: Any) -> None:
     """Follows parameters when load_state_dict(assign=True) has put others, of another device, in their place."""
+    module._join_memory()
     module._state.place(module.gate_up_proj.device)
 
 
@@ -81,6 +85,10 @@ class Experts(torch.nn.Module):
             Transformer Engine's do. False: only update_scales() moves them.
         splits_alignment: Each expert's rows start at a multiple of it. None: by the call's recipe, passes and rows,
             as a layer description without the field.
+        num_shared_experts: n experts that every token has beside its K, each I wide, with parameters of their own:
+            `shared_gate_up_proj` [n, 2I, H], `shared_down_proj` [n, H, I], and biases. With `process_group` all ranks
+            have them, and their gradients are sums over a rank's own tokens: reduce them as those of other weights.
+        shared_gate: Whether forward() takes the factor of each token's shared experts.
         device: Device of the parameters.
         dtype: Dtype of the parameters; the library takes bf16.
 
@@ -96,13 +104,16 @@ class Experts(torch.nn.Module):
                  combine: str = "partial", sms: int | None = None, timeout_ms: int = 600_000,
                  margin: int | None = None, amax_history_len: int | None = None, amax_compute_algo: str | None = None,
                  gradient_format: str | None = None, update_scales_in_backward: bool = True,
-                 splits_alignment: int | None = None, device: torch.device | str | None = None,
+                 splits_alignment: int | None = None, num_shared_experts: int = 0, shared_gate: bool = False, device: torch.device | str | None = None,
                  dtype: torch.dtype = torch.bfloat16) -> None:
         super().__init__()
         check_cache_weights("Experts()", cache_weights)
         if dtype not in (torch.bfloat16, torch.float32):
             raise RuntimeError(f"moejit: invalid_value: Experts(): dtype: got {name_of(dtype)}, wanted bfloat16, or float32 "
                                "for calls under autocast")
+        if num_shared_experts and fuse_wgrad_accumulation:
+            raise RuntimeError("moejit: unsupported: fuse_wgrad_accumulation with num_shared_experts, whose gradients "
+                               "backward makes in one tensor with the others\nhint: leave fuse_wgrad_accumulation out")
         group = None if process_group is None else layers_of(process_group)
         fields = {
             "experts": num_experts, "top_k": top_k, "hidden": hidden_size, "intermediate": intermediate_size,
@@ -111,6 +122,8 @@ class Experts(torch.nn.Module):
         optional = {"margin": margin, "amax_history_len": amax_history_len, "amax_compute_algo": amax_compute_algo,
                     "gradient_format": gradient_format, "splits_alignment": splits_alignment}
         fields.update((name, value) for name, value in optional.items() if value is not None)
+        if num_shared_experts or shared_gate:
+            fields.update(shared={"experts": num_shared_experts, "gate": shared_gate})
         if group is not None:
             if delay_wgrad_compute:
                 raise RuntimeError("moejit: unsupported: delay_wgrad_compute with process_group\nhint: leave one of them "
@@ -125,16 +138,15 @@ class Experts(torch.nn.Module):
         refuse_separate(fields)
         self.description = json.dumps(fields)
         planned = plan(self.description, "sim") if group is None else plan_of_rank(self.description, group.ranks)
-        local_experts, rows, _ = planned.tensors["w1"].shape
+        held_experts, rows, _ = planned.tensors["w1"].shape
         options = {"device": device, "dtype": dtype}
-        self.gate_up_proj = torch.nn.Parameter(torch.empty(local_experts, rows, hidden_size, **options))
-        self.down_proj = torch.nn.Parameter(torch.empty(local_experts, hidden_size, intermediate_size, **options))
-        if bias:
-            self.gate_up_proj_bias = torch.nn.Parameter(torch.empty(local_experts, rows, **options))
-            self.down_proj_bias = torch.nn.Parameter(torch.empty(local_experts, hidden_size, **options))
-        else:
-            self.register_parameter("gate_up_proj_bias", None)
-            self.register_parameter("down_proj_bias", None)
+        shapes = (rows, hidden_size), (hidden_size, intermediate_size), (rows,), (hidden_size,)
+        self._shared, self._whole = num_shared_experts, Whole()
+        for name, shape in zip(_PARAMETERS, shapes):
+            has_it = bias or not name.endswith("_bias")
+            whole = torch.empty(held_experts, *shape, **options) if has_it else None
+            for own, part in zip(*self._parts(name, whole)):
+                self.register_parameter(own, None if part is None else torch.nn.Parameter(part))
         self._state_names = STATE if planned.has_state else ()
         self._first_values = [planned.tensors[name].first_value for name in self._state_names]
         with torch.inference_mode(False):  # steps write these outside of inference mode, too
@@ -150,6 +162,22 @@ class Experts(torch.nn.Module):
         self._mark_parameters()
         self.reset_parameters()
 
+    def _parts(self, name: str, whole: torch.Tensor | None) -> tuple[tuple[str, ...], tuple[torch.Tensor | None, ...]]:
+        """Returns the names of the parameters that hold the experts, and their parts of one tensor of all experts."""
+        if not self._shared:
+            return (name,), (whole,)
+        names = name, f"shared_{name}"
+        return names, (None, None) if whole is None else (whole[:-self._shared], whole[-self._shared:])
+
+    def _join_memory(self) -> None:
+        """Makes parameters lie behind each other again, so that no call copies them."""
+        self._whole = Whole()
+        for name in _PARAMETERS if self._shared else ():
+            routed, shared = getattr(self, name), getattr(self, f"shared_{name}")
+            if routed is not None and not are_neighbors(routed, shared):
+                whole = torch.cat((routed.detach(), shared.detach()))
+                routed.data, shared.data = self._parts(name, whole)[1]
+
     def reset_parameters(self) -> None:
         """Draws weights from a normal distribution that gives results the inputs' scale, and sets biases to 0.
 
@@ -164,20 +192,24 @@ class Experts(torch.nn.Module):
             std = weight.shape[-1] ** -0.5
             for other in range(ranks):
                 torch.nn.init.normal_(weight if other == rank else torch.empty_like(weight), std=std)
-        for bias in (self.gate_up_proj_bias, self.down_proj_bias):
-            if bias is not None:
+        if self._shared:  # behind the others, so that these are as without
+            for weight in (self.shared_gate_up_proj, self.shared_down_proj):
+                torch.nn.init.normal_(weight, std=weight.shape[-1] ** -0.5)
+        for name, bias in self.named_parameters():
+            if name.endswith("_bias"):
                 torch.nn.init.zeros_(bias)
         for tensor, value in zip(self._scaling_state(), self._first_values):
             torch.nn.init.constant_(tensor, value)
 
-    def forward(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor, *,
-                is_first_microbatch: bool | None = None, skip_update: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
+                shared_probs: torch.Tensor | None = None, *, is_first_microbatch: bool | None = None, skip_update: torch.Tensor | None = None) -> torch.Tensor:
         """Computes the experts of chosen tokens.
 
         Args:
             hidden_states: [T, H] bf16; under autocast any float dtype.
             top_k_index: [T, K] int32 or int64; -1: none.
             top_k_weights: [T, K] float32 or bf16.
+            shared_probs: [T] float32 or bf16, with `shared_gate`: the factors of the shared experts' results.
             is_first_microbatch: True: quantizes the weights and keeps them. False: uses the kept ones, so the weights
                 must not have changed. None: the module decides.
             skip_update: [1] int32: if it is not 0 when the kernels run, the kept weights are not quantized again. For
@@ -191,7 +223,7 @@ class Experts(torch.nn.Module):
         """
         if torch.compiler.is_compiling():
             check_dtypes(user_name(self), hidden_states, self._parameters)
-            return self._run(hidden_states, top_k_index, top_k_weights, is_first_microbatch, skip_update)
+            return self._run(hidden_states, top_k_index, top_k_weights, shared_probs, is_first_microbatch, skip_update)
         try:
             if is_first_microbatch is None and skip_update is None:
                 record = self._call.training if torch.is_grad_enabled() else self._call.inference
@@ -201,20 +233,24 @@ class Experts(torch.nn.Module):
                                    own["gate_up_proj_bias"], own["down_proj_bias"])
                     if y is not None:
                         return y
-            return self._run(hidden_states, top_k_index, top_k_weights, is_first_microbatch, skip_update)
+            return self._run(hidden_states, top_k_index, top_k_weights, shared_probs, is_first_microbatch, skip_update)
         except RuntimeError as error:
             raise_better(error, user_name(self), hidden_states, self._parameters)
 
     def _run(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
-             is_first_microbatch: bool | None, skip_update: torch.Tensor | None) -> torch.Tensor:
+             shared_probs: torch.Tensor | None, is_first_microbatch: bool | None, skip_update: torch.Tensor | None) -> torch.Tensor:
         run = call_experts if self._call.delayed is None else _call_of_delayed()
         return run(self._call, hidden_states, top_k_index, top_k_weights, *self._weights(),
                    is_first_microbatch=is_first_microbatch, skip_update=skip_update, is_sharded=is_sharded(self),
-                   state=self._scaling_state())
+                   state=self._scaling_state(), shared_probs=shared_probs)
 
     def _weights(self) -> tuple[torch.Tensor | None, ...]:
-        """Returns weights and biases, which may be parametrized."""
-        return self.gate_up_proj, self.down_proj, self.gate_up_proj_bias, self.down_proj_bias
+        """Returns weights and biases of all experts, which may be parametrized."""
+        routed = self.gate_up_proj, self.down_proj, self.gate_up_proj_bias, self.down_proj_bias
+        if not self._shared:
+            return routed
+        return tuple(None if own is None else self._whole.join(name, own, getattr(self, f"shared_{name}"))
+                     for name, own in zip(_PARAMETERS, routed))
 
     def _scaling_state(self) -> tuple[torch.Tensor, ...]:
         """Returns the tensors of STATE; none if the recipe has no state."""
@@ -284,12 +320,14 @@ class Experts(torch.nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._join_memory()
         self._state.place(self.gate_up_proj.device)
         self._mark_parameters()
 
     def _apply(self, fn: Callable, recurse: bool = True) -> Experts:
         of_float32 = [getattr(self, name) for name in self._state_names]
         super()._apply(fn, recurse)
+        self._join_memory()
         for name, tensor in zip(self._state_names, of_float32):
             if getattr(self, name).dtype != torch.float32:  # `to(bfloat16)` means weights: scales keep all bits
                 setattr(self, name, tensor.to(getattr(self, name).device))
@@ -305,8 +343,8 @@ class Experts(torch.nn.Module):
         backward_dw() makes delayed gradients, and ranks of a group have no experts in common.
         """
         if self._call.group is not None:
-            for parameter in self.parameters():
-                parameter.allreduce = False
+            for name, parameter in self.named_parameters():
+                parameter.allreduce = name.startswith("shared_")
         if self.need_backward_dw():
             for parameter in self.parameters():
                 parameter.skip_backward_post_hook = True
@@ -317,7 +355,9 @@ class Experts(torch.nn.Module):
         Calls without gradients then do not look for changes. Call it after each change of the weights; an eager call
         with gradients takes the promise back.
         """
-        self._state.keep_weights(self._call, self.gate_up_proj, self.down_proj, self._scaling_state())
+        with torch.no_grad():
+            gate_up_proj, down_proj, *_ = self._weights()
+        self._state.keep_weights(self._call, gate_up_proj, down_proj, self._scaling_state())
 
     def status(self) -> int:
         """Returns the status word of the last call, 0 if all was well. Waits for the device.

@@ -12,6 +12,7 @@ from moejit.torch.first_order import first_order
 from moejit.torch.layers import BLOCKS, FORWARD_STATE, GRADIENT_STATE, WEIGHT_GRADIENTS, inputs_of, reads_of
 from moejit.torch.main_grads import add_to_main_grads, take_main_grads
 from moejit.torch.own_gradient import memory_of_dx, with_ownership
+from moejit.torch.shared import dprobs_of
 
 STATE = FORWARD_STATE + GRADIENT_STATE
 _WEIGHTS = ("w1", "w2", "b1", "b2")
@@ -177,7 +178,7 @@ def gradients(wanted: Sequence[bool], made: Mapping[str, torch.Tensor],
     """
     of_weights = (as_gradient(made.get(name), is_wanted, dtype)
                   for name, is_wanted, dtype in zip(WEIGHT_GRADIENTS, wanted[3:7], dtypes))
-    return (made.get("dx") if wanted[0] else None, None, made.get("dprobs") if wanted[2] else None, *of_weights)
+    return (made.get("dx") if wanted[0] else None, None, dprobs_of(made) if wanted[2] else None, *of_weights)
 
 
 def as_gradient(gradient: torch.Tensor | None, is_wanted: bool, dtype: torch.dtype) -> torch.Tensor | None:

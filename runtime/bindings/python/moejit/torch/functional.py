@@ -17,7 +17,8 @@ _PARAMETERS = ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias
 
 def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
             gate_up_proj: torch.Tensor | FP8Weights, down_proj: torch.Tensor | None = None, *, layer: dict[str, Any] | str,
-            gate_up_proj_bias: torch.Tensor | None = None, down_proj_bias: torch.Tensor | None = None) -> torch.Tensor:
+            gate_up_proj_bias: torch.Tensor | None = None, down_proj_bias: torch.Tensor | None = None,
+            shared_probs: torch.Tensor | None = None) -> torch.Tensor:
     """Computes experts of chosen tokens, with gradients if autograd wants them.
 
     Args:
@@ -31,6 +32,8 @@ def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weight
             `backward_halves` and the dtypes of the routing.
         gate_up_proj_bias: [E, 2I] bf16, if the description says `biases`.
         down_proj_bias: [E, H] bf16, if the description says `biases`.
+        shared_probs: [T] float32 or bf16: the factors of the shared experts' results, if the description gives these a
+            gate. The shared experts are the last ones of weights and biases, E - n to E - 1.
 
     Returns:
         [T, H] bf16, on the same device.
@@ -41,7 +44,7 @@ def experts(hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weight
     """
     call = ExpertsCall(description=layer if isinstance(layer, str) else as_json(layer))
     return _run(call, hidden_states, top_k_index, top_k_weights, gate_up_proj, down_proj, gate_up_proj_bias,
-                down_proj_bias)
+                down_proj_bias, shared_probs=shared_probs)
 
 
 def grouped_experts(rows: torch.Tensor, tokens_per_expert: torch.Tensor, gate_up_proj: torch.Tensor | FP8Weights,
@@ -81,11 +84,11 @@ def grouped_experts(rows: torch.Tensor, tokens_per_expert: torch.Tensor, gate_up
 
 
 def _run(call: ExpertsCall, rows: torch.Tensor, indices: torch.Tensor, probs: torch.Tensor,
-         *parameters: torch.Tensor | FP8Weights | None) -> torch.Tensor:
+         *parameters: torch.Tensor | FP8Weights | None, shared_probs: torch.Tensor | None = None) -> torch.Tensor:
     if torch.compiler.is_compiling():
         check_dtypes("", rows, dict(zip(_PARAMETERS, parameters)))
-        return call_experts(call, rows, indices, probs, *parameters)
+        return call_experts(call, rows, indices, probs, *parameters, shared_probs=shared_probs)
     try:
-        return call_experts(call, rows, indices, probs, *parameters)
+        return call_experts(call, rows, indices, probs, *parameters, shared_probs=shared_probs)
     except RuntimeError as error:
         raise_better(error, "", rows, dict(zip(_PARAMETERS, parameters)))

@@ -67,6 +67,18 @@ def _experts_of(description: str) -> int:
 
 
 @torch.compiler.assume_constant_result
+def has_shared_gate(description: str) -> bool:
+    """Returns whether calls of a layer bring probabilities of its shared experts."""
+    return _has_shared_gate(description)
+
+
+@functools.lru_cache(maxsize=None)
+def _has_shared_gate(description: str) -> bool:
+    shared = _read(description).get("shared")
+    return isinstance(shared, dict) and shared.get("gate") is True
+
+
+@torch.compiler.assume_constant_result
 def with_format_of(description: str, is_packed: bool) -> str:
     """Returns a layer description, JSON, for weights that are packed, or not; refuses others for packed ones."""
     return _with_format_of(description, is_packed)

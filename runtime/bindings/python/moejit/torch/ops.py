@@ -12,6 +12,7 @@ from moejit.library import load
 from moejit.torch.devices import no_elements
 from moejit.torch.plan_facts import Argument, BlockSize, Plan
 from moejit.torch.plans import constant_row, plan_of, row_of
+from moejit.torch.shared import with_parts
 
 Tensors = Mapping[str, torch.Tensor]
 _BLOCKS = ("quantized", "quantized_colwise")
@@ -60,6 +61,8 @@ def run(plan: str, name: str, given: Tensors, order: torch.Tensor | None = None)
     """
     is_compiled = torch.compiler.is_compiling()
     row = constant_row(plan, name) if is_compiled else row_of(plan, name)
+    if row.has_gate and "shared_probs" not in given:
+        given = with_parts(given)
     if not row.writes:  # such as update_weights of recipes that quantize none
         return {}
     reads = row.named_reads if row.code in given and not (_BLOCKS[0] in given or _BLOCKS[1] in given) else row.reads

@@ -60,6 +60,7 @@ class Row(NamedTuple):
         named_reads: `reads` with the tensors of quantized weights in place of their blocks, which the operators take as
             well; empty if the call reads no block of them.
         code: Of these, the name of the first such tensor.
+        has_gate: Whether it reads probabilities of shared experts.
     """
     reads: tuple[Argument, ...]
     writes: tuple[Argument, ...]
@@ -68,6 +69,7 @@ class Row(NamedTuple):
     is_of_all_ranks: bool
     named_reads: tuple[Argument, ...]
     code: str | None
+    has_gate: bool
 
     def reads_of(self, count: int) -> tuple[Argument, ...]:
         """Returns what so many tensors are that a call only reads."""
@@ -150,11 +152,11 @@ class Plan:
         fields = self.description
         if not {"top_k", "max_permuted_rows"} <= fields.keys():
             return 0  # no tensor has P
-        top_k, alignment, most = fields["top_k"], fields["splits_alignment"], fields["max_permuted_rows"]
+        alignment, most = fields["splits_alignment"], fields["max_permuted_rows"]
 
         def needed(tokens: int) -> int:
-            routed = torch.sym_max(tokens, 1) * top_k
-            return (routed + torch.sym_min(fields["local_experts"], routed) * (alignment - 1)) // alignment * alignment
+            routed = torch.sym_max(tokens, 1) * (fields["top_k"] + self._shared_experts)
+            return (routed + torch.sym_min(self._held_experts, routed) * (alignment - 1)) // alignment * alignment
 
         if needed(fields["max_tokens"]) < most and tokens == fields["max_tokens"]:
             return most
@@ -162,7 +164,15 @@ class Plan:
 
     def _column_blocks(self, rows: int) -> int:
         some = torch.sym_max(rows, 1)
-        return (some + torch.sym_min(self.description.get("local_experts", 1), some) * 127 + 127) // 128
+        return (some + torch.sym_min(self._held_experts, some) * 127 + 127) // 128
+
+    @property
+    def _shared_experts(self) -> int:
+        return self.description.get("shared", {}).get("experts", 0)
+
+    @property
+    def _held_experts(self) -> int:
+        return self.description.get("local_experts", 1) + self._shared_experts
 
     def _block(self, is_rowwise: bool) -> Block:
         fields = self.description
@@ -198,7 +208,7 @@ class Plan:
                        if "T" in argument.shape and not argument.is_optional)
         named, code = self._named(reads, call)
         return Row(reads, writes, tuple(argument.name for argument in writes if not argument.is_optional),
-                   next(with_tokens, None), call.is_of_all_ranks, named, code)
+                   next(with_tokens, None), call.is_of_all_ranks, named, code, "shared_probs" in arguments)
 
     def _named(self, reads: tuple[Argument, ...], call: CallInfo) -> tuple[tuple[Argument, ...], str | None]:
         """Returns Row.named_reads and Row.code."""

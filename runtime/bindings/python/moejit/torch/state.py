@@ -15,7 +15,7 @@ from moejit.torch.devices import target_of, tell_of_simulator
 from moejit.torch.gathered import dense
 from moejit.torch.groups import ProcessGroupLayers, group_call_text
 from moejit.torch.halves import DelayedGradients
-from moejit.torch.layers import call_text, json_with, refuse_router, with_format_of
+from moejit.torch.layers import call_text, has_shared_gate, json_with, refuse_router, with_format_of
 from moejit.torch.main_grads import main_grad_dtype
 from moejit.torch.weights import Blocks, QuantizedWeights
 
@@ -123,7 +123,7 @@ class ExpertsCall:
     def may_be_repeated(self, x: torch.Tensor) -> bool:
         """Returns whether to record a call. The record checks the rest."""
         return (not torch.compiler.is_compiling() and self.state is not None and not self.is_transposed
-                and not self.keeps_state and type(x) is torch.Tensor)
+                and not self.keeps_state and type(x) is torch.Tensor and not has_shared_gate(self.description))
 
 
 class State:
