@@ -15,37 +15,35 @@ constexpr std::array kJoined = {std::pair("topk_ids", "all_ids"),
                                 std::pair("topk_probs", "all_probs"),
                                 std::pair("dprobs", "all_dprobs")};
 
-// Adds a tensor of the caller's tokens before `place`.
-void add_callers(Graph& graph, std::string_view place, Value value) {
-  graph.values.insert(std::ranges::find(graph.values, place, &Value::name), std::move(value));
-}
-
-// Gives the tensors of the graph other names, and the caller's names to tensors without the shared
-// experts.
+// Gives the operations tensors of other names, with the shared experts, and leaves the caller's
+// tensors without. The other ones come last, so that saved_tokens stays first of what is saved.
 void name_joined(Graph& graph, const Layer& layer) {
-  const Dim tokens{"T", layer.max_tokens}, choices{"K", layer.top_k};
-  const DType probs = dtype_of(layer.topk_probs_dtype);
   for (const auto& [given, joined] : kJoined) {
     Value* const value = find_value(graph, given);
     if (value == nullptr) continue;
-    const TensorRole role = *std::exchange(value->role, std::nullopt);
-    value->name = joined;
-    value->shape.back().symbol = fmt::format("K+{}", layer.shared.experts);
+    Value all = *value;
+    all.name = joined;
+    all.role.reset();
+    all.shape.back().symbol = fmt::format("K+{}", layer.shared.experts);
+    value->dtype = std::string_view(given) == "topk_ids" ? dtype_of(layer.topk_ids_dtype)
+                                                         : dtype_of(layer.topk_probs_dtype);
+    value->shape.back().value = layer.top_k;
     for (Operation& operation : graph.operations) rename(operation, given, joined);
-    const bool is_ids = given == kJoined.front().first;
-    add_callers(graph, joined,
-                {.name = given,
-                 .dtype = is_ids ? dtype_of(layer.topk_ids_dtype) : probs,
-                 .shape = {tokens, choices},
-                 .role = role});
+    graph.values.push_back(std::move(all));
   }
-  if (!layer.shared.gate) return;
-  for (const auto& [name, place, role] :
-       {std::tuple("shared_probs", "all_probs", TensorRole::kInput),
-        std::tuple("dshared_probs", "all_dprobs", TensorRole::kOutput)})
-    if (find_value(graph, place) != nullptr)
-      add_callers(graph, place,
-                  {.name = name, .dtype = probs, .shape = {tokens}, .role = role});
+}
+
+// Adds the gate's values of the caller's tokens behind those of the choices.
+void add_gate(Graph& graph) {
+  for (const auto& [choices, gate] :
+       {std::pair("topk_probs", "shared_probs"), std::pair("dprobs", "dshared_probs")}) {
+    const auto found = std::ranges::find(graph.values, choices, &Value::name);
+    if (found == graph.values.end()) continue;
+    Value value = *found;
+    value.name = gate;
+    value.shape.pop_back();
+    graph.values.insert(found + 1, std::move(value));
+  }
 }
 
 // Returns the place of the first operation that a predicate holds for.
@@ -105,6 +103,7 @@ void part_gradients(Graph& graph, const Layer& layer) {
 void join_shared(Graph& graph, const Layer& layer, std::vector<std::string>& reasons) {
   if (!has_shared(layer)) return;
   name_joined(graph, layer);
+  if (layer.shared.gate) add_gate(graph);
   append_choices(graph, layer);
   part_gradients(graph, layer);
   reasons.push_back(fmt::format(

@@ -252,6 +252,9 @@ void add_variants(std::map<std::string, std::string>& sources) {
   routing.topk_ids_dtype = compiler::IndexDtype::kI64;
   routing.topk_probs_dtype = compiler::TopkProbsDtype::kBf16;
   routing.foreign_experts = foreign.foreign_experts = compiler::ForeignExperts::kIgnore;
+  compiler::Layer shared = routing;
+  shared.shared = {.experts = 2, .gate = true};
+  add(shared, "shared", {"shared_choices", "shared_dprobs"});
   compiler::Layer bf16_routing = routing;
   bf16_routing.recipe = compiler::Recipe::kBf16;
   bf16_routing.biases = true;

@@ -55,6 +55,17 @@ TEST(GroupTrafficOf, OfRowsThatGoHomeIsARowForEachChoice) {
   EXPECT_TRUE(says(kernel(plan, "combine_rows"), "64 SMs send"));
 }
 
+// Rows of shared experts stay where they are: their ids and probabilities alone travel.
+TEST(GroupTrafficOf, OfSharedExpertsIsTheirChoices) {
+  const Plan plan = planned(parsed(with(R"("shared": {"experts": 2}, )" + std::string(kTraining))));
+  EXPECT_EQ(sent(plan, "route_dispatch_permute"), 64 * 4 * 8 + std::lround(64 * 264 * kRemote));
+  EXPECT_EQ(sent(plan, "combine_rows", 14), 14 * 512 * 11 / 14);
+  EXPECT_EQ(sent(plan, "combine_rows_grad", 14), 14 * 512 * 11 / 14 + 14 * 4);
+  const Plan rows =
+      planned(parsed(with(R"("shared": {"experts": 2}, )" + std::string(kTraining), kRows)));
+  EXPECT_EQ(sent(rows, "combine_rows", 14), 14 * 512);
+}
+
 TEST(GroupPlanner, TellsHowManySmsAnExchangeTakes) {
   const Plan plan = planned(parsed(with("", R"({"ranks": 2, "sms": 24})")));
   EXPECT_TRUE(says(kernel(plan, "route_dispatch_permute"), "24 SMs are taken"));

@@ -57,7 +57,7 @@ TEST(Access, OfAddedGradientsIsBoth) {
 
 TEST(ParamRecord, LayoutsTellEveryRecord) {
   const std::string layouts = param_record_layouts();
-  EXPECT_EQ(std::ranges::count(layouts, '\n'), 34);
+  EXPECT_EQ(std::ranges::count(layouts, '\n'), 36);
   EXPECT_NE(layouts.find("\nbias_gradient "), std::string::npos);
   EXPECT_NE(layouts.find(" call.tokens@"), std::string::npos);
 }

@@ -190,6 +190,16 @@ TEST(ChainWork, CountsIdsAndProbabilitiesInTheDTypesOfTheSpec) {
   EXPECT_EQ(bytes(dprobs), 4 * 31 * 5 + (4 + 4) * choices);
   dprobs.probs = DType::kBF16;
   EXPECT_EQ(bytes(dprobs), 4 * 31 * 5 + (4 + 2) * choices);
+  SharedChoicesSpec join{.rank_experts = 3, .top_k = 4, .shared = 2};
+  EXPECT_EQ(bytes(join), (4 + 4) * choices + 10 * 8 * (4 + 2));
+  join.has_gate = true;
+  join.topk_ids = DType::kI64;
+  join.probs = DType::kBF16;
+  EXPECT_EQ(bytes(join), (8 + 2) * choices + 10 * 2 + 10 * 8 * (4 + 2));
+  SharedDprobsSpec part{.top_k = 4, .shared = 2};
+  EXPECT_EQ(bytes(part), (4 + 4) * choices);
+  part.has_gate = true;
+  EXPECT_EQ(bytes(part), (4 + 4) * choices + 10 * (4 * 2 + 4));
 }
 
 TEST(ChainWork, CountsOnlyWhatRowsHaveBesideThem) {

@@ -19,7 +19,7 @@ from moejit.torch.groups import ProcessGroupLayers, layers_of, plan_of_rank
 from moejit.torch.halves import DelayedGradients
 from moejit.torch.layers import GRADIENTS, refuse_separate
 from moejit.torch.plans import plan
-from moejit.torch.shared import Whole, are_neighbors
+from moejit.torch.shared_weights import Whole, are_neighbors
 from moejit.torch.state import ExpertsCall, State
 
 _PARAMETERS = ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias")
