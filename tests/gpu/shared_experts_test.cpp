@@ -28,6 +28,7 @@ using runtime::TensorMap;
 struct Case {
   const char* name;
   Recipe recipe;
+  int32_t shared = 1;
   bool gate = true;
   int64_t tokens = 45;
   bool biases = false;
@@ -36,18 +37,21 @@ struct Case {
   std::vector<std::string_view> calls = {"forward", "backward"};
 };
 
+// With one shared expert it has the experts, choices and sizes of recipe_rows_test.cpp, so that
+// kernels are compiled once for both.
 Layer layer_of(const Case& one) {
+  const bool has_groups = one.recipe.tokens.scale == compiler::ScaleOf::k1x32;
   Layer layer{.name = one.name,
-              .experts = 4,
-              .local_experts = 4,
-              .top_k = 2,
-              .shared = {.experts = 2, .gate = one.gate},
-              .hidden = 160,
-              .intermediate = 96,
+              .experts = 4 - one.shared % 2,
+              .local_experts = 4 - one.shared % 2,
+              .top_k = one.shared,
+              .shared = {.experts = one.shared, .gate = one.gate},
+              .hidden = has_groups ? 288 : 272,
+              .intermediate = has_groups ? 160 : 144,
               .biases = one.biases,
               .recipe = one.recipe,
               .splits_alignment = 64,
-              .max_tokens = 64};
+              .max_tokens = 80};
   if (one.has_bf16_probs) {
     layer.topk_ids_dtype = compiler::IndexDtype::kI64;
     layer.topk_probs_dtype = compiler::TopkProbsDtype::kBf16;
@@ -191,19 +195,23 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, SharedExperts,
     ::testing::Values(
         Case{.name = "bf16", .recipe = Recipe::kBf16},
-        Case{.name = "bf16_biases", .recipe = Recipe::kBf16, .biases = true},
+        Case{.name = "bf16_of_two", .recipe = Recipe::kBf16, .shared = 2},
         Case{.name = "bf16_halves",
              .recipe = Recipe::kBf16,
              .calls = {"forward", "backward_data", "backward_weights"}},
         Case{.name = "bf16_without_tokens", .recipe = Recipe::kBf16, .tokens = 0},
-        Case{.name = "flow", .recipe = Recipe::kFp8Flow},
-        Case{.name = "flow_plain", .recipe = Recipe::kFp8Flow, .gate = false},
-        Case{.name = "flow_forward", .recipe = Recipe::kFp8Flow, .calls = {"forward"}},
-        Case{.name = "flow_bf16_probs", .recipe = Recipe::kFp8Flow, .has_bf16_probs = true},
-        Case{.name = "flow_recompute",
+        Case{.name = "flow_biases", .recipe = Recipe::kFp8Flow, .biases = true},
+        Case{.name = "flow_plain_forward",
              .recipe = Recipe::kFp8Flow,
-             .recompute = Recompute::kMoeExpert},
+             .gate = false,
+             .calls = {"forward"}},
         Case{.name = "blockwise", .recipe = Recipe::kFp8Blockwise},
+        Case{.name = "blockwise_bf16_probs",
+             .recipe = Recipe::kFp8Blockwise,
+             .has_bf16_probs = true},
+        Case{.name = "blockwise_recompute",
+             .recipe = Recipe::kFp8Blockwise,
+             .recompute = Recompute::kMoeExpert},
         Case{.name = "current", .recipe = Recipe::kFp8Current},
         Case{.name = "delayed", .recipe = Recipe::kFp8Delayed},
         Case{.name = "rowwise", .recipe = Recipe::kFp8Rowwise},

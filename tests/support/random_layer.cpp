@@ -32,6 +32,8 @@ class LayerMaker {
       take_grouped_rows();
     else if (random_.in_percent(25))
       add_router();
+    else
+      choose_shared();
     return fmt::format("{{{}}}", fmt::join(fields_, ", "));
   }
 
@@ -252,6 +254,12 @@ class LayerMaker {
       add("gradients", fmt::format("[{}]", fmt::join(names, ", ")));
     }
     if (random_.in_percent(30)) add("backward_halves", flag());
+  }
+
+  void choose_shared() {
+    if (local_experts_ != experts_ || !random_.in_percent(20)) return;
+    const int64_t count = random_.between(1, size_ == LayerSize::kAny ? 8 : 2);
+    add("shared", fmt::format(R"({{"experts": {}, "gate": {}}})", count, flag()));
   }
 
   // Leaves out what grouped rows do not have, and mostly the alignment too. A mistake in 100 stays.

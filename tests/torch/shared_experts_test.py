@@ -60,8 +60,10 @@ class SharedExpertsTest(unittest.TestCase):
         for recipe, bound in BOUNDS.items():
             got = inputs.results(lambda: inputs.run(recipe))
             for name, one, other in zip(("y", "dx", "dprobs", "dw1", "dw2", "dgate"), got, want):
+                # A choice's gradient is a sum of I = 32 products, both of whose factors have such errors.
+                of_both = 2 if name == "dprobs" else 1
                 with self.subTest(recipe=recipe, tensor=name):
-                    self.assertLessEqual(relative_error(one, other), bound)
+                    self.assertLessEqual(relative_error(one, other), of_both * bound)
 
     def test_bits_are_those_of_chosen_experts(self):
         for recipe in BOUNDS:
