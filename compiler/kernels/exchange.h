@@ -17,9 +17,9 @@ struct ExchangeShape {
   int32_t rank_experts = 0;  // experts of each rank, with shared ones
   int32_t top_k = 0;         // choices of a token
   int32_t shared = 0;        // of the choices, the last ones: shared experts of the token's rank
-  int32_t max_tokens = 0;        // of a rank
-  int32_t chunk_tokens = 0;      // neighboring tokens of a rank that share a flag
-  int32_t sms = 0;               // that kernels of an exchange take, 0: all; at least sender_sms
+  int32_t max_tokens = 0;    // of a rank
+  int32_t chunk_tokens = 0;  // neighboring tokens of a rank that share a flag
+  int32_t sms = 0;           // that kernels of an exchange take, 0: all; at least sender_sms
   DType topk_ids = DType::kI32;  // or kI64
   bool operator==(const ExchangeShape&) const = default;
 };

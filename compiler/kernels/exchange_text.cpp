@@ -9,8 +9,7 @@ std::string shape_text(const ExchangeShape& s) {
   return fmt::format("ranks={} rank_experts={} top_k={}{} max_tokens={} chunk_tokens={}{}{}",
                      s.ranks, s.rank_experts, s.top_k,
                      s.shared > 0 ? fmt::format(" shared={}", s.shared) : "", s.max_tokens,
-                     s.chunk_tokens,
-                     s.sms > 0 ? fmt::format(" sms={}", s.sms) : "",
+                     s.chunk_tokens, s.sms > 0 ? fmt::format(" sms={}", s.sms) : "",
                      s.topk_ids == DType::kI64 ? " topk_ids=i64" : "");
 }
 

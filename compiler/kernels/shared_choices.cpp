@@ -59,10 +59,11 @@ static_assert(is_complete(kSharedDprobsRecord));
 // Returns the constants that both kernels have.
 template <typename Spec>
 std::vector<NamedConstant> constants_of(const Spec& spec) {
-  return {integer_constant("kTopK", spec.top_k, "experts that a token is routed to"),
-          integer_constant("kSharedExperts", spec.shared, "experts that every token has beside them"),
-          bool_constant("kHasGate", spec.has_gate, "their probability is not 1"),
-          integer_constant("kThreads", spec.threads, "per CTA")};
+  return {
+      integer_constant("kTopK", spec.top_k, "experts that a token is routed to"),
+      integer_constant("kSharedExperts", spec.shared, "experts that every token has beside them"),
+      bool_constant("kHasGate", spec.has_gate, "their probability is not 1"),
+      integer_constant("kThreads", spec.threads, "per CTA")};
 }
 
 }  // namespace
@@ -101,9 +102,8 @@ std::vector<KernelNumber> KernelKind<SharedDprobsSpec>::numbers(const SharedDpro
 template <>
 Work KernelKind<SharedChoicesSpec>::work(const SharedChoicesSpec& spec, const CallBounds&,
                                          const CallRows& rows) {
-  const int64_t given =
-      spec.top_k * (size_bytes(spec.topk_ids) + size_bytes(spec.probs)) +
-      (spec.has_gate ? size_bytes(spec.probs) : 0);
+  const int64_t given = spec.top_k * (size_bytes(spec.topk_ids) + size_bytes(spec.probs)) +
+                        (spec.has_gate ? size_bytes(spec.probs) : 0);
   return {.min_bytes = rows.tokens * (given + 8 * (spec.top_k + spec.shared))};
 }
 template <>
@@ -135,12 +135,13 @@ KernelText KernelKind<SharedChoicesSpec>::text(const SharedChoicesSpec& spec) {
       .constants = constants_of(spec),
       .types_used = {{"Kernel",
                       "SharedChoices",
-                      {"kRanks", "kRankExperts", "kTopK", "kSharedExperts", "kHasGate", "kThreads"}}},
+                      {"kRanks", "kRankExperts", "kTopK", "kSharedExperts", "kHasGate",
+                       "kThreads"}}},
   };
-  text.constants.insert(
-      text.constants.begin(),
-      {integer_constant("kRanks", spec.ranks, "GPUs that share the experts"),
-       integer_constant("kRankExperts", spec.rank_experts, "experts of a rank that tokens choose")});
+  text.constants.insert(text.constants.begin(),
+                        {integer_constant("kRanks", spec.ranks, "GPUs that share the experts"),
+                         integer_constant("kRankExperts", spec.rank_experts,
+                                          "experts of a rank that tokens choose")});
   std::vector<std::string>& arguments = text.types_used.back().arguments;
   if (is_i64 || is_bf16) arguments.emplace_back(is_i64 ? "int64_t" : "int32_t");
   if (is_bf16) arguments.emplace_back("Bf16");
@@ -157,7 +158,9 @@ KernelText KernelKind<SharedDprobsSpec>::text(const SharedDprobsSpec& spec) {
       .includes = {"map/shared_choices.cuh"},
       .params = "SharedDprobsParams",
       .constants = constants_of(spec),
-      .types_used = {{"Kernel", "SharedDprobs", {"kTopK", "kSharedExperts", "kHasGate", "kThreads"}}},
+      .types_used = {{"Kernel",
+                      "SharedDprobs",
+                      {"kTopK", "kSharedExperts", "kHasGate", "kThreads"}}},
   };
   if (is_bf16) text.types_used.back().arguments.emplace_back("Bf16");
   return text;

@@ -191,10 +191,10 @@ void part_linears(Graph& graph) {
                              !reads(operation, "dx") && !reads(operation, "dx_permuted");
     operation.half = sums_dprobs ? BackwardHalf::kFc2 : half;
   }
-  std::stable_partition(
-      std::ranges::find(graph.operations, Phase::kBackward, &Operation::phase),
-      graph.operations.end(),
-      [](const Operation& operation) { return operation.half == BackwardHalf::kFc2; });
+  std::stable_partition(std::ranges::find(graph.operations, Phase::kBackward, &Operation::phase),
+                        graph.operations.end(), [](const Operation& operation) {
+                          return operation.half == BackwardHalf::kFc2;
+                        });
   split_again(graph);
 }
 

@@ -62,24 +62,22 @@ Operation beside(const Operation& other, std::string name, OperationKind kind) {
 }
 
 void append_choices(Graph& graph, const Layer& layer) {
-  const auto reader =
-      find_first(graph, [](const Operation& one) { return reads(one, "all_ids"); });
-  Operation join =
-      beside(*reader, "shared_choices",
-             SharedChoices{{.ranks = std::max(layer.expert_parallel.ranks, 1),
-                            .rank_experts = layer.local_experts,
-                            .top_k = layer.top_k,
-                            .shared = layer.shared.experts,
-                            .has_gate = layer.shared.gate,
-                            .topk_ids = dtype_of(layer.topk_ids_dtype),
-                            .probs = dtype_of(layer.topk_probs_dtype)}});
+  const auto reader = find_first(graph, [](const Operation& one) { return reads(one, "all_ids"); });
+  Operation join = beside(*reader, "shared_choices",
+                          SharedChoices{{.ranks = std::max(layer.expert_parallel.ranks, 1),
+                                         .rank_experts = layer.local_experts,
+                                         .top_k = layer.top_k,
+                                         .shared = layer.shared.experts,
+                                         .has_gate = layer.shared.gate,
+                                         .topk_ids = dtype_of(layer.topk_ids_dtype),
+                                         .probs = dtype_of(layer.topk_probs_dtype)}});
   for (const std::string_view name : {"topk_ids", "topk_probs"})
     join.reads.push_back({.role = std::string(name), .tensor = std::string(name)});
   if (layer.shared.gate) join.reads.push_back({.role = "shared_probs", .tensor = "shared_probs"});
   for (const std::string_view name : {"all_ids", "all_probs"})
     join.writes.push_back({.role = std::string(name), .tensor = std::string(name)});
-  graph.operations.insert(
-      std::ranges::find(graph.operations, Phase::kForward, &Operation::phase), std::move(join));
+  graph.operations.insert(std::ranges::find(graph.operations, Phase::kForward, &Operation::phase),
+                          std::move(join));
 }
 
 void part_gradients(Graph& graph, const Layer& layer) {
@@ -106,10 +104,10 @@ void join_shared(Graph& graph, const Layer& layer, std::vector<std::string>& rea
   if (layer.shared.gate) add_gate(graph);
   append_choices(graph, layer);
   part_gradients(graph, layer);
-  reasons.push_back(fmt::format(
-      "each token has {} shared expert{} beside its K: {} rows are added up for it",
-      layer.shared.experts, layer.shared.experts == 1 ? "" : "s",
-      layer.top_k + layer.shared.experts));
+  reasons.push_back(
+      fmt::format("each token has {} shared expert{} beside its K: {} rows are added up for it",
+                  layer.shared.experts, layer.shared.experts == 1 ? "" : "s",
+                  layer.top_k + layer.shared.experts));
 }
 
 }  // namespace moejit::compiler

@@ -30,8 +30,7 @@ using OperationKind =
                  ActivationBackwardTranspose, BiasGradient, BiasDprobs, MatrixAmax, ExpertScales,
                  CastBlocks, TakeScales, UpdateScales, RowAmax, ExchangeKernel, CastTranspose,
                  PackChoices, TakeChoices, CompareTokens, CombineArrived, CheckWeights,
-                 RoutePermute, Collective, Router, RouterBackward, SharedChoices,
-                 SharedDprobs>;
+                 RoutePermute, Collective, Router, RouterBackward, SharedChoices, SharedDprobs>;
 
 // A tensor that an operation reads or writes, with its scales if it has any.
 struct Port {

@@ -58,9 +58,9 @@ void print_layer(Buffer out, const Plan& plan) {
                  to_string(layer.recipe), has_backward(layer) ? "forward and backward" : "forward");
   const std::string shared =
       has_shared(layer) ? fmt::format(" and {} shared", layer.shared.experts) : "";
-  fmt::format_to(out, "T <= {}  K = {}  E = {} of {}{}  H = {}  I = {}  P = {}\n",
-                 layer.max_tokens, layer.top_k, layer.local_experts, layer.experts, shared,
-                 layer.hidden, layer.intermediate, layer.max_permuted_rows);
+  fmt::format_to(out, "T <= {}  K = {}  E = {} of {}{}  H = {}  I = {}  P = {}\n", layer.max_tokens,
+                 layer.top_k, layer.local_experts, layer.experts, shared, layer.hidden,
+                 layer.intermediate, layer.max_permuted_rows);
 }
 
 // Calls of_step(step) and of_kernel(index) in launch order.

@@ -25,9 +25,8 @@ void check_probabilities(std::string_view role, const std::vector<float>& wanted
 // A rank of a group is not known here: plans of one rank alone are checked.
 void check_kernel(const compiler::SharedChoicesSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
-  const reference::SharedShape shape{.rank_experts = spec.rank_experts,
-                                     .top_k = spec.top_k,
-                                     .shared = spec.shared};
+  const reference::SharedShape shape{
+      .rank_experts = spec.rank_experts, .top_k = spec.top_k, .shared = spec.shared};
   std::vector<float> shared;
   if (spec.has_gate) shared = trial::probabilities(tensors.at("shared_probs"));
   const reference::AllChoices wanted =
@@ -40,8 +39,8 @@ void check_kernel(const compiler::SharedChoicesSpec& spec, const KernelTensors& 
 void check_kernel(const compiler::SharedDprobsSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
   if (!tensors.has("all_dprobs")) return;
-  const reference::PartedDprobs wanted = reference::part_dprobs({.top_k = spec.top_k, .shared = spec.shared},
-                                                     tensors.view<float>("all_dprobs"));
+  const reference::PartedDprobs wanted = reference::part_dprobs(
+      {.top_k = spec.top_k, .shared = spec.shared}, tensors.view<float>("all_dprobs"));
   check_probabilities("dprobs", wanted.dprobs, tensors, list);
   check_probabilities("dshared_probs", wanted.dshared_probs, tensors, list);
 }

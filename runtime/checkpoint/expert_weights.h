@@ -57,9 +57,9 @@ struct CheckpointOptions {
 // file's order is. `w1_q` has all of gate first.
 //
 // Errors name file and tensor. kUnsupported: the layer takes packed weights, and each expert has
-// tensors of its own; or it has shared experts. kInvalidFile: a tensor is in two shards. kInvalidValue: the options do not
-// say which tensors are meant. Also kMissingTensor, kTensorMismatch, and the errors of opening a
-// shard.
+// tensors of its own; or it has shared experts. kInvalidFile: a tensor is in two shards.
+// kInvalidValue: the options do not say which tensors are meant. Also kMissingTensor,
+// kTensorMismatch, and the errors of opening a shard.
 Result<runtime::TensorMap> load_expert_weights(const compiler::Layer& layer,
                                                const CheckpointOptions& options);
 

@@ -25,10 +25,10 @@ Result<std::vector<runtime::TensorMap>> load_group_inputs(std::span<const compil
                                                           const InputOptions& options);
 
 // Splits the inputs of one rank with all tokens among the ranks of a group. Rank r gets the next
-// tokens[r] rows of x, logits, topk_ids, topk_probs, shared_probs and dy. It also gets the r-th part
-// of the experts' weights and biases and all of the shared experts', or all of them if there are
-// fewer than the ranks have experts. What a router reads of all experts, and adds to, is the same on
-// all ranks. `tokens` add up to the rows of x.
+// tokens[r] rows of x, logits, topk_ids, topk_probs, shared_probs and dy. It also gets the r-th
+// part of the experts' weights and biases and all of the shared experts', or all of them if there
+// are fewer than the ranks have experts. What a router reads of all experts, and adds to, is the
+// same on all ranks. `tokens` add up to the rows of x.
 std::vector<runtime::TensorMap> split_inputs(const compiler::Layer& layer,
                                              const runtime::TensorMap& inputs,
                                              std::span<const int64_t> tokens);

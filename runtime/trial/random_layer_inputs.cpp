@@ -131,9 +131,9 @@ TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, const Rand
   inputs["topk_probs"] = make_topk_probs(dtype_of(layer.topk_probs_dtype), {tokens, layer.top_k},
                                          reference::random_probs(tokens, layer.top_k, random.seed));
   if (layer.shared.gate)
-    inputs["shared_probs"] = make_topk_probs(
-        dtype_of(layer.topk_probs_dtype), {tokens},
-        lone_probs(tokens, reference::RandomStream(random.seed, kShared).bits(0)));
+    inputs["shared_probs"] =
+        make_topk_probs(dtype_of(layer.topk_probs_dtype), {tokens},
+                        lone_probs(tokens, reference::RandomStream(random.seed, kShared).bits(0)));
   return inputs;
 }
 

@@ -74,8 +74,8 @@ class SharedExperts : public ::testing::TestWithParam<Case> {
 
   // Makes all calls, and returns all that they wrote.
   TensorMap run(const Layer& layer, const TensorMap& inputs) {
-    const auto plan = plan_layer(layer, test_device().device->target(),
-                                 {.keep_intermediates = true});
+    const auto plan =
+        plan_layer(layer, test_device().device->target(), {.keep_intermediates = true});
     EXPECT_TRUE(succeeded(plan));
     if (!plan || !note_kernels_of(*plan)) return {};
     auto session = trial::Trial::create(*plan, test_engine(), *test_device().device,
@@ -132,8 +132,7 @@ TEST_P(SharedExperts, HaveTheBitsOfChosenExperts) {
       EXPECT_TRUE(got.find(name)->second.bytes == found->second.bytes) << name;
     }
   if (!has_backward(layer_)) return;
-  const auto parted =
-      part_dprobs(shape(), runtime::elements<float>(wanted.find("dprobs")->second));
+  const auto parted = part_dprobs(shape(), runtime::elements<float>(wanted.find("dprobs")->second));
   const bool is_bf16 = GetParam().has_bf16_probs;
   EXPECT_EQ(trial::probabilities(got.find("dprobs")->second), rounded(parted.dprobs, is_bf16));
   EXPECT_EQ(got.contains("dshared_probs"), layer_.shared.gate);
@@ -193,30 +192,29 @@ TEST_P(SharedExperts, AddUpWithRoutedExperts) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, SharedExperts,
-    ::testing::Values(
-        Case{.name = "bf16", .recipe = Recipe::kBf16},
-        Case{.name = "bf16_of_two", .recipe = Recipe::kBf16, .shared = 2},
-        Case{.name = "bf16_halves",
-             .recipe = Recipe::kBf16,
-             .calls = {"forward", "backward_data", "backward_weights"}},
-        Case{.name = "bf16_without_tokens", .recipe = Recipe::kBf16, .tokens = 0},
-        Case{.name = "flow_biases", .recipe = Recipe::kFp8Flow, .biases = true},
-        Case{.name = "flow_plain_forward",
-             .recipe = Recipe::kFp8Flow,
-             .gate = false,
-             .calls = {"forward"}},
-        Case{.name = "blockwise", .recipe = Recipe::kFp8Blockwise},
-        Case{.name = "blockwise_bf16_probs",
-             .recipe = Recipe::kFp8Blockwise,
-             .has_bf16_probs = true},
-        Case{.name = "blockwise_recompute",
-             .recipe = Recipe::kFp8Blockwise,
-             .recompute = Recompute::kMoeExpert},
-        Case{.name = "current", .recipe = Recipe::kFp8Current},
-        Case{.name = "delayed", .recipe = Recipe::kFp8Delayed},
-        Case{.name = "rowwise", .recipe = Recipe::kFp8Rowwise},
-        Case{.name = "mxfp8", .recipe = Recipe::kMxfp8},
-        Case{.name = "nvfp4", .recipe = Recipe::kNvfp4}),
+    ::testing::Values(Case{.name = "bf16", .recipe = Recipe::kBf16},
+                      Case{.name = "bf16_of_two", .recipe = Recipe::kBf16, .shared = 2},
+                      Case{.name = "bf16_halves",
+                           .recipe = Recipe::kBf16,
+                           .calls = {"forward", "backward_data", "backward_weights"}},
+                      Case{.name = "bf16_without_tokens", .recipe = Recipe::kBf16, .tokens = 0},
+                      Case{.name = "flow_biases", .recipe = Recipe::kFp8Flow, .biases = true},
+                      Case{.name = "flow_plain_forward",
+                           .recipe = Recipe::kFp8Flow,
+                           .gate = false,
+                           .calls = {"forward"}},
+                      Case{.name = "blockwise", .recipe = Recipe::kFp8Blockwise},
+                      Case{.name = "blockwise_bf16_probs",
+                           .recipe = Recipe::kFp8Blockwise,
+                           .has_bf16_probs = true},
+                      Case{.name = "blockwise_recompute",
+                           .recipe = Recipe::kFp8Blockwise,
+                           .recompute = Recompute::kMoeExpert},
+                      Case{.name = "current", .recipe = Recipe::kFp8Current},
+                      Case{.name = "delayed", .recipe = Recipe::kFp8Delayed},
+                      Case{.name = "rowwise", .recipe = Recipe::kFp8Rowwise},
+                      Case{.name = "mxfp8", .recipe = Recipe::kMxfp8},
+                      Case{.name = "nvfp4", .recipe = Recipe::kNvfp4}),
     [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace

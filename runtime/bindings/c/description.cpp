@@ -91,16 +91,15 @@ moejit_error_code moejit_description_get_info(const moejit_description* descript
   return guarded(Stage::kParse, [&]() -> Result<void> {
     if (description == nullptr) return null_argument(Stage::kParse, "description", kFunction);
     if (info == nullptr) return null_argument(Stage::kParse, "info", kFunction);
-    return moejit::bindings::write_record(Stage::kParse,
-                                          {.json = description->json.c_str(),
-                                           .model_type = description->made.model_type.c_str(),
-                                           .used_keys = description->used_keys.data(),
-                                           .notes = description->notes.data(),
-                                           .used_key_count = description->used_keys.size(),
-                                           .note_count = description->notes.size(),
-                                           .router = description->made.router
-                                                         ? description->router.c_str()
-                                                         : nullptr},
-                                          info, "moejit_description_info");
+    return moejit::bindings::write_record(
+        Stage::kParse,
+        {.json = description->json.c_str(),
+         .model_type = description->made.model_type.c_str(),
+         .used_keys = description->used_keys.data(),
+         .notes = description->notes.data(),
+         .used_key_count = description->used_keys.size(),
+         .note_count = description->notes.size(),
+         .router = description->made.router ? description->router.c_str() : nullptr},
+        info, "moejit_description_info");
   });
 }

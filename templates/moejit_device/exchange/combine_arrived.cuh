@@ -78,8 +78,7 @@ struct ArrivedRows {
       for (int32_t i = 0; i < kRowsInFlight; ++i) {
         const int32_t key = k + i < kTopK ? keys.next() : -1;
         exists[i] = key >= 0;
-        segment[i] =
-            fetch_runs(results, at, exists[i] ? place_of(ids, key, at.row) : 0, exists[i]);
+        segment[i] = fetch_runs(results, at, exists[i] ? place_of(ids, key, at.row) : 0, exists[i]);
       }
 #pragma unroll
       for (int32_t i = 0; i < kRowsInFlight; ++i) {

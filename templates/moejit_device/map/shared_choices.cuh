@@ -33,8 +33,8 @@ MOEJIT_DEVICE void for_each_place(int64_t tokens, int32_t count, Visit visit) {
 
 // Copies the router's choices and appends those of the shared experts, whose probability is 1 or
 // the caller's. Id and Prob are the types of what the caller gives.
-template <int32_t kRanks, int32_t kRankExperts, int32_t kTopK, int32_t kSharedExperts, bool kHasGate,
-          int32_t kThreads_, typename Id = int32_t, typename Prob = float>
+template <int32_t kRanks, int32_t kRankExperts, int32_t kTopK, int32_t kSharedExperts,
+          bool kHasGate, int32_t kThreads_, typename Id = int32_t, typename Prob = float>
 struct SharedChoices {
   static_assert(kRanks > 0 && kRankExperts > 0 && kTopK > 0 && kSharedExperts > 0,
                 "a token has experts of both kinds");
@@ -80,7 +80,8 @@ struct SharedChoices {
 // Parts the gradients again. The gradient of a token's probability of all shared experts is the
 // fp32 sum of theirs in ascending order, from 0. Prob is the type of the results, to which each is
 // rounded once.
-template <int32_t kTopK, int32_t kSharedExperts, bool kHasGate, int32_t kThreads_, typename Prob = float>
+template <int32_t kTopK, int32_t kSharedExperts, bool kHasGate, int32_t kThreads_,
+          typename Prob = float>
 struct SharedDprobs {
   static_assert(kTopK > 0 && kSharedExperts > 0, "a token has experts of both kinds");
 

@@ -398,7 +398,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     }
   }
   for (const std::string_view key : layer_keys()) EXPECT_TRUE(written.contains(key)) << key;
-  EXPECT_EQ(layer_keys().size(), 41u);
+  EXPECT_EQ(layer_keys().size(), 43u);
 }
 
 TEST(Parser, ReadsSharedExperts) {
@@ -412,9 +412,8 @@ TEST(Parser, ReadsSharedExperts) {
 
 // Shared experts have rows of the rank's own tokens, the others of all ranks' tokens.
 TEST(Parser, PlansRowsOfSharedExpertsForARanksTokens) {
-  const Layer layer =
-      parsed(with(R"("shared": {"experts": 2}, "splits_alignment": 16, )"
-                  R"("expert_parallel": {"ranks": 2})"));
+  const Layer layer = parsed(with(R"("shared": {"experts": 2}, "splits_alignment": 16, )"
+                                  R"("expert_parallel": {"ranks": 2})"));
   // 2 * 64 * 2 choices of 4 experts, 64 rows of each shared one, and 15 pad rows of each of 6.
   EXPECT_EQ(layer.max_permuted_rows, (2 * 64 * 2 + 2 * 64 + 6 * 15) / 16 * 16);
 }
