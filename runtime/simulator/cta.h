@@ -296,6 +296,7 @@ class Cta {
   void mark_operand(const MatrixOperand& operand, int32_t group, Stamp done, sim::Site site);
   void gather(const MatrixOperand& operand, int32_t cta, unsigned char* packed);
   void carry_out_next(Warpgroup& group);
+  void release_registers(const Wgmma& wgmma, int32_t thread, sim::Site site);
   // warpgroups.cpp
   bool meet_warpgroup(WarpgroupStep step, const void* operand, sim::Site site);
   void part_warpgroup(int32_t index);

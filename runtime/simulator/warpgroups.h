@@ -13,9 +13,19 @@ namespace moejit::runtime {
 
 inline constexpr int32_t kWarpgroupWarps = sim::kWarpgroupThreads / sim::kWarpLanes;
 
-// An operand of 64 rows and 32 bytes of the contraction that came in registers.
+// An operand of 64 rows and 32 bytes of the contraction that came in registers: what it was when
+// the WGMMA was issued, and where each thread has its four words.
 struct alignas(64) RegisterOperand {
   std::array<unsigned char, 64 * 32> bytes;
+  std::array<const uint32_t*, sim::kWarpgroupThreads> words;
+  std::array<sim::RegisterState*, sim::kWarpgroupThreads> states;
+
+  // Returns where `bytes` has a word of a thread (PTX ISA, "Register Fragments for
+  // wgmma.mma_async.m64k32").
+  static std::size_t place(std::size_t thread, std::size_t word) {
+    const std::size_t row = thread / 32 * 16 + thread % 32 / 4 + word % 2 * 8;
+    return 32 * row + thread % 4 * 4 + word / 2 * 16;
+  }
 };
 
 // A WGMMA that a warpgroup has issued and for which not all of its warps have waited.

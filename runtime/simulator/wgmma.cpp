@@ -63,19 +63,31 @@ MatrixOperand Cta::b_of(const sim::WgmmaLane& lane, sim::Site site) {
 
 namespace {
 
-// Gathers A from the registers of a warpgroup (PTX ISA, "Register Fragments for
-// wgmma.mma_async.m64k32"). `lanes` are the WgmmaLanes of its threads.
-std::unique_ptr<RegisterOperand> gather_registers(std::span<const void* const> lanes) {
+// Gathers A from the registers of a warpgroup. `lanes` are the WgmmaLanes of its threads.
+std::unique_ptr<RegisterOperand> gather_registers(std::span<const void* const> lanes,
+                                                  sim::Site site) {
   auto rows = std::make_unique<RegisterOperand>();
   for (std::size_t thread = 0; thread < lanes.size(); ++thread) {
     const auto* lane = static_cast<const sim::WgmmaLane*>(lanes[thread]);
-    for (std::size_t word = 0; word < 4; ++word) {
-      const std::size_t row = thread / 32 * 16 + thread % 32 / 4 + word % 2 * 8;
-      const std::size_t column = thread % 4 * 4 + word / 2 * 16;
-      std::memcpy(rows->bytes.data() + 32 * row + column, lane->a_words + word, 4);
-    }
+    for (std::size_t word = 0; word < 4; ++word)
+      std::memcpy(rows->bytes.data() + RegisterOperand::place(thread, word), lane->a_words + word,
+                  4);
+    rows->words[thread] = lane->a_words;
+    rows->states[thread] = lane->a_state;
+    ++lane->a_state->in_flight;
+    lane->a_state->is_pinned = false;
+    lane->a_state->issued = site;
   }
   return rows;
+}
+
+// Returns whether a thread's registers are as they were when the WGMMA was issued.
+bool holds_operand(const RegisterOperand& a, std::size_t thread) {
+  for (std::size_t word = 0; word < 4; ++word)
+    if (std::memcmp(a.bytes.data() + RegisterOperand::place(thread, word), a.words[thread] + word,
+                    4) != 0)
+      return false;
+  return true;
 }
 
 }  // namespace
@@ -138,7 +150,7 @@ void Cta::issue_wgmma(const sim::WgmmaLane& lane, sim::Site site) {
   mark_operand(b_of(lane, site), index, done, site);
   Wgmma& issued = group.wgmmas.emplace_back();
   issued.lane = lane;
-  if (lane.a_words != nullptr) issued.a = gather_registers(group.operands);
+  if (lane.a_words != nullptr) issued.a = gather_registers(group.operands, site);
   issued.group = group.committed[0];
   issued.site = site;
   ++wgmmas_under_way_;
@@ -190,6 +202,18 @@ void Cta::carry_out_next(Warpgroup& group) {
             .scratch = buffers.scratch.data()});
 }
 
+// Lets a thread's registers go. The hardware reads them until the WGMMA is complete, while this
+// simulator has read them when it was issued.
+void Cta::release_registers(const Wgmma& wgmma, int32_t thread, sim::Site site) {
+  const auto in_group = static_cast<std::size_t>(thread % sim::kWarpgroupThreads);
+  if (!holds_operand(*wgmma.a, in_group)) {
+    std::string what = fmt::format(
+        "waits for the wgmma at {}, whose registers of A it has changed meanwhile", wgmma.site);
+    report_of(thread, site, what);
+  }
+  --wgmma.a->states[in_group]->in_flight;
+}
+
 void Cta::fence_wgmma(sim::Site site) {
   if (meet(sim::Collective::kWgmmaFence, nullptr, site)) part();
 }
@@ -214,6 +238,8 @@ void Cta::wait_wgmma(int32_t pending_groups, sim::Site site) {
     wgmma.waited_warps |= 1u << in_group;
     for (std::size_t lane = 0; lane < sim::kWarpLanes; ++lane) {
       --wgmma.states[sim::kWarpLanes * in_group + lane]->in_flight;
+      if (wgmma.a != nullptr)
+        release_registers(wgmma, warp * sim::kWarpLanes + static_cast<int32_t>(lane), site);
     }
     order_.learn_in_warp(warp, group.agent, group.first + static_cast<uint32_t>(i) + 1);
   }

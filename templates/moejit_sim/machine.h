@@ -14,7 +14,7 @@
 
 namespace moejit::sim {
 
-inline constexpr uint32_t kMachineVersion = 11;
+inline constexpr uint32_t kMachineVersion = 12;
 inline constexpr uintptr_t kSlabBytes = uintptr_t{1} << 27;
 // Shared addresses do not start at 0, as on the hardware, where the system keeps the first KiB.
 inline constexpr uint32_t kSharedBase = 1024;
@@ -76,6 +76,13 @@ struct SumState {
   Site issued{};             // the last one
 };
 
+// What a thread's registers of A know of themselves; beside the words, in the thread's memory.
+struct RegisterState {
+  int32_t in_flight = 0;  // WGMMAs that read them, were started and not waited for
+  bool is_pinned = true;  // named in the wgmma_wait() after which none was in flight
+  Site issued{};          // the last one
+};
+
 // The formats of WGMMA's operands: either is one of 8 bits, or both are kBf16.
 enum class OperandFormat : uint32_t {
   kE4m3,
@@ -89,6 +96,7 @@ struct WgmmaLane {
   SumState* state;
   uint64_t a;               // descriptor, unless A is in registers
   const uint32_t* a_words;  // [4]: A's; null: A is in shared memory
+  RegisterState* a_state;   // of these words
   uint64_t b;               // descriptor
   int32_t columns;
   OperandFormat a_format;

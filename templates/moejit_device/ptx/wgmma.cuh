@@ -104,23 +104,50 @@ MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, Matrix
   Wgmma<kN>::rows_e4m3(sum.value, a.bits, b.bits, accumulate);
 }
 
-// A thread's part of a[64, 128] of e4m3 in registers, as WGMMA takes it (PTX ISA, "Register
-// Fragments for wgmma.mma_async.m64k32"). The words of each 32 columns are columns c to c + 3 of
-// rows r and r + 8, then the same rows 16 columns further on. r is 16 * (warp in the warpgroup) +
-// lane / 4, c is 4 * (lane % 4).
+// A thread's part of a[64, 128] of e4m3, or of a[64, 64] of bf16, in registers, as WGMMA takes it
+// (PTX ISA, "Register Fragments for wgmma.mma_async.m64k32", and "m64k16"). A row has 128 bytes.
+// The words of each 32 of them are bytes c to c + 3 of rows r and r + 8, then the same rows 16
+// bytes further on. r is 16 * (warp in the warpgroup) + lane / 4, c is 4 * (lane % 4).
 struct RowFragments {
   uint32_t word[4][4];
 };
 
-// Waits as wgmma_wait() does. `a` may be overwritten then: until then nothing else may have its
-// registers, which WGMMAs read while they run.
-template <int32_t kPending, int32_t kN>
-MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kN>& sum, RowFragments& a) {
-  wgmma_wait<kPending>(sum);
+// Keeps the compiler from moving accesses to the registers across this point.
+MOEJIT_DEVICE void pin(RowFragments& a) {
 #pragma unroll
   for (int32_t k = 0; k < 4; ++k)
     asm volatile(""
                  : "+r"(a.word[k][0]), "+r"(a.word[k][1]), "+r"(a.word[k][2]), "+r"(a.word[k][3]));
+}
+
+// As wgmma_fence(), before WGMMAs that read registers which were written since the last one. With
+// sums, these were touched as well.
+MOEJIT_DEVICE void wgmma_fence(RowFragments& a) {
+  pin(a);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_fence(WgmmaSum<kN>& sum, RowFragments& a) {
+  pin(a);
+  wgmma_fence(sum);
+}
+
+// Wait as wgmma_wait() does. `a` may be overwritten then: until then nothing else may have its
+// registers, which WGMMAs read while they run.
+template <int32_t kPending>
+MOEJIT_DEVICE void wgmma_wait(RowFragments& a) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+  pin(a);
+}
+template <int32_t kPending, int32_t kN>
+MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kN>& sum, RowFragments& a) {
+  wgmma_wait<kPending>(sum);
+  pin(a);
+}
+template <int32_t kPending, int32_t kN>
+MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kN>& sum, RowFragments& a, RowFragments& b) {
+  wgmma_wait<kPending>(sum, a);
+  pin(b);
 }
 
 // sum[64, kN] (+)= a[64, 128] * b[kN, 128]^T on e4m3, with A in registers. `a` was written before
@@ -131,6 +158,16 @@ MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, const RowFragments& a, Mat
 #pragma unroll
   for (int32_t k = 0; k < 4; ++k) {
     WgmmaOfRegisters<kN>::e4m3(sum.value, a.word[k], (b + 32 * k).bits, accumulate || k > 0);
+  }
+}
+
+// sum[64, kN] (+)= a[64, 64] * b[kN, 64]^T on bf16, in the same way.
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_rows_bf16(WgmmaSum<kN>& sum, const RowFragments& a, MatrixDescriptor b,
+                                   bool accumulate) {
+#pragma unroll
+  for (int32_t k = 0; k < 4; ++k) {
+    WgmmaOfRegisters<kN>::bf16(sum.value, a.word[k], (b + 32 * k).bits, accumulate || k > 0);
   }
 }
 
@@ -286,18 +323,24 @@ MOEJIT_WGMMA(192, "96", "97", "98", "99", "100", "101", "102")
 MOEJIT_WGMMA(256, "128", "129", "130", "131", "132", "133", "134")
 
 // WGMMAs with A in registers have the widths of swapped tiles.
-#define MOEJIT_WGMMA_REGISTERS(n, a0, a1, a2, a3, b, accumulate)                                   \
-  template <>                                                                                      \
-  struct WgmmaOfRegisters<n> {                                                                     \
-    MOEJIT_DEVICE static void e4m3(float (&d)[(n) / 2], const uint32_t (&a)[4], uint64_t b_bits,   \
+// `major`: of bf16, that B is K-major.
+#define MOEJIT_WGMMA_REGISTERS_FUNCTION(name, n, depth, types, major, a0, a1, a2, a3, b, accumulate) \
+    MOEJIT_DEVICE static void name(float (&d)[(n) / 2], const uint32_t (&a)[4], uint64_t b_bits,   \
                                    int32_t add) {                                                  \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" accumulate ", 0;\n"                        \
-                   MOEJIT_WGMMA_FP8(n, "e4m3.e4m3", "{%" a0 ", %" a1 ", %" a2 ", %" a3 "}",        \
-                                    "%" b, "p")                                                    \
+                   "wgmma.mma_async.sync.aligned.m64n" #n "k" depth ".f32." types                  \
+                   " {" MOEJIT_NAMES_##n "}, {%" a0 ", %" a1 ", %" a2 ", %" a3 "}, %" b            \
+                   ", p, 1, 1" major ";\n"                                                         \
                    "}\n"                                                                           \
                    : MOEJIT_SUMS_##n(d, 0)                                                         \
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_bits), "r"(add));           \
-    }                                                                                              \
+    }
+#define MOEJIT_WGMMA_REGISTERS(n, a0, a1, a2, a3, b, accumulate)                                   \
+  template <>                                                                                      \
+  struct WgmmaOfRegisters<n> {                                                                     \
+    MOEJIT_WGMMA_REGISTERS_FUNCTION(e4m3, n, "32", "e4m3.e4m3", "", a0, a1, a2, a3, b, accumulate)   \
+    MOEJIT_WGMMA_REGISTERS_FUNCTION(bf16, n, "16", "bf16.bf16", ", 0", a0, a1, a2, a3, b,            \
+                                    accumulate)                                                    \
   };
 
 MOEJIT_WGMMA_REGISTERS(16, "8", "9", "10", "11", "12", "13")
@@ -307,6 +350,7 @@ MOEJIT_WGMMA_REGISTERS(96, "48", "49", "50", "51", "52", "53")
 MOEJIT_WGMMA_REGISTERS(128, "64", "65", "66", "67", "68", "69")
 
 #undef MOEJIT_WGMMA_REGISTERS
+#undef MOEJIT_WGMMA_REGISTERS_FUNCTION
 #undef MOEJIT_WGMMA
 #undef MOEJIT_WGMMA_STEPS
 #undef MOEJIT_WGMMA_ROWS_FUNCTION

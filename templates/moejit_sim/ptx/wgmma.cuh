@@ -34,6 +34,32 @@ MOEJIT_DEVICE MatrixDescriptor mn_major_descriptor(SharedPtr<T> boxes) {
 
 struct WgmmaSumParts;
 
+// Other copies of the words are nobody's operand.
+struct RowFragments {
+  uint32_t word[4][4];
+
+  RowFragments() = default;
+  RowFragments(const RowFragments& other) { *this = other; }
+  RowFragments& operator=(const RowFragments& other) {
+    __builtin_memcpy(word, other.word, sizeof(word));
+    return *this;
+  }
+  MOEJIT_DEVICE ~RowFragments() {
+    if (state_.in_flight == 0 && state_.is_pinned) return;
+    Machine* m = machine();
+    m->calls->misuse(m,
+                     state_.in_flight > 0
+                         ? "drops the registers of a WGMMA that no wgmma_wait has completed"
+                         : "drops the registers of a WGMMA that the wgmma_wait which completed it "
+                           "does not name",
+                     state_.issued);
+  }
+
+ private:
+  friend struct WgmmaSumParts;
+  mutable sim::RegisterState state_;
+};
+
 template <int32_t kN>
 class WgmmaSum {
   static_assert(kN % 8 == 0 && kN >= 8 && kN <= 256, "WGMMA has 8 to 256 columns");
@@ -90,18 +116,22 @@ struct WgmmaSumParts {
   MOEJIT_DEVICE static void wait(WgmmaSum<kN>& sum) {
     sum.state_.is_readable = sum.state_.is_defined && sum.state_.in_flight == 0;
   }
-  // A comes from registers where `a_words` is not null.
+  MOEJIT_DEVICE static void wait(RowFragments& a) { a.state_.is_pinned = a.state_.in_flight == 0; }
+  MOEJIT_DEVICE static void fence(RowFragments&) {}
+  // A comes from the registers of 32 bytes of each row, number `k`, where `registers` is not null.
   template <OperandFormat kFormatA, OperandFormat kFormatB, Major kA = Major::kK,
             Major kB = Major::kK, int32_t kN>
   MOEJIT_DEVICE static void issue(WgmmaSum<kN>& sum, MatrixDescriptor a, MatrixDescriptor b,
-                                  bool accumulate, Site site, const uint32_t* a_words = nullptr) {
+                                  bool accumulate, Site site,
+                                  const RowFragments* registers = nullptr, int32_t k = 0) {
     static_assert(kIsWgmmaShape<kN>, "the device has no such instruction");
     static_assert((kFormatA == OperandFormat::kBf16) == (kFormatB == OperandFormat::kBf16),
                   "operands of 8 bits, or both of 16");
     const sim::WgmmaLane own{.sums = sum.value_,
                              .state = &sum.state_,
                              .a = a.bits,
-                             .a_words = a_words,
+                             .a_words = registers == nullptr ? nullptr : registers->word[k],
+                             .a_state = registers == nullptr ? nullptr : &registers->state_,
                              .b = b.bits,
                              .columns = kN,
                              .a_format = kFormatA,
@@ -114,15 +144,16 @@ struct WgmmaSumParts {
   }
 };
 
-template <int32_t... kN>
-MOEJIT_DEVICE void fence_sums(Site site, WgmmaSum<kN>&... sums) {
+// Of sums and of registers of A.
+template <typename... Named>
+MOEJIT_DEVICE void fence_sums(Site site, Named&... sums) {
   Machine* m = machine();
   m->calls->fence_wgmma(m, site);
   (WgmmaSumParts::fence(sums), ...);
 }
 
-template <int32_t... kN>
-MOEJIT_DEVICE void wait_for_sums(int32_t pending, Site site, WgmmaSum<kN>&... sums) {
+template <typename... Named>
+MOEJIT_DEVICE void wait_for_sums(int32_t pending, Site site, Named&... sums) {
   Machine* m = machine();
   m->calls->wait_wgmma(m, pending, site);
   (WgmmaSumParts::wait(sums), ...);
@@ -197,23 +228,44 @@ MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, MatrixDescriptor a, Matrix
   }
 }
 
-struct RowFragments {
-  uint32_t word[4][4];
-};
-
-template <int32_t kPending, int32_t kN>
-MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kN>& sum, RowFragments&, Site site = Site::here()) {
-  wait_for_sums(kPending, site, sum);
+MOEJIT_DEVICE void wgmma_fence(RowFragments& a, Site site = Site::here()) { fence_sums(site, a); }
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_fence(WgmmaSum<kN>& sum, RowFragments& a, Site site = Site::here()) {
+  fence_sums(site, sum, a);
 }
 
+template <int32_t kPending>
+MOEJIT_DEVICE void wgmma_wait(RowFragments& a, Site site = Site::here()) {
+  wait_for_sums(kPending, site, a);
+}
+template <int32_t kPending, int32_t kN>
+MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kN>& sum, RowFragments& a, Site site = Site::here()) {
+  wait_for_sums(kPending, site, sum, a);
+}
+template <int32_t kPending, int32_t kN>
+MOEJIT_DEVICE void wgmma_wait(WgmmaSum<kN>& sum, RowFragments& a, RowFragments& b,
+                              Site site = Site::here()) {
+  wait_for_sums(kPending, site, sum, a, b);
+}
+
+template <OperandFormat kFormat, int32_t kN>
+MOEJIT_DEVICE void issue_rows(WgmmaSum<kN>& sum, const RowFragments& a, MatrixDescriptor b,
+                              bool accumulate, Site site) {
+  static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 96 || kN == 128, "of swapped tiles");
+  for (int32_t k = 0; k < 4; ++k) {
+    WgmmaSumParts::issue<kFormat, kFormat>(sum, MatrixDescriptor{}, b + 32 * k, accumulate || k > 0,
+                                           site, &a, k);
+  }
+}
 template <int32_t kN>
 MOEJIT_DEVICE void wgmma_rows_e4m3(WgmmaSum<kN>& sum, const RowFragments& a, MatrixDescriptor b,
                                    bool accumulate, Site site = Site::here()) {
-  static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 96 || kN == 128, "of swapped tiles");
-  for (int32_t k = 0; k < 4; ++k) {
-    WgmmaSumParts::issue<OperandFormat::kE4m3, OperandFormat::kE4m3>(
-        sum, MatrixDescriptor{}, b + 32 * k, accumulate || k > 0, site, a.word[k]);
-  }
+  issue_rows<OperandFormat::kE4m3>(sum, a, b, accumulate, site);
+}
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_rows_bf16(WgmmaSum<kN>& sum, const RowFragments& a, MatrixDescriptor b,
+                                   bool accumulate, Site site = Site::here()) {
+  issue_rows<OperandFormat::kBf16>(sum, a, b, accumulate, site);
 }
 
 template <int32_t kN>
