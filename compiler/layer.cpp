@@ -30,9 +30,7 @@ GradientFormat gradient_format(const Layer& layer) {
                                                         : GradientFormat::kE5m2;
 }
 
-WeightFormat weight_format(const Layer& layer) {
-  return is_packed(layer.recipe.weights) ? WeightFormat::kMxfp4 : WeightFormat::kBf16;
-}
+PackedFormat weight_format(const Layer& layer) { return layer.recipe.weights.packed; }
 
 bool is_grouped(const Layer& layer) { return layer.input == LayerInput::kGrouped; }
 
@@ -175,14 +173,6 @@ std::string_view to_string(GradientFormat format) {
   return "unknown";
 }
 
-std::string_view to_string(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kBf16: return "bf16";
-    case WeightFormat::kMxfp4: return "mxfp4";
-  }
-  return "unknown";
-}
-
 std::string_view to_string(AmaxComputeAlgo algorithm) {
   switch (algorithm) {
     case AmaxComputeAlgo::kMax: return "max";
@@ -300,7 +290,7 @@ std::string layer_json(const Layer& layer, bool has_padding) {
   add("recipe", json_string(to_string(layer.recipe)));
   add("block_size", std::to_string(layer.block_size));
   add("scale_sharing_k", std::to_string(layer.scale_sharing_k));
-  if (weight_format(layer) != WeightFormat::kBf16)
+  if (is_packed(layer.recipe.weights))
     add("weight_format", json_string(to_string(weight_format(layer))));
   if (may_round_scales(layer.recipe))
     add("power_of_2_scales", layer.power_of_2_scales ? "true" : "false");

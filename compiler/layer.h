@@ -34,12 +34,6 @@ enum class TopkProbsDtype { kF32, kBf16 };
 // The FP8 format of gradients, where a recipe has the choice.
 enum class GradientFormat { kE5m2, kE4m3 };
 
-// What a caller has of weights.
-enum class WeightFormat {
-  kBf16,   // values, which the recipe quantizes
-  kMxfp4,  // packed tiles of 4-bit codes, which stay so
-};
-
 // How delayed scaling makes one largest magnitude of a history.
 enum class AmaxComputeAlgo {
   kMax,         // the largest of all steps
@@ -156,8 +150,8 @@ bool has_backward(const Layer& layer);
 // Returns the format of dy and dh1, a member of the recipe that the description may change.
 GradientFormat gradient_format(const Layer& layer);
 
-// Returns the format of the weights, a member of the recipe that the description may change.
-WeightFormat weight_format(const Layer& layer);
+// Returns the format of packed weights, a member of the recipe that the description may change.
+PackedFormat weight_format(const Layer& layer);
 
 // Returns whether calls get rows in the order of experts.
 bool is_grouped(const Layer& layer);
@@ -222,7 +216,6 @@ std::string_view to_string(WgradDtype dtype);
 std::string_view to_string(IndexDtype dtype);
 std::string_view to_string(TopkProbsDtype dtype);
 std::string_view to_string(GradientFormat format);
-std::string_view to_string(WeightFormat format);
 std::string_view to_string(AmaxComputeAlgo algorithm);
 std::string_view to_string(ForeignExperts foreign);
 std::string_view to_string(Dispatch dispatch);

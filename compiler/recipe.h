@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/dtype.h"
+#include "compiler/packed_format.h"
 
 #include <algorithm>
 #include <array>
@@ -24,6 +25,7 @@ enum class ScaleOf {
   k1x16,     // 16 elements of a row
   k16x1,     // 16 elements of a column, which are tokens of one expert
   k16x16,    // a tile of a matrix; each of its rows and columns has the same scale
+  kSection,  // gate, up, or all of a matrix
 };
 
 // The rule for a scale, given the largest magnitude of its elements.
@@ -44,6 +46,9 @@ struct Format {
   // Whether GEMMs read the values that codes and scales give, stored in bf16: no GEMM takes scales
   // of this kind.
   bool is_recovered = false;
+  // Of matrices: whether they are packed tiles, which the caller made, and have finer scales
+  // within.
+  PackedFormat packed = PackedFormat::kNone;
 
   bool operator==(const Format&) const = default;
 };
@@ -66,10 +71,8 @@ constexpr bool has_two_levels(const Format& format) { return format.rule == Scal
 constexpr bool has_expert_factor(const Format& format) {
   return has_expert_scale(format) || has_two_levels(format);
 }
-// Returns whether matrices are packed tiles, which the caller made.
-constexpr bool is_packed(const Format& format) {
-  return format.dtype == DType::kF4E2M1x2 && format.scale == ScaleOf::k128x128;
-}
+// Returns whether matrices are packed tiles.
+constexpr bool is_packed(const Format& format) { return format.packed != PackedFormat::kNone; }
 // Returns whether recovered matrices are the same values along either dimension.
 constexpr bool has_square_blocks(const Format& format) { return format.scale == ScaleOf::k16x16; }
 
@@ -130,7 +133,14 @@ inline constexpr Format kTiles128x128{.dtype = DType::kF8E4M3, .scale = ScaleOf:
 
 // MXFP4 weights that stay packed: E2M1 codes with a power of two for 32 of them, below the scale of
 // a tile (templates/moejit_device/gemm/mxfp4_mainloop.cuh). kTiles128x128 can have the same values.
-inline constexpr Format kPackedTiles{.dtype = DType::kF4E2M1x2, .scale = ScaleOf::k128x128};
+inline constexpr Format kPackedTiles{
+    .dtype = DType::kF4E2M1x2, .scale = ScaleOf::k128x128, .packed = PackedFormat::kMxfp4};
+
+// 4-bit weights beside rows in bf16, with scales in the tiles and one factor above them.
+inline constexpr Format kPackedNvfp4{
+    .dtype = DType::kF4E2M1x2, .scale = ScaleOf::kSection, .packed = PackedFormat::kNvfp4};
+inline constexpr Format kPackedInt4{
+    .dtype = DType::kU8, .scale = ScaleOf::kSection, .packed = PackedFormat::kInt4};
 
 // The formats of Transformer Engine's Float8BlockScaling: amax 0 gives the scale 1, and values are
 // in bf16 wherever they are cast.
@@ -254,6 +264,9 @@ constexpr bool may_round_scales(const Recipe& recipe) {
 constexpr bool has_weight_tiles(const Recipe& recipe) {
   return recipe.weights.scale == ScaleOf::k128x128;
 }
+
+// Returns whether weights are bf16 as they are. Packed ones may take their place.
+constexpr bool has_plain_weights(const Recipe& recipe) { return !is_quantized(recipe.weights); }
 
 // Returns the number of rows that groups of permuted rows must start at multiples of. Blocks and
 // tiles of several tokens with one scale restart at every group.

@@ -6,7 +6,6 @@
 #include "compiler/kernels/threads_per_sm.h"
 #include "compiler/support/integer.h"
 #include "moejit_device/params/grouped_gemm_params.h"
-#include "moejit_device/params/packed_tile.h"
 #include "moejit_device/params/separate_weights.h"
 
 #include <algorithm>
@@ -22,10 +21,12 @@ DType a_format(const GroupedGemmSpec& spec) {
 bool is_separate(const GroupedGemmSpec& spec) { return spec.separate_rows > 0; }
 
 int64_t packed_tiles(const GroupedGemmSpec& spec) {
-  return int64_t{spec.sections} * ceil_div(spec.section_n, 128) * ceil_div(spec.k, 128);
+  return int64_t{spec.sections} * ceil_div(spec.section_n, 128) *
+         ceil_div(spec.k, packed_tile(spec.b_packed).columns);
 }
 
 bool is_one_chain(const GroupedGemmSpec& spec) {
+  if (is_b_packed(spec)) return !packed_tile(spec.b_packed).promotes;
   return spec.operands == DType::kBF16 || spec.accumulation == GemmAccumulation::kFast;
 }
 
@@ -48,12 +49,12 @@ bool may_be_clustered(const GroupedGemmSpec& spec) {
 }
 
 bool may_share_a(const GroupedGemmSpec& spec) {
-  return spec.b_major == Major::kK && !spec.is_b_packed &&
+  return spec.b_major == Major::kK && !is_b_packed(spec) &&
          (spec.wide_tiles + spec.narrow_tiles) % 2 == 0;
 }
 
 bool may_share_sm(const GroupedGemmSpec& spec) {
-  return spec.is_swapped && spec.cluster_ctas == 1 && !spec.is_b_packed &&
+  return spec.is_swapped && spec.cluster_ctas == 1 && !is_b_packed(spec) &&
          !quantizes_activation(spec);
 }
 
@@ -69,6 +70,7 @@ std::string_view to_string(GemmScales scales) {
     case GemmScales::kRowBlock: return "row_block";
     case GemmScales::kTensor: return "tensor";
     case GemmScales::kRowColumn: return "row_column";
+    case GemmScales::kSection: return "section";
     case GemmScales::kNone: return "none";
   }
   return "unknown";
@@ -165,7 +167,8 @@ std::string to_string(const GroupedGemmSpec& s) {
   return fmt::format(
       "grouped_gemm operands={}{}{}{} scales={} epilogue={} {}{}local_experts={} sections={} "
       "section_n={} k={} {} {}stages={} {}{}{}{}{}{}",
-      to_string(s.operands), s.is_a_e5m2 ? " a=F8_E5M2" : "", s.is_b_packed ? " b=mxfp4" : "",
+      to_string(s.operands), s.is_a_e5m2 ? " a=F8_E5M2" : "", 
+      is_b_packed(s) ? fmt::format(" b={}", to_string(s.b_packed)) : "",
       is_separate(s) ? fmt::format(" separate_rows={}", s.separate_rows) : "", to_string(s.scales),
       to_string(s.epilogue), bias_text(s), s.b_major == Major::kMn ? "b_major=mn " : "",
       s.local_experts, s.sections, s.section_n, s.k, tiles_text(s), activation, s.stages,
@@ -197,6 +200,7 @@ GemmScaleCounts scale_counts(const GroupedGemmSpec& spec) {
     case GemmScales::kTensor: return {.of_group = 2};
     case GemmScales::kRowColumn:
       return {.of_row = 1, .of_group = int64_t{spec.sections} * spec.section_n};
+    case GemmScales::kSection: return {.of_group = spec.sections};
     case GemmScales::kNone: break;
   }
   return {};
@@ -266,8 +270,8 @@ LaunchShape KernelKind<GroupedGemmSpec>::shape(const GroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   const int32_t staged = columns > kWideColumns ? columns / 2 : columns;  // at once
   // A step of B has so many rows of 128 bytes.
-  const int32_t rows_b = spec.is_b_packed ? align_up(device::kPackedTileBytes, 1024) / 128
-                                          : tile_sections(spec) * columns;
+  const int32_t rows_b = is_b_packed(spec) ? align_up(packed_tile(spec.b_packed).bytes, 1024) / 128
+                                           : tile_sections(spec) * columns;
   // Bytes of the widest staged one.
   const int32_t element = stores_result(spec) || !quantizes_activation(spec) ? 2 : 1;
   int32_t staged_row = staged * element;
@@ -313,7 +317,7 @@ Work KernelKind<GroupedGemmSpec>::work(const GroupedGemmSpec& spec, const CallBo
   const int64_t experts =
       rows.routed_experts.value_or(std::min<int64_t>(spec.local_experts, rows.routed));
   const int64_t matrix =
-      spec.is_b_packed ? packed_tiles(spec) * device::kPackedTileBytes : n * k * element;
+      is_b_packed(spec) ? packed_tiles(spec) * packed_tile(spec.b_packed).bytes : n * k * element;
   const int64_t weights = experts * (matrix + 4 * scales.of_group);
   Work total{.min_bytes = rows.routed * (k * element + 4 * scales.of_row) + weights,
              .multiply_adds = products_of(rows.routed, n * k)};

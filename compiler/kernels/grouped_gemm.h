@@ -3,6 +3,7 @@
 
 #include "compiler/activation.h"
 #include "compiler/dtype.h"
+#include "compiler/packed_format.h"
 
 #include <array>
 #include <cstdint>
@@ -17,6 +18,7 @@ enum class GemmScales {
   kRowBlock,   // blocks: 1x128 of A, 128x128 of B, whose blocks restart at each section
   kTensor,     // one scale for each group's A, one for its B
   kRowColumn,  // one scale for each row of A, one for each column of D
+  kSection,    // one scale for each section of a group's B
   kNone,       // no scales: operands are bf16
 };
 // The contiguous dimension of an operand: the contraction, or the other one.
@@ -67,9 +69,10 @@ inline constexpr int32_t kUsualBandTiles = 16;
 struct GroupedGemmSpec {
   DType operands = DType::kF8E4M3;  // B, and A unless that is e5m2
   bool is_a_e5m2 = false;           // whether A has gradients in e5m2, beside an e4m3 B
-  // Whether B has the values of e4m3 codes, but is in memory as packed tiles of MXFP4. Only with
-  // scales of blocks, swapped tiles and an epilogue that stores D alone.
-  bool is_b_packed = false;
+  // Whether B is in memory as packed tiles of 4-bit codes, of which operands are made on the way.
+  // Only with swapped tiles, an epilogue that stores D alone, and the scales of the format: of
+  // blocks beside e4m3, of sections beside bf16.
+  PackedFormat b_packed = PackedFormat::kNone;
   // Rows of each of B's two tensors, where gate and up are tensors of their own [E, separate_rows,
   // k]; 0: B is one tensor. Only in bf16. If B is MN-major, each has half of the contraction, in
   // whole steps, of which there are so many rows.
@@ -112,6 +115,9 @@ struct GroupedGemmSpec {
 
 // Returns whether B is two tensors.
 bool is_separate(const GroupedGemmSpec& spec);
+constexpr bool is_b_packed(const GroupedGemmSpec& spec) {
+  return spec.b_packed != PackedFormat::kNone;
+}
 
 // Returns how many packed tiles a matrix of B has: row after row.
 int64_t packed_tiles(const GroupedGemmSpec& spec);
@@ -120,7 +126,8 @@ int64_t packed_tiles(const GroupedGemmSpec& spec);
 DType a_format(const GroupedGemmSpec& spec);
 
 // Returns whether the tensor cores add up all products of an element of D in one sum. With bf16
-// operands and with fast accumulation they do, and nothing is promoted.
+// operands and with fast accumulation they do, and nothing is promoted, unless packed tiles have
+// scales that partial sums meet.
 bool is_one_chain(const GroupedGemmSpec& spec);
 
 // Return what the epilogue stores: D, its activation Q [P, section_n], or both; and whether Q has

@@ -41,7 +41,8 @@ Part scales_part(const GroupedGemmSpec& spec) {
         return {"HalvedRowBlockScales<Problem, Shape>", "gemm/halved_row_block_scales.cuh"};
       return {"RowBlockScales<Problem, Shape>", "gemm/row_block_scales.cuh"};
     case GemmScales::kTensor:
-    case GemmScales::kRowColumn:  // the epilogue applies these two
+    case GemmScales::kRowColumn:
+    case GemmScales::kSection:  // the epilogue applies these three
     case GemmScales::kNone: return {"NoScales", "gemm/no_scales.cuh"};
   }
   return {};
@@ -55,6 +56,8 @@ std::string factors_type(const GroupedGemmSpec& spec) {
     case GemmScales::kTensor: return "TensorFactors";
     case GemmScales::kRowColumn:
       return spec.is_swapped ? "SwappedRowColumnFactors<Problem>" : "RowColumnFactors<Problem>";
+    case GemmScales::kSection:
+      return fmt::format("SectionFactors<Problem, {}>", packed_tile(spec.b_packed).code_factor);
   }
   return {};
 }
@@ -85,7 +88,7 @@ Part epilogue_part(const GroupedGemmSpec& spec) {
 }
 
 std::string multiply_type(const GroupedGemmSpec& spec) {
-  if (spec.is_b_packed) return "MultiplyMxfp4<Problem>";
+  if (is_b_packed(spec)) return std::string(packed_tile(spec.b_packed).multiply);
   if (spec.is_a_e5m2) return spec.is_swapped ? "MultiplyE4m3E5m2" : "MultiplyE5m2E4m3";
   if (spec.operands != DType::kBF16) return "MultiplyE4m3";
   return spec.b_major == Major::kMn ? "MultiplyBf16<ptx::Major::kK, ptx::Major::kMn>"
@@ -94,7 +97,8 @@ std::string multiply_type(const GroupedGemmSpec& spec) {
 
 ComposedType mainloop_type(const GroupedGemmSpec& spec) {
   const std::string multiply = multiply_type(spec);
-  if (spec.is_b_packed) return {"Mainloop", "Mxfp4Mainloop", {multiply}};
+  if (is_b_packed(spec))
+    return {"Mainloop", std::string(packed_tile(spec.b_packed).mainloop), {multiply}};
   if (is_halved(spec)) return {"Mainloop", "HalvedMainloop", {multiply}};
   if (is_gated_swapped(spec) && quantizes_activation(spec))
     return {"Mainloop", "GatedSwappedMainloop", {multiply}};
@@ -111,13 +115,15 @@ ComposedType shape_type(const GroupedGemmSpec& spec) {
   }
   if (spec.is_swapped) {
     ComposedType shape{"Shape", "SwappedTileShape", {"kRows", "kColumnTiles", "kStages"}};
-    if (spec.cluster_ctas > 1 || is_gated_swapped(spec) || spec.is_b_packed)
+    if (spec.cluster_ctas > 1 || is_gated_swapped(spec) || is_b_packed(spec))
       shape.arguments.emplace_back(spec.cluster_ctas > 1 ? "kClusterCtas" : "1");
     if (is_gated_swapped(spec))
       shape.arguments.insert(shape.arguments.end(), {"kSections", "kAlternates"});
     if (quantizes_activation(spec)) shape.arguments.emplace_back("256");
-    if (spec.is_b_packed)
-      shape.arguments.insert(shape.arguments.end(), {"1", "false", "128", "kPackedTileBytes"});
+    if (is_b_packed(spec))
+      shape.arguments.insert(
+          shape.arguments.end(),
+          {"1", "false", "128", std::string(packed_tile(spec.b_packed).bytes_constant)});
     if (spec.ctas_per_sm > 1) {
       if (!is_gated_swapped(spec))
         shape.arguments.insert(shape.arguments.end(), {"1", "1", "false"});
@@ -152,9 +158,14 @@ std::vector<std::string> includes_of(const GroupedGemmSpec& spec) {
                                        scales_part(spec).include, "gemm/row_group_scheduler.cuh",
                                        "params/grouped_gemm_params.h"};
   if (spec.is_swapped) includes.push_back("gemm/swapped_tile.cuh");
-  if (spec.is_b_packed) includes.push_back("gemm/mxfp4_mainloop.cuh");
-  if (is_one_chain(spec)) includes.push_back("gemm/accumulating_mainloop.cuh");
-  if (!factors_type(spec).empty()) includes.push_back("gemm/epilogue_scaled.cuh");
+  if (is_b_packed(spec))
+    includes.emplace_back(packed_tile(spec.b_packed).include);
+  else if (is_one_chain(spec))
+    includes.push_back("gemm/accumulating_mainloop.cuh");
+  if (spec.scales == GemmScales::kSection)
+    includes.push_back("gemm/section_factors.cuh");
+  else if (!factors_type(spec).empty())
+    includes.push_back("gemm/epilogue_scaled.cuh");
   if (spec.bias != GemmBias::kNone) includes.push_back("gemm/epilogue_biased.cuh");
   if (is_halved(spec)) includes.push_back("gemm/halved_mainloop.cuh");
   if (is_gated_swapped(spec) && quantizes_activation(spec))
@@ -201,7 +212,7 @@ std::vector<NamedConstant> constants_of(const GroupedGemmSpec& spec) {
   if (quantizes_activation(spec)) {
     constants.push_back(
         float_bits_constant("kEpsilonBits", spec.epsilon, "the smallest amax of a scale"));
-  } else if (!is_one_chain(spec) && !is_halved(spec) && !spec.is_b_packed) {
+  } else if (!is_one_chain(spec) && !is_halved(spec) && !is_b_packed(spec)) {
     constants.push_back(integer_constant("kBlocksPerPromotion", spec.blocks_per_promotion,
                                          spec.scales == GemmScales::kRowBlock
                                              ? "steps added up before they are scaled"
@@ -270,10 +281,14 @@ std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
       mainloop_type(spec),
   };
   std::string epilogue = epilogue_part(spec).type;
-  if (const std::string factors = factors_type(spec); !factors.empty()) {
+  const std::string factors = factors_type(spec);
+  const auto add_factors = [&] {
     types.push_back({"Epilogue", "EpilogueScaled", {factors, epilogue}});
     epilogue = "Epilogue";
-  }
+  };
+  // Scales of sections are a part of the weights: sums meet them before the bias.
+  const bool are_first = spec.scales == GemmScales::kSection;
+  if (!factors.empty() && !are_first) add_factors();
   if (is_gated_swapped(spec) && stores_result(spec)) {
     types.push_back({"BothEpilogue", "SwappedEpilogueStoreBoth", {"Problem", "Shape", epilogue}});
     epilogue = "BothEpilogue";
@@ -288,6 +303,7 @@ std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
         {"Groups",
          "GroupsOfChoices",
          {"kGroups", "kTopK", spec.topk_ids_dtype == DType::kI64 ? "int64_t" : "int32_t"}});
+  if (are_first) add_factors();
   types.push_back({"Kernel",
                    "GroupedGemm",
                    {"Shape", scheduler_type(spec), "Mainloop", scales_part(spec).type, epilogue}});
@@ -320,12 +336,14 @@ template <>
 KernelText KernelKind<GroupedGemmSpec>::text(const GroupedGemmSpec& spec) {
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   return {
-      .types = fmt::format("{}{}_{}", stores_activation(spec) ? spec.activation.preset + "_" : "",
-                           spec.operands == DType::kBF16 ? "bf16"
-                           : spec.is_a_e5m2              ? "e5m2_e4m3"
-                           : spec.is_b_packed            ? "e4m3_mxfp4"
-                                                         : "e4m3",
-                           quantizes_activation(spec) ? "e4m3" : "bf16"),
+      .types = fmt::format(
+          "{}{}_{}", stores_activation(spec) ? spec.activation.preset + "_" : "",
+          is_b_packed(spec)
+              ? fmt::format("{}_{}", packed_tile(spec.b_packed).values, to_string(spec.b_packed))
+          : spec.operands == DType::kBF16 ? "bf16"
+          : spec.is_a_e5m2                ? "e5m2_e4m3"
+                                          : "e4m3",
+          quantizes_activation(spec) ? "e4m3" : "bf16"),
       .tile = fmt::format("{}x{}x{}", spec.tile_rows, tile_sections(spec) * columns,
                           kStepBytes / size_bytes(spec.operands)),
       .summary = summary_of(spec),

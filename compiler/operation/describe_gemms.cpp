@@ -73,6 +73,7 @@ void describe_grouped_gemm(OperationDraft& draft) {
       break;
     case GemmScales::kTensor: read_scales(draft, {e}, {e}); break;
     case GemmScales::kRowColumn: read_scales(draft, {p}, {e, n}); break;
+    case GemmScales::kSection:  // of packed weights, which only layers have
     case GemmScales::kNone: break;
   }
   if (problem.bias != GemmBias::kNone) draft.read("bias", DType::kBF16, {e, n});

@@ -5,17 +5,21 @@
 #include "compiler/parser/read_fields.h"
 #include "compiler/recipe.h"
 
+#include <algorithm>
 #include <array>
 #include <fmt/core.h>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace moejit::compiler {
 namespace {
 
 constexpr std::array kGradientFormats = {GradientFormat::kE5m2, GradientFormat::kE4m3};
-constexpr std::array kWeightFormats = {WeightFormat::kBf16, WeightFormat::kMxfp4};
+constexpr std::array kWeightFormats = {PackedFormat::kNone, PackedFormat::kMxfp4,
+                                       PackedFormat::kNvfp4, PackedFormat::kInt4};
 constexpr std::array kAmaxComputeAlgos = {AmaxComputeAlgo::kMax, AmaxComputeAlgo::kMostRecent};
 
 // A choice and the recipes that have it.
@@ -34,8 +38,18 @@ constexpr Choice kPowersOfTwo{"power_of_2_scales", may_round_scales,
                               "scales are quotients of the values at hand", "false"};
 constexpr Choice kGradientFormat{"gradient_format", has_gradient_formats,
                                  "gradients have one scale for each expert", kNoField};
-constexpr Choice kWeightFormat{"weight_format", has_weight_tiles,
-                               "weights have a scale for each 128x128 tile", "bf16"};
+
+// The packed formats and the recipes that have each.
+struct FormatChoice {
+  Format format;
+  Choice choice;
+};
+constexpr std::string_view kPlain = "weights are bf16";
+constexpr FormatChoice kFormatChoices[] = {
+    {kPackedTiles,
+     {"weight_format", has_weight_tiles, "weights have a scale for each 128x128 tile", "bf16"}},
+    {kPackedNvfp4, {"weight_format", has_plain_weights, kPlain, "bf16"}},
+    {kPackedInt4, {"weight_format", has_plain_weights, kPlain, "bf16"}}};
 constexpr Choice kOfHistory[] = {{"margin", has_history, kHistory, kNoField},
                                  {"amax_history_len", has_history, kHistory, kNoField},
                                  {"amax_compute_algo", has_history, kHistory, kNoField}};
@@ -71,17 +85,28 @@ Result<void> read_gradient_format(const JsonView& root, Recipe& recipe) {
 
 // Reads the format of weights into the recipe, of which it is a member.
 Result<void> read_weight_format(const JsonView& root, Layer& layer) {
-  MOEJIT_TRY_ASSIGN(const WeightFormat format,
-                    read_enum_at(root, "weight_format", kWeightFormats, WeightFormat::kBf16));
-  if (format == WeightFormat::kBf16) return {};
-  MOEJIT_TRY(check_choice(root, kWeightFormat, layer.recipe));
+  MOEJIT_TRY_ASSIGN(const PackedFormat format,
+                    read_enum_at(root, "weight_format", kWeightFormats, PackedFormat::kNone));
+  const auto* const found = std::ranges::find(
+      kFormatChoices, format, [](const FormatChoice& each) { return each.format.packed; });
+  if (found == std::end(kFormatChoices)) return {};
+  MOEJIT_TRY(check_choice(root, found->choice, layer.recipe));
   if (layer.scale_sharing_k > 1)
     return root.find("weight_format")
         ->fail(ErrorCode::kInvalidValue,
                fmt::format("got {} with scale_sharing_k {}, wanted bf16", to_string(format),
                            layer.scale_sharing_k),
                "each tile of packed weights has a scale of its own: leave scale_sharing_k out");
-  layer.recipe.weights = kPackedTiles;
+  const int32_t multiple = packed_tile(format).multiple_of;
+  for (const auto& [key, width] :
+       {std::pair{"hidden", layer.hidden}, {"intermediate", layer.intermediate}})
+    if (width % multiple != 0)
+      return root.find(key)->fail(
+          ErrorCode::kInvalidValue,
+          fmt::format("got {} with weight_format {}, wanted a multiple of {}", width,
+                      to_string(format), multiple),
+          fmt::format("{} neighbors of a row share a scale", multiple));
+  layer.recipe.weights = found->format;
   return {};
 }
 

@@ -27,6 +27,9 @@ constexpr int kMostLibraryFunctions = 2;
 // routing, two kernels take 3 % less time (docs/performance/tried.md).
 constexpr int64_t kMostFusedRows = 16;
 
+constexpr std::string_view kPackedTileReason =
+    "a tile multiplies one packed tile of weights, which has rows of gate or of up";
+
 // Returns what keeps any epilogue from activating, or an empty string.
 std::string any_epilogue_reason(const Layer& layer) {
   if (!layer.fuse_activation) return "\"fuse_activation\" is false";
@@ -45,6 +48,7 @@ std::string any_epilogue_reason(const Layer& layer) {
 std::string bf16_apart_reason(const Layer& layer) {
   const std::string apart = "gemm_fc1 and activation stay apart: ";
   if (std::string any = any_epilogue_reason(layer); !any.empty()) return apart + any;
+  if (is_packed(layer.recipe.weights)) return apart + std::string(kPackedTileReason);
   if (has_backward(layer))
     return apart + "backward reads h1, and the epilogue that activates stores act alone";
   const int64_t rows = group_rows(call_bounds(layer)).mean;
@@ -66,8 +70,7 @@ std::string activation_apart_reason(const Layer& layer) {
   if (has_expert_scale(layer.recipe.activations))
     return apart + "the scale of an expert's rows is known only after all of them are activated";
   if (std::string any = any_epilogue_reason(layer); !any.empty()) return apart + any;
-  if (is_packed(layer.recipe.weights))
-    return apart + "a tile multiplies one packed tile of weights, which has rows of gate or of up";
+  if (is_packed(layer.recipe.weights)) return apart + std::string(kPackedTileReason);
   if (has_row_scale(layer.recipe.activations))
     return apart + "the scale of a row follows from all of its columns, which many CTAs compute";
   if (layer.scale_sharing_k > 1)

@@ -21,7 +21,8 @@ bool has_blocks(const GroupedGemmSpec& spec) { return spec.scales == GemmScales:
 
 // Joins all sections into one if no scale block lies in two of them, and B is one tensor.
 GroupedGemmSpec join_sections(GroupedGemmSpec problem) {
-  const bool may_join = tile_sections(problem) == 1 && !is_separate(problem);
+  const bool may_join = tile_sections(problem) == 1 && !is_separate(problem) &&
+                        problem.scales != GemmScales::kSection;
   if (may_join && (!has_blocks(problem) || problem.section_n % kScaleBlock == 0)) {
     problem.section_n *= problem.sections;
     problem.sections = 1;
@@ -125,11 +126,18 @@ std::string swapped_gate_reason(const GroupedGemmSpec& spec) {
       spec.narrow_columns);
 }
 
-constexpr std::string_view kPackedReason =
-    "the weights stay MXFP4 in memory, 4.25 bits each; warps that multiply make e4m3 codes of them "
-    "on the way to the tensor cores, which is exact";
+std::string packed_reason(const PackedTile& tile) {
+  return fmt::format(
+      "the weights stay {} in memory, {} bits each; warps that multiply make {} codes of them on "
+      "the way to the tensor cores, which is exact",
+      tile.title, tile.bytes * 8 / (128.0 * tile.columns), tile.values);
+}
 
 std::string accumulation_reason(const GroupedGemmSpec& spec) {
+  if (spec.scales == GemmScales::kSection && !is_one_chain(spec))
+    return "partial sums of 128 of k, whose weights share a scale in each row, are scaled and "
+           "added "
+           "in fp32";
   if (spec.operands == DType::kBF16)
     return "the tensor cores add bf16 products in fp32: one chain of them over all of k";
   if (is_one_chain(spec))
@@ -150,7 +158,7 @@ std::string accumulation_reason(const GroupedGemmSpec& spec) {
 
 // Other tiles multiply no packed weights, and have no such epilogue.
 bool must_be_swapped(const GroupedGemmSpec& problem) {
-  if (problem.is_b_packed) return true;
+  if (is_b_packed(problem)) return true;
   return stores_activation(problem) &&
          (!quantizes_activation(problem) || problem.bias != GemmBias::kNone ||
           problem.rounds_activation);
@@ -305,7 +313,7 @@ std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const Grou
         "a tile's columns are multiplied in two halves, one after the other: beside the sums of "
         "all "
         "columns there are registers for the partial sums of one half");
-  if (spec.is_b_packed) reasons.emplace_back(kPackedReason);
+  if (is_b_packed(spec)) reasons.push_back(packed_reason(packed_tile(spec.b_packed)));
   if (is_separate(spec))
     reasons.emplace_back(
         "gate and up are tensors of their own: each copy of B's rows comes out of one of them");
@@ -330,7 +338,9 @@ KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, int64_t rows,
   kernel.spec = spec;
   kernel.tensor_maps = grouped_gemm_tensor_maps(spec, rows, tensors);
   kernel.reasons = tile_reasons(problem, spec);
-  if (spec.scales != GemmScales::kNone)
+  if (spec.scales == GemmScales::kSection)
+    kernel.arguments = {{"b_scale_inv", tensors.b_scale_inv}};
+  else if (spec.scales != GemmScales::kNone)
     kernel.arguments = {{"a_scale_inv", tensors.a_scale_inv}, {"b_scale_inv", tensors.b_scale_inv}};
   if (stores_result(spec)) kernel.arguments.push_back({"d", tensors.d});
   if (stores_activation(spec)) {

@@ -117,7 +117,7 @@ std::string problem_name(const GroupedGemmSpec& problem, const GroupRows& rows) 
   ProblemName name("grouped_gemm");
   name.add("operands", to_string(problem.operands));
   if (problem.is_a_e5m2) name.add("a", to_string(a_format(problem)));
-  if (problem.is_b_packed) name.add("b", "mxfp4");
+  if (is_b_packed(problem)) name.add("b", to_string(problem.b_packed));
   if (is_separate(problem)) name.add("separate_rows", problem.separate_rows);
   name.add("scales", to_string(problem.scales));
   name.add("epilogue", to_string(problem.epilogue));
@@ -177,6 +177,7 @@ tl::unexpected<Error> refuse(std::string_view part, std::string_view got, std::s
 
 Result<void> check_grouped_gemm(const GroupedGemmSpec& problem) {
   const std::string_view scales = to_string(problem.scales);
+  if (is_b_packed(problem)) return {};  // the format tells all
   if (problem.operands == DType::kBF16 && problem.scales != GemmScales::kNone &&
       problem.scales != GemmScales::kTensor)
     return refuse("scales", scales, "operands in BF16",

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/kernels/threads_per_sm.h"
 #include "compiler/planner/grouped_gemm.h"
-#include "moejit_device/params/packed_tile.h"
 
 namespace moejit::compiler {
 namespace {
@@ -46,12 +45,12 @@ TensorBox gated_box(const GroupedGemmSpec& spec, int32_t columns) {
 // Returns the box of packed tiles: lines of as many bytes as copies of other operands have, one
 // tile at a time.
 TensorBox packed_box(const GroupedGemmSpec& spec) {
-  constexpr int32_t kLines = device::kPackedTileBytes / kStepBytes;
+  const int32_t lines = packed_tile(spec.b_packed).bytes / static_cast<int32_t>(kStepBytes);
   return {.dtype = DType::kU8,
           .rank = 2,
-          .dims = {kStepBytes, spec.local_experts * packed_tiles(spec) * kLines, 1},
+          .dims = {kStepBytes, spec.local_experts * packed_tiles(spec) * lines, 1},
           .strides_bytes = {kStepBytes, 0},
-          .box = {kStepBytes, kLines, 1}};
+          .box = {kStepBytes, lines, 1}};
 }
 
 // Returns the box of D as [rows, sections, section_n], so that a box ends with its section.
@@ -82,7 +81,7 @@ TensorBox weights_box(const GroupedGemmSpec& spec) {
   constexpr int32_t kGatedRows = 8;  // of gate, before 8 of up
   const bool is_gated_swapped = spec.is_swapped && tile_sections(spec) > 1;
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
-  if (spec.is_b_packed) return packed_box(spec);
+  if (is_b_packed(spec)) return packed_box(spec);
   if (spec.b_major == Major::kMn)
     return mn_major_box(spec.section_n, is_separate(spec) ? spec.separate_rows : spec.k,
                         spec.local_experts);

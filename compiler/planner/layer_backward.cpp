@@ -22,7 +22,8 @@ GradientScales gradient_scales(const Format& operands) {
     case ScaleOf::k32x1:
     case ScaleOf::k1x16:
     case ScaleOf::k16x1:
-    case ScaleOf::k16x16: break;
+    case ScaleOf::k16x16:
+    case ScaleOf::kSection: break;
   }
   return GradientScales::kTile;
 }

@@ -3,7 +3,6 @@
 
 #include "compiler/kernels/row_chain.h"
 #include "compiler/launch.h"
-#include "moejit_device/params/packed_tile.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -127,9 +126,10 @@ class ValueList {
   }
   // Adds matrices of weights and the scales of their tiles or rows, if the format has scales.
   void add_tiles(std::string_view name, const Format& format, std::vector<Dim> shape,
-                 std::vector<Dim> scales_shape) {
+                 std::vector<Dim> scales_shape, int32_t sections = 1) {
     if (!is_quantized(format)) return;
-    if (is_packed(format)) return add_packed(name, format, std::move(scales_shape));
+    if (is_packed(format))
+      return add_packed(name, format, std::move(scales_shape), shape.back(), sections);
     add(data_name(name, format), stored_dtype(format), kQuantized, shape);
     if (!has_scales(format) || has_expert_scale(format)) return;
     if (has_row_scale(format)) {
@@ -139,11 +139,21 @@ class ValueList {
     add(scales_name(name, format), kF32, kQuantized, std::move(scales_shape));
     values_.back().layout = Layout::kScalesTiles;
   }
-  // Adds packed tiles, which the caller has made, and their scales.
-  void add_packed(std::string_view name, const Format& format, std::vector<Dim> tiles) {
-    add(scales_name(name, format), kF32, kWeight, tiles);
-    values_.back().layout = Layout::kScalesTiles;
-    tiles.push_back({std::to_string(device::kPackedTileBytes), device::kPackedTileBytes});
+  // Adds packed tiles, which the caller has made, and their scales. `blocks` are the tiles of
+  // 128x128, and `columns` are the contraction.
+  void add_packed(std::string_view name, const Format& format, std::vector<Dim> tiles,
+                  const Dim& columns, int32_t sections) {
+    const PackedTile& tile = packed_tile(format.packed);
+    if (tile.has_block_scale) {
+      add(scales_name(name, format), kF32, kWeight, tiles);
+      values_.back().layout = Layout::kScalesTiles;
+    } else {
+      add(scales_name(name, format), kF32, kWeight,
+          {experts_, {std::to_string(sections), sections}});
+    }
+    tiles.back() = {fmt::format("ceil({}/{})", columns.symbol, tile.columns),
+                    (columns.value + tile.columns - 1) / tile.columns};
+    tiles.push_back({std::to_string(tile.bytes), tile.bytes});
     add(data_name(name, format), kU8, kWeight, std::move(tiles));
   }
   // Adds the scales of the experts' matrices or rows, if the format has such scales, and the
@@ -252,7 +262,8 @@ void add_callers(ValueList& list, const Layer& layer, const LayerDims& d) {
   if (layer.weight_checks)
     list.add("weights_digest", kU32, kQuantized,
              {Dim{"digest", digest_words(weight_check_of(layer))}});
-  list.add_tiles("w1", layer.recipe.weights, {d.e, d.h1, d.h}, {d.e, d.h1b, d.hb});
+  list.add_tiles("w1", layer.recipe.weights, {d.e, d.h1, d.h}, {d.e, d.h1b, d.hb},
+                 w1_sections(layer));
   list.add_expert_scales("w1", layer.recipe.weights, {d.e, pieces(d.h1, d.h)}, kQuantized);
   list.add_tiles("w2", layer.recipe.weights, {d.e, d.h, d.i}, {d.e, d.hb, d.ib});
   list.add_expert_scales("w2", layer.recipe.weights, {d.e, pieces(d.h, d.i)}, kQuantized);

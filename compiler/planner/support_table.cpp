@@ -13,6 +13,7 @@ struct OperandFormats {
   ScaleOf b;
 };
 constexpr OperandFormats kRowGemms[] = {{ScaleOf::kNone, ScaleOf::kNone},
+                                        {ScaleOf::kNone, ScaleOf::kSection},
                                         {ScaleOf::k1x128, ScaleOf::k128x128},
                                         {ScaleOf::kExpert, ScaleOf::kExpert},
                                         {ScaleOf::kRow, ScaleOf::kRow}};

@@ -92,6 +92,7 @@ class ChosenGemm {
       case GemmScales::kRowBlock: return append(session_, from, block_row * blocks, blocks, to);
       case GemmScales::kTensor: return append(session_, from, tensor, 1, to);
       case GemmScales::kRowColumn: return append(session_, from, own, 1, to);
+      case GemmScales::kSection:  // of packed weights, which only layers have
       case GemmScales::kNone: to.push_back(1.0f);
     }
     return {};

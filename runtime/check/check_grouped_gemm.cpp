@@ -8,6 +8,7 @@
 #include "runtime/reference/gemm.h"
 #include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
+#include "runtime/reference/packed_bf16_weights.h"
 #include "runtime/reference/packed_weights.h"
 #include "runtime/trial/file_tensors.h"
 
@@ -69,10 +70,10 @@ void compare(const GroupedGemmSpec& spec, const KernelTensors& tensors, const Ro
 void check_block_scaled(const GroupedGemmSpec& spec, const KernelTensors& tensors,
                         CheckList& list) {
   const reference::QuantizedWeights b =
-      spec.is_b_packed ? reference::unpack_weights(
-                             tensors.view<uint8_t>("b"), tensors.view<float>("b_scale_inv"),
-                             spec.local_experts, columns_of(spec), spec.k, spec.sections)
-                       : tensors.weights("b", spec.sections);
+      is_b_packed(spec) ? reference::unpack_weights(
+                              tensors.view<uint8_t>("b"), tensors.view<float>("b_scale_inv"),
+                              spec.local_experts, columns_of(spec), spec.k, spec.sections)
+                        : tensors.weights("b", spec.sections);
   const GemmSample sample =
       sample_gemm(tensors.rows("a"), tensors.route(), b.rows, kMaxMultiplyAdds);
   compare(spec, tensors, sample,
@@ -119,6 +120,22 @@ void check_bf16(const GroupedGemmSpec& spec, const KernelTensors& tensors, Check
       sums[static_cast<size_t>(i)] *= factor;
   }
   compare(spec, tensors, sample, std::move(sums), list);
+}
+
+// Checks a GEMM of rows in bf16 with packed weights, whose sections have factors.
+void check_packed_bf16(const GroupedGemmSpec& spec, const KernelTensors& tensors, CheckList& list) {
+  const int64_t columns = columns_of(spec);
+  const reference::Bf16Codes codes = reference::unpack_four_bit(
+      spec.b_packed == compiler::PackedFormat::kNvfp4 ? reference::FourBitFormat::kNvfp4
+                                                      : reference::FourBitFormat::kInt4,
+      tensors.view<uint8_t>("b"), spec.local_experts, columns, spec.k, spec.sections);
+  const RowSample sample =
+      sample_rows(tensors.route(), kMaxBf16MultiplyAdds / std::max<int64_t>(1, columns * spec.k));
+  compare(spec, tensors, sample,
+          reference::packed_gemm_sums(
+              gather_rows(tensors.view<uint16_t>("a"), spec.k, sample.source_rows), codes,
+              tensors.view<float>("b_scale_inv"), sample.route),
+          list);
 }
 
 std::vector<float> decoded(std::span<const uint8_t> codes, reference::Fp8Format format) {
@@ -174,6 +191,7 @@ void check_product(const GroupedGemmSpec& spec, const KernelTensors& tensors, Ch
       return spec.operands == DType::kBF16 ? check_bf16(spec, tensors, list)
                                            : check_end_scaled(spec, tensors, list);
     case GemmScales::kRowColumn: return check_end_scaled(spec, tensors, list);
+    case GemmScales::kSection: return check_packed_bf16(spec, tensors, list);
     case GemmScales::kNone: return check_bf16(spec, tensors, list);
   }
 }

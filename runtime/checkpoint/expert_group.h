@@ -66,4 +66,9 @@ bool has_split_experts(const ExpertGroup& group);
 Result<LoadedExperts> load_split_experts(const compiler::Layer& layer, const ExpertGroup& group,
                                          int64_t first_expert, ShardSet& shards);
 
+// Loads split experts in NVFP4 or INT4, as the layer's weight_format says, into packed tiles and
+// factors. Returns the errors of load_expert_weights().
+Result<LoadedExperts> load_packed_experts(const compiler::Layer& layer, const ExpertGroup& group,
+                                          int64_t first_expert, ShardSet& shards);
+
 }  // namespace moejit::checkpoint

@@ -120,6 +120,18 @@ bool takes_codes(const compiler::Layer& layer, const TensorMap& tensors) {
 
 Result<LoadedExperts> load(const compiler::Layer& layer, const CheckpointOptions& options,
                            const ExpertGroup& group, ShardSet& shards) {
+  const compiler::PackedFormat format = layer.recipe.weights.packed;
+  const bool is_of_rows =
+      is_packed(layer.recipe.weights) && format != compiler::PackedFormat::kMxfp4;
+  if (is_of_rows && has_split_experts(group))
+    return load_packed_experts(layer, group, options.first_expert, shards);
+  if (is_of_rows)
+    return fail(Stage::kFile, ErrorCode::kUnsupported,
+                fmt::format("{}: the experts of {} are one tensor, wanted tensors of each expert "
+                            "for {}, whose weight_format is {}",
+                            shards.description(), quote_for_message(group.prefix, 200),
+                            named_layer(layer), to_string(format)),
+                "pack with the operation pack_weights, and use --input");
   if (has_split_experts(group) && is_packed(layer.recipe.weights))
     return fail(
         Stage::kFile, ErrorCode::kUnsupported,

@@ -2,6 +2,7 @@
 #include "runtime/trial/random_layer_inputs.h"
 
 #include "runtime/reference/layouts.h"
+#include "runtime/reference/packed_bf16_weights.h"
 #include "runtime/reference/packed_weights.h"
 #include "runtime/reference/random_inputs.h"
 #include "runtime/trial/router_inputs.h"
@@ -81,6 +82,25 @@ void add_packed(const std::string& name, std::vector<int64_t> tiles, uint64_t se
                                      reference::random_packed_tiles(count, random.bits(count)));
 }
 
+// Adds packed tiles of weights [experts, rows, columns] whose codes become bf16, and factors.
+void add_packed_bf16(const std::string& name, compiler::PackedFormat format, int64_t experts,
+                     int64_t rows, int64_t columns, int64_t sections, uint64_t seed,
+                     TensorMap& weights) {
+  const auto four_bit = format == compiler::PackedFormat::kInt4 ? reference::FourBitFormat::kInt4
+                                                                : reference::FourBitFormat::kNvfp4;
+  const compiler::PackedTile& tile = packed_tile(format);
+  const int64_t down = sections * reference::block_count(rows / sections);
+  const int64_t across = (columns + tile.columns - 1) / tile.columns;
+  weights[name + "_scale_inv"] =
+      make_tensor(DType::kF32, {experts, sections},
+                  reference::random_section_factors(four_bit, experts * sections, seed));
+  weights[name + "_q"] = make_tensor(
+      DType::kU8, {experts, down, across, tile.bytes},
+      reference::pack_four_bit(reference::random_four_bit(four_bit, experts * rows * columns, seed)
+                                   .view(experts, rows, columns, sections))
+          .tiles);
+}
+
 // Adds w1 and w2 in bf16.
 void add_bf16(const compiler::Layer& layer, int64_t experts, uint64_t seed, TensorMap& weights) {
   const int64_t h = layer.hidden, i = layer.intermediate;
@@ -150,7 +170,14 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
   const int64_t h = layer.hidden, i = layer.intermediate;
   const int64_t rows = compiler::w1_sections(layer) * i;
   TensorMap weights;
-  if (is_packed(layer.recipe.weights)) {
+  if (is_packed(layer.recipe.weights) &&
+      layer.recipe.weights.packed != compiler::PackedFormat::kMxfp4) {
+    const compiler::PackedFormat format = layer.recipe.weights.packed;
+    add_packed_bf16("w1", format, experts, rows, h, compiler::w1_sections(layer),
+                    reference::RandomStream(seed, kW1).bits(0), weights);
+    add_packed_bf16("w2", format, experts, h, i, 1, reference::RandomStream(seed, kW2).bits(0),
+                    weights);
+  } else if (is_packed(layer.recipe.weights)) {
     add_packed("w1",
                {experts, compiler::w1_sections(layer) * reference::block_count(i),
                 reference::block_count(h)},

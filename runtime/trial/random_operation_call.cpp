@@ -3,6 +3,7 @@
 #include "runtime/reference/layouts.h"
 #include "runtime/reference/microscaling.h"
 #include "runtime/reference/number_formats.h"
+#include "runtime/reference/packed_bf16_weights.h"
 #include "runtime/reference/packed_weights.h"
 #include "runtime/reference/quantize.h"
 #include "runtime/reference/random_inputs.h"
@@ -96,6 +97,8 @@ class RandomCall {
       put(tensor, positive_floats(tensor));
     } else if (name == "score_sums" || name == "z_sum") {
       put(tensor, sums_so_far(tensor));
+    } else if (name == "input_zero") {
+      return;  // added with its codes
     } else if (name == "status" || name == "flushed") {
       put(tensor, std::vector<std::byte>(static_cast<size_t>(tensor.bytes)));
     } else {
@@ -148,6 +151,11 @@ class RandomCall {
     if (tensor.layout == compiler::Layout::kScalesGroups)
       return put(tensor, positive_codes(tensor));
     const TensorPlan* const scales = compiler::find_tensor(plan_, tensor.scale_inv);
+    if (const TensorPlan* const zeros = compiler::find_tensor(plan_, "input_zero"))
+      return add_four_bit(tensor, *scales, zeros);
+    if (tensor.dtype == DType::kF4E2M1x2 && tensor.shape.size() == 3 &&
+        scales->dtype == DType::kF8E4M3)
+      return add_four_bit(tensor, *scales, nullptr);
     if (tensor.dtype == DType::kBF16) return add_bf16(tensor, scales);
     if (compiler::call_dim(tensor) == CallDim::kColumnBlocks) return add_columns(tensor, *scales);
     if (tensor.dtype == DType::kF8E4M3 && scales->layout != compiler::Layout::kRowMajor)
@@ -306,6 +314,17 @@ class RandomCall {
         reference::random_mxfp4(element_count(shape_of(scales)), seed_of(tensor.name));
     put(tensor, weights.codes);
     put(scales, weights.scales);
+  }
+
+  // Adds matrices in INT4 where there are zero points, else in NVFP4.
+  void add_four_bit(const TensorPlan& tensor, const TensorPlan& scales, const TensorPlan* zeros) {
+    const auto weights = reference::random_four_bit(
+        zeros != nullptr ? reference::FourBitFormat::kInt4 : reference::FourBitFormat::kNvfp4,
+        2 * element_count(shape_of(tensor)), seed_of(tensor.name));
+    put(tensor, weights.codes);
+    if (zeros == nullptr) return put(scales, weights.scales);
+    put(scales, weights.row_scales);
+    put(*zeros, weights.zeros);
   }
 
   // Returns codes of normal numbers that span most of the format's range.

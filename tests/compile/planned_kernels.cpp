@@ -43,6 +43,19 @@ compiler::Layer grouped(compiler::Layer layer) {
   return layer;
 }
 
+// The layer with packed weights, for tiles of 16 and of 128 rows.
+void add_packed(compiler::Layer layer, const compiler::Recipe& recipe,
+                const compiler::Format& weights, std::vector<compiler::Layer>& all) {
+  layer.recipe = recipe;
+  layer.recipe.weights = weights;
+  layer.dispatch = Dispatch::kNone;
+  for (const int64_t tokens : {16, 4096}) {
+    layer.max_tokens = tokens;
+    layer.max_permuted_rows = worst_case_permuted_rows(layer);
+    all.push_back(layer);
+  }
+}
+
 std::vector<compiler::Layer> layers() {
   std::vector<compiler::Layer> all;
   for (const char* name : {"deepseek-v3-ep8", "gpt-oss-20b", "qwen3-30b-a3b", "olmoe-1b-7b"}) {
@@ -70,6 +83,7 @@ std::vector<compiler::Layer> layers() {
       training.recipe = compiler::Recipe::kBf16;
       training.dispatch = Dispatch::kNone;
       all.push_back(training);
+      add_packed(*layer, compiler::Recipe::kBf16, compiler::kPackedInt4, all);
       training.recipe = compiler::Recipe::kFp8Current;
       all.push_back(training);
       training.recipe = compiler::Recipe::kFp8Delayed;
@@ -98,6 +112,7 @@ std::vector<compiler::Layer> layers() {
         packed.max_permuted_rows = worst_case_permuted_rows(packed);
         all.push_back(packed);
       }
+      add_packed(*layer, compiler::Recipe::kBf16, compiler::kPackedNvfp4, all);
     }
     layer->scale_sharing_k = 2;
     all.push_back(*layer);

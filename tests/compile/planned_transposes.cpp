@@ -86,6 +86,9 @@ void add_casts_of_values(std::map<std::string, PlannedKernel>& all) {
                                                  .section_rows = 2880,
                                                  .columns = 2880,
                                                  .is_interleaved = is_interleaved});
+  for (const auto format : {compiler::PackedFormat::kNvfp4, compiler::PackedFormat::kInt4})
+    add("pack_weights", compiler::WeightPackSpec{
+                            .sections = 2, .section_rows = 768, .columns = 2048, .format = format});
   for (const int32_t columns : {2048, 768, 2880}) {
     for (const bool is_whole : {true, false})
       add("activation_backward_quantize_both",

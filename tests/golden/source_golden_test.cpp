@@ -202,6 +202,9 @@ void add_group_casts(std::map<std::string, std::string>& sources) {
   add("pack_weights",
       compiler::WeightPackSpec{
           .sections = 2, .section_rows = 2880, .columns = 2880, .is_interleaved = true});
+  add("pack_nvfp4_weights",
+      compiler::WeightPackSpec{
+          .section_rows = 2048, .columns = 768, .format = compiler::PackedFormat::kNvfp4});
   add("two_level_quantize",
       compiler::TwoLevelCastSpec{.casts_rows = true, .casts_columns = false, .columns = 7168});
   add("two_level_quantize_columns",

@@ -4,6 +4,7 @@
 #include "tests/support/random_router.h"
 #include "tests/support/seeded_random.h"
 
+#include <array>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <string_view>
@@ -144,10 +145,14 @@ class OperationMaker {
   void pack_weights() {
     const int64_t sections = random_.between(1, 2);
     name("pack_weights");
+    const auto format = random_.between(0, 2);
+    add("weight_format",
+        std::array{R"("mxfp4")", R"("nvfp4")", R"("int4")"}[static_cast<size_t>(format)]);
     add("local_experts", random_.between(1, 3));
     add("sections", sections);
     add("rows", sections * 16 * random_.between(1, 20));
-    add("columns", 32 * random_.between(1, 12));
+    add("columns", format == 2 ? 128 * random_.between(1, 3)
+                               : (format == 0 ? 32 : 16) * random_.between(1, 12));
     if (sections == 2) add_choice("gate_up_layout", {"concat", "interleaved"});
   }
 

@@ -49,12 +49,13 @@ GemmTensors gemm_tensors(const Operation& operation) {
 }  // namespace
 
 void set_formats(GroupedGemmSpec& problem, const Format& a, const Format& b) {
-  problem.is_b_packed = is_packed(b);
-  problem.operands = problem.is_b_packed ? a.dtype : stored_dtype(b);
+  problem.b_packed = b.packed;
+  problem.operands = is_packed(b) ? a.dtype : stored_dtype(b);
   problem.is_a_e5m2 = a.dtype == DType::kF8E5M2;
   problem.scales = has_expert_factor(a) ? GemmScales::kTensor
                    : has_row_scale(a)   ? GemmScales::kRowColumn
                    : has_scales(a)      ? GemmScales::kRowBlock
+                   : is_packed(b)       ? GemmScales::kSection
                                         : GemmScales::kNone;
 }
 

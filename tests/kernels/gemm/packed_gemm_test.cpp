@@ -32,7 +32,7 @@ QuantizedWeights packed_weights(const GroupedGemmSpec& spec, uint64_t seed) {
 class PackedGemm : public GemmTest {
  protected:
   static GroupedGemmSpec packed(int32_t experts, int32_t sections, int32_t section_n, int32_t k) {
-    return {.is_b_packed = true,
+    return {.b_packed = compiler::PackedFormat::kMxfp4,
             .local_experts = experts,
             .sections = sections,
             .section_n = section_n,

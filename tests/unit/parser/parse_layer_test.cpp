@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace moejit::compiler {
 namespace {
@@ -433,6 +434,27 @@ TEST(Parser, ReadsPackedWeightsOfRecipesWithTilesAlone) {
   ASSERT_FALSE(shared);
   EXPECT_NE(shared.error().message.find("got mxfp4 with scale_sharing_k 2, wanted bf16"),
             std::string::npos);
+}
+
+TEST(Parser, ReadsPackedWeightsBesideBf16) {
+  for (const auto& [name, format] :
+       {std::pair{"nvfp4", kPackedNvfp4}, std::pair{"int4", kPackedInt4}}) {
+    const std::string field = fmt::format(R"("weight_format": "{}")", name);
+    const Layer layer = parsed(with(R"("recipe": "bf16", )" + field));
+    EXPECT_EQ(layer.recipe.weights, format);
+    EXPECT_EQ(parsed(to_json(layer)), layer);
+    const auto of_fp8 = parse_layer(with(R"("recipe": "fp8_flow", )" + field), "layer.json");
+    ASSERT_FALSE(of_fp8);
+    EXPECT_NE(of_fp8.error().hint.find("recipes whose weights are bf16: bf16"), std::string::npos);
+  }
+  const auto narrow = parse_layer(
+      R"({"experts": 8, "top_k": 2, "hidden": 256, "intermediate": 192, "max_tokens": 64,
+                      "recipe": "bf16", "weight_format": "int4"})",
+      "layer.json");
+  ASSERT_FALSE(narrow);
+  EXPECT_NE(
+      narrow.error().message.find("got 192 with weight_format int4, wanted a multiple of 128"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ from moejit.torch.convert import convert, explain
 from moejit.torch.dispatch import fp8_dispatched_experts
 from moejit.torch.experts import Experts
 from moejit.torch.fp8_weights import FP8Weights, fp8_weights
+from moejit.torch.four_bit_weights import int4_weights, nvfp4_weights
 from moejit.torch.functional import experts, grouped_experts
 from moejit.torch.grouped_gemm import grouped_gemm, grouped_mm
 from moejit.torch.hf import register_hf
@@ -27,6 +28,6 @@ from moejit.torch.update import update_scales, update_weights
 
 __all__ = ["Experts", "FP8Weights", "HostedExperts", "MoE", "Routing", "activation", "attach_loss", "build",
            "convert", "experts", "explain", "fp8_dispatched_experts", "fp8_weights", "grouped_experts",
-           "grouped_gemm", "grouped_mm", "layer_text", "moe", "mxfp4_weights", "operation", "operation_text",
-           "permute_pad", "register_hf", "route", "routed_experts", "router", "router_of_sequences", "run",
+           "grouped_gemm", "grouped_mm", "int4_weights", "layer_text", "moe", "mxfp4_weights", "nvfp4_weights", "operation",
+           "operation_text", "permute_pad", "register_hf", "route", "routed_experts", "router", "router_of_sequences", "run",
            "unpermute", "update_router_bias", "update_scales", "update_weights"]

@@ -16,7 +16,7 @@ from moejit.tool import tool_path
 from moejit.torch import hf, hf_gates
 from moejit.torch.arguments import PROB_DTYPES
 from moejit.torch.experts import Experts
-from moejit.torch.hf_fp8 import has_codes, is_packed
+from moejit.torch.hf_fp8 import has_codes, packed_format
 from moejit.torch.hf_layers import first_weights, make_call, top_k_of
 from moejit.torch.layers import call_fields, max_tokens_of, with_format_of
 
@@ -111,7 +111,7 @@ def _descriptions(name: str, module: torch.nn.Module, tokens: int) -> Iterator[t
         described = json.loads(make_call(module, fields, bound, top_k, first_weights(module), None, None).description)
         # The version of transformers that runs the model decides which of them its calls ask for.
         for foreign in ("report", "ignore"):
-            yield with_format_of(json.dumps({**described, "foreign_experts": foreign}), is_packed(module)), False
+            yield with_format_of(json.dumps({**described, "foreign_experts": foreign}), packed_format(module)), False
         if bound >= tokens or max_tokens is not None:
             return
         size = bound + 1
@@ -125,7 +125,7 @@ def _calls(description: str, has_halves: bool, is_frozen: bool) -> Iterator[dict
     of_weights = _OF_WEIGHTS + (_OF_BIASES if json.loads(description).get("biases") else ())
     if is_frozen:
         of_weights = _OF_WEIGHTS[:1]
-    of_inputs = _OF_INPUTS if json.loads(description).get("weight_format") != "mxfp4" else ((),)  # forward alone
+    of_inputs = _OF_INPUTS if json.loads(description).get("weight_format", "bf16") == "bf16" else ((),)  # forward alone
     for probs, weights, inputs in itertools.product(PROB_DTYPES.values(), of_weights, of_inputs):
         checks = (False,) if is_frozen else (False, True)
         for wgrad, has_checks in itertools.product(("f32", "bf16") if weights else ("f32",), checks):

@@ -34,15 +34,16 @@ def call_with_codes(call: ExpertsCall, given: tuple, weights: FP8Weights, biases
     if wanted and weights.prefill is not None:
         weights = weights.prefill
     if wanted and weights.is_packed:
-        raise RuntimeError("moejit: unsupported: backward of packed MXFP4 weights, which only forward reads\n"
-                           "hint: mxfp4_weights() without packed=True makes FP8 weights, which have a backward pass")
+        raise RuntimeError(f"moejit: unsupported: backward of {weights.what}, which only forward reads\n"
+                           + ("hint: mxfp4_weights() without packed=True makes FP8 weights, which have a backward pass"
+                              if weights.kind == "tile" else "hint: expand the weights to bf16"))
     if wanted and weights.kind != "block":
         raise RuntimeError("moejit: unsupported: backward of FP8 weights with a scale for each channel: dgrad multiplies "
                            "with columns, which have no scale of their own\nhint: take weights with a scale for each "
                            "128x128 block, or bf16 weights")
     dtypes = tuple(torch.bfloat16 if bias is None else gradient_dtype(bias) for bias in biases)
     layer = call.layer(*given, wanted, "f32" if torch.float32 in dtypes else "bf16", False, False,
-                       weights.is_packed)
+                       weights.weight_format)
     check_biases(layer, *biases)
     recipe, layout, sharing, *widths = _facts_of(layer)
     weights.check_recipe(recipe)

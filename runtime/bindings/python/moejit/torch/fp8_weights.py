@@ -15,23 +15,29 @@ _NAN = 0x7f  # the code of NaN in E4M3, whatever its sign
 # Rows of an expert in the mean from which on FP8 weights are faster than packed ones.
 PREFILL_ROWS = 128
 # Recipes whose weights have such scales; the first is the default.
-_RECIPES = {"block": ("fp8_flow", "fp8_blockwise"), "channel": ("fp8_rowwise",), "tile": ("fp8_flow", "fp8_blockwise")}
+_RECIPES = {"block": ("fp8_flow", "fp8_blockwise"), "channel": ("fp8_rowwise",), "tile": ("fp8_flow", "fp8_blockwise"),
+            "nvfp4": ("bf16",), "int4": ("bf16",)}
 _WHAT = {"block": "FP8 weights with a scale for each 128x128 block", "channel": "FP8 weights with a scale for each channel",
-         "tile": "packed MXFP4 weights"}
+         "tile": "packed MXFP4 weights", "nvfp4": "packed NVFP4 weights", "int4": "packed INT4 weights"}
+# The weight_format of layers, of packed weights.
+_FORMATS = {"tile": "mxfp4", "nvfp4": "nvfp4", "int4": "int4"}
 
 
 @dataclasses.dataclass(eq=False)
 class FP8Weights:
-    """Quantized weights of all experts, made by fp8_weights() or mxfp4_weights(). Calls read these tensors: what is
-    written to them counts.
+    """Quantized weights of all experts, made by fp8_weights(), mxfp4_weights(), nvfp4_weights() or int4_weights(). Calls
+    read these tensors: what is written to them counts.
 
     Attributes:
         w1_q: [E, 2I, H] float8_e4m3fn, the caller's; [E, I, H] if the activation has no gate. If `kind` is "tile", uint8
-            [E, 2 ceil(I/128), ceil(H/128), 8704].
-        w1_scale_inv: float32 [E, 2 ceil(I/128), ceil(H/128)], or [E, 2I] if `kind` is "channel".
-        w2_q: [E, H, I] float8_e4m3fn, the caller's; if `kind` is "tile", uint8 [E, ceil(H/128), ceil(I/128), 8704].
-        w2_scale_inv: float32 [E, ceil(H/128), ceil(I/128)], or [E, H].
-        kind: What has a scale: a "block" of 128x128, a "channel", which is a row, or a packed "tile" of MXFP4.
+            [E, 2 ceil(I/128), ceil(H/128), 8704]; if "nvfp4" or "int4", [E, 2 ceil(I/128), ceil(H/64), 4608].
+        w1_scale_inv: float32 [E, 2 ceil(I/128), ceil(H/128)], or [E, 2I] if `kind` is "channel"; if "nvfp4" or "int4",
+            [E, 2], factors of gate and up.
+        w2_q: [E, H, I] float8_e4m3fn, the caller's; if `kind` is "tile", uint8 [E, ceil(H/128), ceil(I/128), 8704]; if
+            "nvfp4" or "int4", [E, ceil(H/128), ceil(I/64), 4608].
+        w2_scale_inv: float32 [E, ceil(H/128), ceil(I/128)], or [E, H], or [E, 1].
+        kind: What has a scale: a "block" of 128x128, a "channel", which is a row, or a packed "tile" of MXFP4. Or the
+            other formats of packed weights, "nvfp4" and "int4".
         hidden: H.
         intermediate: I.
         prefill: Of packed weights, FP8 weights of the same values for calls with many rows; None: all calls read tiles.
@@ -50,9 +56,19 @@ class FP8Weights:
         return self if self.prefill is None or rows < PREFILL_ROWS * experts else self.prefill
 
     @property
+    def weight_format(self) -> str | None:
+        """The weight_format of layers that read these weights; None: FP8 codes."""
+        return _FORMATS.get(self.kind)
+
+    @property
     def is_packed(self) -> bool:
-        """Whether the weights are packed tiles of MXFP4, and not FP8 codes."""
-        return self.kind == "tile"
+        """Whether the weights are packed tiles, and not FP8 codes."""
+        return self.weight_format is not None
+
+    @property
+    def what(self) -> str:
+        """What the weights are, for sentences."""
+        return _WHAT[self.kind]
 
     @property
     def experts(self) -> int:
@@ -89,7 +105,7 @@ class FP8Weights:
         Calls do not look for these: each result that such a weight reaches is NaN.
         """
         for name, tensor in self.tensors.items():
-            if name.endswith("_q") and self.is_packed:  # E2M1 has no NaN
+            if name.endswith("_q") and self.is_packed:  # codes of 4 bits have no NaN
                 continue
             if name.endswith("_q"):  # expert by expert, so that the copies in between stay small
                 bad = torch.stack([((codes.view(torch.uint8) & _NAN) == _NAN).any() for codes in tensor])

@@ -19,6 +19,11 @@ def is_packed(module: torch.nn.Module) -> bool:
     return getattr(module, "has_packed_weights", False)
 
 
+def packed_format(module: torch.nn.Module) -> str | None:
+    """Returns the weight_format of a module's packed weights; None: it has none."""
+    return "mxfp4" if is_packed(module) else None
+
+
 def has_codes(module: torch.nn.Module) -> bool:
     """Returns whether a module of experts has FP8 codes with scales, as transformers' FP8Experts, or packed weights."""
     if is_packed(module):

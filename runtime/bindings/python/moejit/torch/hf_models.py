@@ -11,7 +11,7 @@ import torch
 
 from moejit.torch.checks import MODULE_NAME, name_of
 from moejit.torch.devices import target_of
-from moejit.torch.hf_fp8 import has_codes, is_packed, weights_of
+from moejit.torch.hf_fp8 import has_codes, is_packed, packed_format, weights_of
 from moejit.torch.hf_layers import describe_before_calls
 from moejit.torch.layers import FEWEST_MAX_TOKENS, call_text, with_format_of
 
@@ -87,7 +87,7 @@ def check_module(name: str, module: torch.nn.Module, fields: str, max_tokens: in
             weights.check_recipe(json.loads(fields)["recipe"])
             if parameter.device.type != "meta":
                 weights.check_values()
-        description = with_format_of(description, is_packed(module))
+        description = with_format_of(description, packed_format(module))
         trained = ("dx", "dprobs") if has_fp8 else ("dx", "dprobs", "dw1", "dw2")
         for gradients in ((),) if is_packed(module) else ((), trained):
             call_text(description, target_of(parameter.device), gradients, "bf16")

@@ -66,6 +66,10 @@ def _experts_of(description: str) -> int:
     return _read(description)["experts"]
 
 
+# What makes packed weights of a format.
+_PACKERS = {"mxfp4": "mxfp4_weights(..., packed=True)", "nvfp4": "nvfp4_weights()", "int4": "int4_weights()"}
+
+
 @torch.compiler.assume_constant_result
 def has_shared_gate(description: str) -> bool:
     """Returns whether calls of a layer bring probabilities of its shared experts."""
@@ -79,17 +83,18 @@ def _has_shared_gate(description: str) -> bool:
 
 
 @torch.compiler.assume_constant_result
-def with_format_of(description: str, is_packed: bool) -> str:
-    """Returns a layer description, JSON, for weights that are packed, or not; refuses others for packed ones."""
-    return _with_format_of(description, is_packed)
+def with_format_of(description: str, weight_format: str | None) -> str:
+    """Returns a layer description, JSON, for weights in a packed format, or not; refuses others for packed ones."""
+    return _with_format_of(description, weight_format)
 
 
 @functools.lru_cache(maxsize=None)
-def _with_format_of(description: str, is_packed: bool) -> str:
-    if not is_packed and _read(description).get("weight_format") == "mxfp4":
-        raise RuntimeError('moejit: unsupported: weight_format "mxfp4": got weights that are not packed, wanted '
-                           'mxfp4_weights(..., packed=True)\nhint: leave weight_format out for bf16 and FP8 weights')
-    return json.dumps({**_read(description), "weight_format": "mxfp4"}) if is_packed else description
+def _with_format_of(description: str, weight_format: str | None) -> str:
+    wanted = _PACKERS.get(_read(description).get("weight_format"))
+    if weight_format is None and wanted is not None:
+        raise RuntimeError(f'moejit: unsupported: weight_format "{_read(description)["weight_format"]}": got weights that are '
+                           f"not packed, wanted {wanted}\nhint: leave weight_format out for bf16 and FP8 weights")
+    return description if weight_format is None else json.dumps({**_read(description), "weight_format": weight_format})
 
 
 def _read(description: str) -> dict[str, Any]:

@@ -91,13 +91,13 @@ def run(x: torch.Tensor, ids: torch.Tensor, probs: torch.Tensor, w1: torch.Tenso
         ids: [T, K] int32 or int64: experts of w1; -1: none.
         probs: [T, K] float32 or bf16.
         w1: [E, 2I, H] bf16, or [E, I, H] if the activation has no gate. Calls with the same tensor object share its
-            quantized weights. Or fp8_weights() or mxfp4_weights(), which are read where they are.
-        w2: [E, H, I] bf16; None with fp8_weights() and mxfp4_weights().
+            quantized weights. Or fp8_weights() and the like, which are read where they are.
+        w2: [E, H, I] bf16; None with fp8_weights() and the like.
         b1: [E, 2I] or [E, I] bf16, or None.
         b2: [E, H] bf16, or None if b1 is None.
         activation: As in a layer description.
         layout: "concat" or "interleaved", as in a layer description.
-        recipe: As in a layer description; None: "fp8_flow", or "fp8_rowwise" if FP8 weights have a scale for each channel.
+        recipe: As in a layer description; None: "fp8_flow", or what weights of fp8_weights() and the like take first.
 
     Returns:
         [T, H] bf16.

@@ -51,13 +51,13 @@ class ExpertsCall:
         return None if self.group is None else self.group.order
 
     def layer(self, x: torch.Tensor, topk_ids: torch.Tensor, topk_probs: torch.Tensor, gradients: tuple[str, ...],
-              wgrad: str, has_halves: bool, has_checks: bool, is_packed: bool = False) -> str:
+              wgrad: str, has_halves: bool, has_checks: bool, weight_format: str | None = None) -> str:
         """Returns the text of the layer that a call with these tensors runs.
 
         The first call of a group's layer opens it, together with the other ranks.
         """
         of_call = (x.device, gradients, wgrad, ID_DTYPES[topk_ids.dtype], PROB_DTYPES[topk_probs.dtype], has_halves,
-                   has_checks, is_packed)
+                   has_checks, weight_format)
         if torch.compiler.is_compiling():
             refuse_router(self.description)
             return self.text_of(*of_call)
@@ -69,14 +69,14 @@ class ExpertsCall:
         return layer
 
     def text_of(self, device: torch.device, gradients: tuple[str, ...], wgrad: str = "f32", ids: str = "i64",
-                probs: str = "f32", has_halves: bool = False, has_checks: bool = False, is_packed: bool = False,
-                description: str | None = None) -> str:
+                probs: str = "f32", has_halves: bool = False, has_checks: bool = False,
+                weight_format: str | None = None, description: str | None = None) -> str:
         """Returns the text of a layer for tensors on a device; the other arguments are as for call_text().
 
-        `is_packed` says that the weights are packed, whatever the description's weight_format is. `description` takes
-        the place of the call's own.
+        `weight_format` is of packed weights, whatever the description's is. `description` takes the place of the call's
+        own.
         """
-        description = with_format_of(description or self.description, is_packed)
+        description = with_format_of(description or self.description, weight_format)
         if gradients:
             description = json_with(description, fuse_wgrad_accumulation=self.fuse_wgrad_accumulation)
         if self.group is None:
