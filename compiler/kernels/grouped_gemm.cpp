@@ -167,7 +167,7 @@ std::string to_string(const GroupedGemmSpec& s) {
   return fmt::format(
       "grouped_gemm operands={}{}{}{} scales={} epilogue={} {}{}local_experts={} sections={} "
       "section_n={} k={} {} {}stages={} {}{}{}{}{}{}",
-      to_string(s.operands), s.is_a_e5m2 ? " a=F8_E5M2" : "", 
+      to_string(s.operands), s.is_a_e5m2 ? " a=F8_E5M2" : "",
       is_b_packed(s) ? fmt::format(" b={}", to_string(s.b_packed)) : "",
       is_separate(s) ? fmt::format(" separate_rows={}", s.separate_rows) : "", to_string(s.scales),
       to_string(s.epilogue), bias_text(s), s.b_major == Major::kMn ? "b_major=mn " : "",
