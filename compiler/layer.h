@@ -97,7 +97,7 @@ struct Layer {
   int32_t experts = 0;         // of the whole model
   int32_t local_experts = 0;   // on this rank, without shared ones
   int32_t top_k = 0;           // K: experts a token is routed to
-  SharedExperts shared = {};   // their weights follow those of the local experts
+  SharedExperts shared = {};   // their weights follow the local experts' weights
   int32_t hidden = 0;          // H: multiple of 16
   int32_t intermediate = 0;    // I: multiple of 16
   Activation activation = {};  // swiglu
@@ -196,13 +196,13 @@ int32_t w1_sections(const Layer& layer);
 bool has_separate_gate_up(const Layer& layer);
 
 // Returns I', the columns of each half, gate and up, of operands that are contracted over both
-// halves. It is I, or I rounded up to a multiple of 128 if no scale block may lie in both halves,
-// or no tile because gate and up have weights and gradients of their own.
-// Zeros fill up the columns between.
+// halves. It is I rounded up to a multiple of 128 if no scale block may lie in both halves. It is
+// rounded up, too, if no tile may, because gate and up have weights and gradients of their own. It
+// is I otherwise. Zeros fill up the columns between.
 int32_t padded_intermediate(const Layer& layer);
 
-// Returns the layer in which the caller brings what the router makes: topk_ids and topk_probs in
-// the place of logits, with dprobs in the place of dlogits.
+// Returns the layer in which the caller brings what the router makes. It has topk_ids and
+// topk_probs in the place of logits, and dprobs in the place of dlogits.
 Layer without_router(const Layer& layer);
 
 // Returns the name of a layer in sentences: "the layer NAME", or "the layer" if it has no name.
@@ -249,10 +249,9 @@ int64_t worst_case_permuted_rows(const Layer& layer);
 
 // Returns the layer as JSON text that parse_layer() reads back to an equal record. It has all
 // fields in a stable order and ends with a newline. `gradients` is there only with a backward pass,
-// choices of recipes only with a recipe that has them, `expert_parallel` only for a group, `shared`
-// only with shared experts. Grouped
-// input has `input` and `tokens_per_expert_dtype`, and no fields of topk_ids and topk_probs.
-// `router` is there only with a router.
+// choices of recipes only with a recipe that has them. `expert_parallel` is there only for a group,
+// `shared` only with shared experts, `router` only with a router. Grouped input has `input` and
+// `tokens_per_expert_dtype`, and no fields of topk_ids and topk_probs.
 std::string to_json(const Layer& layer);
 
 // Returns to_json() without splits_alignment and max_permuted_rows. The parser chooses them by

@@ -46,8 +46,7 @@ struct Format {
   // Whether GEMMs read the values that codes and scales give, stored in bf16: no GEMM takes scales
   // of this kind.
   bool is_recovered = false;
-  // Of matrices: whether they are packed tiles, which the caller made, and have finer scales
-  // within.
+  // Whether matrices are packed tiles, which the caller made, and have finer scales within.
   PackedFormat packed = PackedFormat::kNone;
 
   bool operator==(const Format&) const = default;

@@ -33,8 +33,8 @@ std::span<const HuggingFaceRouter> hugging_face_routers();
 std::span<const std::string_view> router_key_names(std::string_view key);
 
 // Returns how a model chooses `top_k` of `experts` experts, zero experts left out of their number.
-// Errors: kUnsupported for a router that no formula expresses, with the
-// reason, and those of read_router().
+// Errors: kUnsupported for a router that no formula expresses, with the reason, and the errors of
+// read_router().
 Result<RouterFormula> read_hugging_face_router(const HuggingFaceSource& source, int32_t experts,
                                                int32_t top_k);
 

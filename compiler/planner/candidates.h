@@ -110,7 +110,7 @@ std::string problem_name(const GroupedGemmSpec& problem, const GroupRows& rows);
 // if CTAs share an SM.
 Choices choices_of(const GroupedGemmSpec& spec);
 
-// Returns the legal specs of a problem, at most 39, each once. The first is the spec of
+// Returns the legal specs of a problem, at most 44, each once. The first is the spec of
 // choose_spec(), then others follow in the order of the resources that they take.
 std::vector<Candidate<GroupedGemmSpec>> grouped_gemm_candidates(const GroupedGemmSpec& problem,
                                                                 const GroupRows& rows);

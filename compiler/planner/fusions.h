@@ -56,9 +56,10 @@ void join_shared(Graph& graph, const Layer& layer, std::vector<std::string>& rea
 // Makes the graph of grouped input from the graph of tokens with one choice each.
 void take_grouped_rows(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
-// Makes the graph of a layer with a router from the graph of without_router(): the router is the
-// first operation of forward, its gradient the last one of backward, or of its data half. `status`
-// is the name of the status word. Must be called after all others: no fusion knows of routers.
+// Makes the graph of a layer with a router from the graph of without_router(). The router is the
+// first operation of forward. Its gradient is the last operation of backward, or of its data half.
+// `status` is the name of the status word. Must be called after all others: no fusion knows of
+// routers.
 void route_by_logits(Graph& graph, const Layer& layer, const std::string& status);
 
 // Makes the operations that permute x write the token of each row.

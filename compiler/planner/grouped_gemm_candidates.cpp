@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::array kRowBands = {4, 8, 16, 32};
 constexpr std::array kFewerSwappedStages = {10, 8, 6};
+constexpr int32_t kFewerSharingStages = 4;  // of two CTAs that share an SM
 
 // Clusters are tried where a group has so many rows in the mean, by the class that names a problem.
 constexpr int64_t kLeastTriedClusterRows = 512;
@@ -102,7 +103,12 @@ void add_swapped_tiles(const GroupedGemmSpec& problem, CandidateList<GroupedGemm
     GroupedGemmSpec spec = choose_swapped_tiles(problem, tile_rows);
     list.add(spec);
     if (may_share_a(spec)) list.add(with_shared_a(spec));
-    if (may_share_sm(spec)) list.add(with_shared_sm(spec));
+    if (may_share_sm(spec)) {
+      GroupedGemmSpec sharing = with_shared_sm(spec);
+      list.add(sharing);
+      sharing.stages = std::min(sharing.stages, kFewerSharingStages);
+      list.add(sharing);
+    }
     for (const int32_t stages : kFewerSwappedStages) {
       if (stages >= spec.stages) continue;
       spec.stages = stages;

@@ -33,7 +33,7 @@ void name_joined(Graph& graph, const Layer& layer) {
   }
 }
 
-// Adds the gate's values of the caller's tokens behind those of the choices.
+// Adds the gate's values of the caller's tokens behind the values of the choices.
 void add_gate(Graph& graph) {
   for (const auto& [choices, gate] :
        {std::pair("topk_probs", "shared_probs"), std::pair("dprobs", "dshared_probs")}) {

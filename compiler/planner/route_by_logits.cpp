@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <utility>
 
-// A layer with a router is a layer without one between two kernels: the first makes ids and
-// probabilities of logits, the last makes the gradient of the logits of that of the probabilities.
+// A layer with a router is a layer without one between two kernels. The first makes ids and
+// probabilities of logits. The last makes the logits' gradient of the probabilities' gradient.
 // So all else of a plan is as if the caller had chosen.
 
 namespace moejit::compiler {

@@ -29,9 +29,9 @@ std::vector<uint16_t> partial_sums(const compiler::Layer& layer, const OneRankRu
 
 // Compares the results of all ranks, bit for bit, with what one rank makes of all tokens. y and dx
 // are compared with partial_sums() of that rank's rows. dprobs, dshared_probs, dw1, dw2, db1 and
-// db2 are compared with that rank's own results. Gradients of shared experts are left out: those of
-// a rank are sums over its own tokens alone. `ranks` has the results of each rank, `tokens` its T.
-// Checks have names like "y of rank 0".
+// db2 are compared with that rank's own results. Gradients of shared experts are left out: a
+// rank's gradients are sums over its own tokens alone. `ranks` has the results of each rank,
+// `tokens` its T. Checks have names like "y of rank 0".
 std::vector<TensorCheck> check_group(const compiler::Layer& layer, const OneRankRun& one,
                                      std::span<const runtime::TensorMap> ranks,
                                      std::span<const int64_t> tokens);

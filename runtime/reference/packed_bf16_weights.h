@@ -56,10 +56,11 @@ Bf16Codes unpack_four_bit(FourBitFormat format, std::span<const std::uint8_t> ti
                           std::int64_t experts, std::int64_t rows, std::int64_t cols,
                           std::int64_t sections);
 
-// Computes for every real row r of expert e the sum over k of rows[r, k] * B[e][n, k], fp32
-// [offs[E], n], to the bit as the kernels. With scales, p is the chain of the products of 128 of k
-// (tensor_core_chain), and sum = fma(p, scale, sum) from 0 on, ascending. Without, it is one chain.
-// Either is multiplied with the section's factor, of [E, sections], once. Pad rows are 0.
+// Computes for every real row r of expert e the sum over k of rows[r, k] * B[e][n, k].
+// Sums are fp32 [offs[E], n], to the bit as the kernels. With scales, p is the chain of the
+// products of 128 of k (tensor_core_chain), and sum = fma(p, scale, sum) from 0 on, ascending.
+// Without, it is one chain. Either is multiplied with the section's factor, of [E, sections], once.
+// Pad rows are 0.
 std::vector<float> packed_gemm_sums(std::span<const std::uint16_t> rows, const Bf16Codes& codes,
                                     std::span<const float> factors, const Route& route);
 

@@ -15,8 +15,8 @@ struct SharedShape {
   std::int64_t shared = 0;        // n
 };
 
-// Choices of experts that are numbered with the shared ones: those of rank r begin at r *
-// (rank_experts + n), and the shared ones are the last n of them.
+// Choices of experts that are numbered with the shared ones. The experts of rank r begin at
+// r * (rank_experts + n), and the shared ones are the last n of them.
 struct AllChoices {
   std::vector<std::int32_t> ids;  // [T, K + n]
   std::vector<float> probs;       // [T, K + n]

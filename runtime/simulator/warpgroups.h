@@ -13,8 +13,8 @@ namespace moejit::runtime {
 
 inline constexpr int32_t kWarpgroupWarps = sim::kWarpgroupThreads / sim::kWarpLanes;
 
-// An operand of 64 rows and 32 bytes of the contraction that came in registers: what it was when
-// the WGMMA was issued, and where each thread has its four words.
+// An operand of 64 rows and 32 bytes of the contraction that came in registers. `bytes` are what it
+// was when the WGMMA was issued, `words` where each thread has its four words.
 struct alignas(64) RegisterOperand {
   std::array<unsigned char, 64 * 32> bytes;
   std::array<const uint32_t*, sim::kWarpgroupThreads> words;

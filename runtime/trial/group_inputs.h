@@ -26,15 +26,15 @@ Result<std::vector<runtime::TensorMap>> load_group_inputs(std::span<const compil
 
 // Splits the inputs of one rank with all tokens among the ranks of a group. Rank r gets the next
 // tokens[r] rows of x, logits, topk_ids, topk_probs, shared_probs and dy. It also gets the r-th
-// part of the experts' weights and biases and all of the shared experts', or all of them if there
-// are fewer than the ranks have experts. What a router reads of all experts, and adds to, is the
-// same on all ranks. `tokens` add up to the rows of x.
+// part of the experts' weights and biases, and the whole weights and biases of the shared experts.
+// It gets all of both if there are fewer than the ranks have experts. What a router reads of all
+// experts, and adds to, is the same on all ranks. `tokens` add up to the rows of x.
 std::vector<runtime::TensorMap> split_inputs(const compiler::Layer& layer,
                                              const runtime::TensorMap& inputs,
                                              std::span<const int64_t> tokens);
 
 // Joins the inputs of all ranks to the inputs of one rank with all tokens. They must have no
-// states. The shared experts are those of the last rank.
+// states. The shared experts come from the last rank.
 CallInputs join_inputs(const compiler::Layer& layer, std::span<const CallInputs> ranks);
 
 // Returns `count` slices of a tensor's first dimension, from `first` on.

@@ -254,25 +254,6 @@ void add_chains(std::map<std::string, PlannedKernel>& all) {
   }
 }
 
-// Gradients of the activation with scales of blocks and of pairs.
-void add_activation_gradients(std::map<std::string, PlannedKernel>& all) {
-  using compiler::QuantizeStage;
-  for (const QuantizeStage quantize : {QuantizeStage::k1x128, QuantizeStage::k1x128Pairs}) {
-    for (const int32_t columns : {2048, 768, 2880}) {
-      const compiler::KernelSpec spec =
-          compiler::RowChainSpec{.load = compiler::LoadStage::kGatedGradientRows,
-                                 .transform = compiler::TransformStage::kActivationBackward,
-                                 .quantize = quantize,
-                                 .store = compiler::StoreStage::kGroupedGatedRows,
-                                 .columns = columns,
-                                 .local_experts = 8,
-                                 .epsilon = 1e-10f,
-                                 .segments_in_flight = 1};
-      add_kernel({.operation = "activation_backward", .spec = spec}, {}, all);
-    }
-  }
-}
-
 // What kernels leave out where a layer does not compute all gradients.
 void add_some_gradients(std::map<std::string, PlannedKernel>& all) {
   using enum compiler::Gradient;

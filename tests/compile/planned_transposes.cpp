@@ -141,6 +141,28 @@ void add_casts_of_values(std::map<std::string, PlannedKernel>& all) {
   }
 }
 
+// Gradients of the activation with scales of blocks and of pairs.
+void add_activation_gradients(std::map<std::string, PlannedKernel>& all) {
+  using compiler::QuantizeStage;
+  for (const QuantizeStage quantize : {QuantizeStage::k1x128, QuantizeStage::k1x128Pairs}) {
+    for (const int32_t columns : {2048, 768, 2880}) {
+      const compiler::KernelSpec spec =
+          compiler::RowChainSpec{.load = compiler::LoadStage::kGatedGradientRows,
+                                 .transform = compiler::TransformStage::kActivationBackward,
+                                 .quantize = quantize,
+                                 .store = compiler::StoreStage::kGroupedGatedRows,
+                                 .columns = columns,
+                                 .local_experts = 8,
+                                 .epsilon = 1e-10f,
+                                 .segments_in_flight = 1};
+      const auto source =
+          compiler::emit_kernel({.operation = "activation_backward", .spec = spec}, {});
+      EXPECT_TRUE(succeeded(source));
+      if (source) all.try_emplace(source->entry, PlannedKernel{spec, *source});
+    }
+  }
+}
+
 // Lists of tensors in each pair of formats.
 void add_cast_transposes(std::map<std::string, PlannedKernel>& all) {
   using compiler::DType;

@@ -38,21 +38,21 @@ class TuningTest(PackageTest):
 
     def test_layers_take_them_too(self):
         usual = moejit.Layer(SMALL, "cuda")
-        record = self.record(usual, stages=6)
+        record = self.record(usual, stages=4)
         self.assertEqual(set(choices_of(usual)) - set(choices_of(moejit.Layer(SMALL, "cuda", tuning=record))), set())
         self.assertNotEqual(choices_of(usual), choices_of(moejit.Layer(SMALL, "cuda", tuning=record)))
 
     def test_ranks_of_a_group_take_them_and_explain_them(self):
         group = {**SMALL, "expert_parallel": {"ranks": 2}}
         ranks = [moejit.GroupLayer(group, "cuda", rank=rank) for rank in range(2)]
-        record = self.record(ranks[0], stages=6)
+        record = self.record(ranks[0], stages=4)
         tuned = [moejit.GroupLayer(group, "cuda", rank=rank, tuning=record) for rank in range(2)]
         self.assertEqual(tuned[0].identity, tuned[1].identity)
         for usual, rank in zip(ranks, tuned):
             self.assertNotEqual(choices_of(rank), choices_of(usual))
             self.assertNotEqual(rank.plan_digest, usual.plan_digest)
             told = " ".join(rank.explain().split())
-            self.assertRegex(told, r"tuned: .*stages=6.*; 10.0 % less time than the usual choices take")
+            self.assertRegex(told, r"tuned: .*stages=4.*; 10.0 % less time than the usual choices take")
             self.assertIn("usual choices: no tuning record has this problem", told)
             self.assertNotIn("tuning record", usual.explain())
         os.environ["MOEJIT_TUNING"] = str(record)

@@ -92,8 +92,9 @@ static inline const char* moejit_name_in_mode(moejit_gradient_mode mode, const c
 }
 
 // Runs the backward pass of the forward call that filled call->saved. It makes from "dy" the
-// gradients that the description asks for: "dx", "dprobs", or with a router "dlogits" from "logits"
-// and "topk_ids" of the forward call, and the gradients of weights and biases.
+// gradients that the description asks for: "dx", "dprobs", and the gradients of weights and biases.
+// A layer with a router has "dlogits" in the place of "dprobs", from "logits" and "topk_ids" of the
+// forward call.
 // Neither the saved block nor the inputs of forward that backward takes again may change in
 // between. T has to be as in the forward call; the saved block records it. On the simulator another
 // T is MOEJIT_ERROR_TENSOR_MISMATCH. On a GPU the kernels then compute nothing and set

@@ -71,7 +71,7 @@ struct BlockCast {
   static_assert(kThreads_ % 32 == 0, "whole warps");
   static_assert(kCastsRows || kCastsColumns, "there is something to store");
   static_assert(!kStartsAnywhere || (kGroups > 0 && !Store::kHasScales), "no scale has a place");
-  // Of each group at most one block is not full.
+  // At most one block of each group is not full.
   static constexpr int32_t kMoreBlocks = kStartsAnywhere ? kGroups : 0;
 
   static constexpr int32_t kThreads = kThreads_;

@@ -13,7 +13,7 @@
 //           Words 0 and 1 have columns 0 to 31 of the tile, 2 and 3 the others.
 //   scales  [128 rows]: four bytes of what a row's codes are multiplied with
 //
-// Of its 32 columns a word has four pairs of neighbors: from column 2 * (lane % 4) on, and 8, 16
+// A word has four pairs of neighbors of its 32 columns: from column 2 * (lane % 4) on, and 8, 16
 // and 24 further on. In which bits a format has them is said where it is decoded: where a shift and
 // a mask put both codes of a pair into the halves of a word.
 

@@ -45,7 +45,7 @@ MOEJIT_DEVICE void multicast_tensor_2d(SharedPtr<T> destination,
   multicast_tensor_2d(destination, at.map, barrier, x, at.row, ctas);
 }
 
-// Of a matrix that is MN-major: `k` counts the contraction over both.
+// Loads from a matrix that is MN-major: `k` counts the contraction over both.
 template <typename T, int32_t kRows, int32_t kGated>
 MOEJIT_DEVICE void load_tensor_3d(SharedPtr<T> destination,
                                   const SeparateWeights<kRows, kGated>& maps, Mbarrier barrier,

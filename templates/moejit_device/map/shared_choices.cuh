@@ -31,7 +31,7 @@ MOEJIT_DEVICE void for_each_place(int64_t tokens, int32_t count, Visit visit) {
     visit(place / count, static_cast<int32_t>(place % count));
 }
 
-// Copies the router's choices and appends those of the shared experts, whose probability is 1 or
+// Copies the router's choices and appends choices of the shared experts, whose probability is 1 or
 // the caller's. Id and Prob are the types of what the caller gives.
 template <int32_t kRanks, int32_t kRankExperts, int32_t kTopK, int32_t kSharedExperts,
           bool kHasGate, int32_t kThreads_, typename Id = int32_t, typename Prob = float>

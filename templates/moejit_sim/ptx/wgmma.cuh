@@ -144,7 +144,7 @@ struct WgmmaSumParts {
   }
 };
 
-// Of sums and of registers of A.
+// Fences sums and registers of A.
 template <typename... Named>
 MOEJIT_DEVICE void fence_sums(Site site, Named&... sums) {
   Machine* m = machine();

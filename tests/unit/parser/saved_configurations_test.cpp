@@ -184,7 +184,7 @@ TEST(SavedConfigurations, TellWhatIsNotPartOfTheLayer) {
 }
 
 // How a configuration chooses experts: its "router", or a part of the reason why there is none.
-const Note kRouters[] = {
+const Note kRoutersOfModels[] = {
     {"Qwen3MoeConfig default", R"({"logits_dtype": "bf16"})"},
     {"Qwen3NextConfig default", R"({"normalize": "sum", "logits_dtype": "bf16"})"},
     {"DeepseekV3Config default",
@@ -218,7 +218,7 @@ const Note kRouters[] = {
 
 TEST(SavedConfigurations, TellHowExpertsAreChosenOrWhyNoFormulaSaysIt) {
   const std::map<std::string, std::string> configurations = read_lines("configurations.txt");
-  for (const auto& [name, text] : kRouters) {
+  for (const auto& [name, text] : kRoutersOfModels) {
     const Result<HuggingFaceLayer> made =
         layer_from_hugging_face(configurations.at(name), name, {});
     ASSERT_TRUE(made) << name << ": " << made.error().message;

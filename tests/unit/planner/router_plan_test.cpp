@@ -54,7 +54,7 @@ TEST(RouterPlan, TakesLogitsInThePlaceOfIdsAndProbabilities) {
   EXPECT_EQ(tensors_of_call(plan, "forward"),
             "x topk_ids= topk_probs= logits counts+=? w1 w2 y= status+=");
   EXPECT_EQ(tensors_of_call(plan, "backward"),
-            "x topk_ids logits dlogits= w1 w2 status+=? dy dx= dw1= dw2=");
+            "topk_ids logits dlogits= w1 w2 status+=? dy dx= dw1= dw2=");
   EXPECT_EQ(find_tensor(plan, "dprobs")->role, TensorRole::kWorkspace);
   EXPECT_EQ(find_tensor(plan, "logits")->shape, (std::vector<Dim>{{"T", 4096}, {"A", 8}}));
   EXPECT_EQ(find_tensor(plan, "rows_per_expert")->shape, (std::vector<Dim>{{"E", 8}}));

@@ -214,7 +214,7 @@ class Planned(Owner):
         call = self.calls.get(name)
         if call is None:  # the library reports the error
             call = CallInfo(name, *[frozenset[str]()] * 5, dict.fromkeys(("workspace", "saved", "deferred"), 0), False,
-                            False)
+                            False, 0)
         saved, saved_block = self._block("saved", saved, call, tensors, address)
         deferred, deferred_block = self._block("deferred", deferred, call, tensors, address)
         with self._blocks.workspace(workspace, address) as space:

@@ -29,10 +29,10 @@ def convert(model: torch.nn.Module, recipe: str | None = "fp8_flow", *,
             splits_alignment: int | None = None, gates: bool = False) -> torch.nn.Module:
     """Makes experts of a transformers model run on moejit; each module may get another recipe. Its routers may, too.
 
-    Neither parameters nor the state dict change. Of experts only a module's reference to its configuration is replaced,
-    by a copy that names moejit as the implementation. A router gets a class that is derived from its own, so what
-    transformers records of it stays the same, as do results but for roundings; of equal scores the lower expert wins. A
-    second conversion replaces the first. Modules that are not converted run as before;
+    Neither parameters nor the state dict change. In modules of experts only the reference to the configuration is
+    replaced, by a copy that names moejit as the implementation. A router gets a class that is derived from its own, so
+    what transformers records of it stays the same. Results stay the same but for roundings; the lower expert wins if
+    scores are equal. A second conversion replaces the first. Modules that are not converted run as before;
     `model.set_experts_implementation()` affects only them.
 
     Args:

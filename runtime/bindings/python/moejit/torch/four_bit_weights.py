@@ -23,9 +23,9 @@ def nvfp4_weights(w1_q: torch.Tensor, w1_scales: torch.Tensor, w1_factors: torch
     A weight is its code times the scale of its group times the factor of its matrix. The first product is a bf16 number:
     nothing is rounded. The factor multiplies complete sums, once, in fp32.
 
-    Call it once after loading, and drop the arguments but the factors: the result has memory of its own, 4.5 bits a
-    weight, for the widths rounded up to multiples of 128 rows and 64 columns. Such weights have no backward pass. Waits
-    for the device.
+    Call it once after loading, and drop the arguments but the factors: the result has memory of its own. A weight takes
+    4.5 bits, with the widths rounded up to multiples of 128 rows and 64 columns. Such weights have no backward pass.
+    Waits for the device.
 
     Args:
         w1_q: [E, 2I, H / 2] uint8: two E2M1 codes a byte, the first one in the low half, as `weight` and
@@ -62,8 +62,8 @@ def int4_weights(w1_q: torch.Tensor, w1_scales: torch.Tensor, w2_q: torch.Tensor
     A weight is (code - zero point) times the scale of its group. The integer is a bf16 number, and the scale multiplies
     sums of 128 products in fp32: nothing else is rounded.
 
-    Call it once after loading, and drop the arguments: the result has memory of its own, 4.5 bits a weight, for rows
-    rounded up to multiples of 128. Such weights have no backward pass. Waits for the device.
+    Call it once after loading, and drop the arguments: the result has memory of its own. A weight takes 4.5 bits, with
+    rows rounded up to multiples of 128. Such weights have no backward pass. Waits for the device.
 
     Args:
         w1_q: Codes of gate and up [E, 2I, H], or [E, I, H] without a gate, eight to an int32, in one of the orders below.

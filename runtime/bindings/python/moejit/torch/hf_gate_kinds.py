@@ -58,7 +58,7 @@ _GEMMA = Gate(_of_gemma, told=lambda gate, logits: torch.softmax(logits, -1))
 _GRANITE = Gate(_in_x_dtype, rounds=True, told=lambda gate, logits: logits.float())
 _HY_V3 = Gate(_in_float32, "argument")
 
-# By the names of classes. Their forward is that of transformers 5.23; tests compare each with it.
+# By the names of classes. Each has the forward of transformers 5.23; tests compare the two.
 GATES: dict[str, Gate] = {
     **dict.fromkeys(("FlexOlmoTopKRouter", "MellumTopKRouter", "OlmoeTopKRouter", "Qwen2MoeTopKRouter",
                      "Qwen3MoeTopKRouter", "Qwen3NextTopKRouter", "Qwen3OmniMoeThinkerTextTopKRouter",

@@ -20,9 +20,9 @@ from moejit.torch.plans import layer_text, plan_of, row_of
 def with_linears(layer: str) -> str | None:
     """Returns the text of a layer whose backward has these two parts, or None if they take no less memory at the peak.
 
-    One call has the saved block, its workspace and the gradients of all weights at once. The part of fc1 has freed the
-    saved block, the workspace of the part of fc2 and the gradient of y, if it reads none of them, when it makes dw1 and
-    dx.
+    One call has the saved block, its workspace and the gradients of all weights at once. When the part of fc1 makes dw1
+    and dx, the saved block and the gradient of y are free, if it reads neither. The workspace of the part of fc2 is
+    free, too.
 
     Args:
         layer: The text of the layer whose backward is one call.

@@ -20,8 +20,8 @@ _OF_TENSORS = ("bias", "expert_scale", "logits_dtype", "ids")
 def gate_logits(hidden_states: torch.Tensor, weight: torch.Tensor, logits_dtype: str = "f32") -> torch.Tensor:
     """Returns the logits [T, A] of tokens [T, H] by a weight [A, H].
 
-    With "f32" the product of both in float32, as models of the DeepSeek kind have it; with "bf16" that of the dtypes at
-    hand, rounded to bf16.
+    With "f32" they are the product of both in float32, as models of the DeepSeek kind have it. With "bf16" they are the
+    product in the dtypes at hand, rounded to bf16.
     """
     if logits_dtype == "bf16":
         return linear(hidden_states, weight.to(hidden_states.dtype)).to(torch.bfloat16)

@@ -25,7 +25,7 @@ class Whole:
         return Whole, ()
 
     def join(self, name: str, routed: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
-        """Returns the experts' weights or biases with those of the shared experts behind them, differentiably."""
+        """Returns the experts' weights or biases with the shared experts' behind them, differentiably."""
         if isinstance(routed, GatheredWeight):
             raise RuntimeError("moejit: unsupported: weights that FSDP gathers as FP8 codes, of experts with "
                                "num_shared_experts\nhint: leave enable_fp8_all_gather() out for these modules")

@@ -17,7 +17,7 @@ def fused_topk_with_score_function(
         routing_map_format: str | int = 0, topk_indices: torch.Tensor | None = None,
         qb_histogram: torch.Tensor | None = None, qb_bin_bounds: torch.Tensor | None = None,
         qb_histogram_mode: str | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Chooses experts by scores. Of equal scores the lower expert wins.
+    """Chooses experts by scores. The lower expert wins if scores are equal.
 
     Args:
         logits: float32 or bf16 [T, E], or with more leading dimensions.
