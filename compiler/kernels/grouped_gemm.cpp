@@ -49,7 +49,7 @@ bool may_be_clustered(const GroupedGemmSpec& spec) {
 }
 
 bool may_share_a(const GroupedGemmSpec& spec) {
-  return spec.b_major == Major::kK && !is_b_packed(spec) &&
+  return spec.b_major == Major::kK && !is_b_packed(spec) && spec.ctas_per_sm == 1 &&
          (spec.wide_tiles + spec.narrow_tiles) % 2 == 0;
 }
 

@@ -363,7 +363,7 @@ void add_lone_gemms(std::map<std::string, PlannedKernel>& all) {
       ASSERT_TRUE(succeeded(kernel));
       const auto& spec = std::get<compiler::GroupedGemmSpec>(kernel->spec);
       add(spec);
-      if (size.shares_a) add(with_shared_a(spec));
+      if (size.shares_a && spec.ctas_per_sm == 1) add(with_shared_a(spec));
       if (may_share_sm(spec)) add(with_shared_sm(spec));
     }
   }
