@@ -27,11 +27,11 @@ def make_block(router, saved):
     for key, value in VARIED.items():
         if hasattr(config, key):
             setattr(config, key, value)
-    if hasattr(config, "mlp_layer_types"):
+    if config.model_type == "deepseek_v4":  # whose first layers would route by a table
         config.mlp_layer_types = ["moe"] * config.num_hidden_layers
     modeling = sys.modules[kind.__module__]
     blocks = [each for each in vars(modeling).values() if isinstance(each, type) and issubclass(each, torch.nn.Module)
-              and f"= {router}(config)" in inspect.getsource(each)]
+              and f" {router}(config)" in inspect.getsource(each)]
     block, = (each for each in blocks if "Layer" not in each.__name__ and "Model" not in each.__name__)
     arguments = [0] if "layer_idx" in inspect.signature(block.__init__).parameters else []
     made = block(config, *arguments)
@@ -74,6 +74,7 @@ def run(block, x, dy, ids=None):
     hook = gate.register_forward_hook(lambda module, inputs, made: chosen.append(made[2]))
     with Pinned(ids):
         y = block(x)
+    y = y[0] if isinstance(y, tuple) else y
     hook.remove()
     y.backward(dy.to(y.dtype))
     gradients = {name: parameter.grad for name, parameter in block.named_parameters() if parameter.grad is not None}
