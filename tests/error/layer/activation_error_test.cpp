@@ -91,7 +91,7 @@ const WrongActivation kActivations[] = {
 };
 
 INSTANTIATE_TEST_SUITE_P(Activations, ActivationError, testing::ValuesIn(kActivations),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace moejit::compiler
