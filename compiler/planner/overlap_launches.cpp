@@ -45,12 +45,20 @@ const RouteSpec* route_without_pads(const Plan& plan, const KernelPlan* writer) 
   return fits ? &both->route : nullptr;
 }
 
+// Returns whether the ids that a kernel routes lie in the workspace: what a GEMM writes may take
+// their place, since nobody else reads them.
+bool is_of_workspace(const Plan& plan, const KernelPlan& router) {
+  const auto ids = std::ranges::find(router.arguments, "topk_ids", &KernelArgument::role);
+  return find_tensor(plan, ids->tensor)->role == TensorRole::kWorkspace;
+}
+
 // Lets a GEMM do what it can ahead of its wait. Its own counts of groups take the place of a stage
 // where shared memory is full.
 void overlap_gemm(const Plan& plan, std::size_t index, KernelPlan& kernel) {
   auto& gemm = std::get<GroupedGemmSpec>(kernel.spec);
   const KernelPlan* const writer = writer_of_map_before(plan, index);
-  const RouteSpec* const route = route_without_pads(plan, writer);
+  const RouteSpec* route = route_without_pads(plan, writer);
+  if (route != nullptr && is_of_workspace(plan, *writer)) route = nullptr;
   gemm.overlap = overlap_of(gemm, writer != nullptr, route != nullptr);
   if (gemm.overlap != GemmOverlap::kFindsGroups) return;
   gemm.top_k = route->top_k;
