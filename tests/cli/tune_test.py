@@ -53,14 +53,14 @@ class Tune(tool.ToolTest):
 
     def test_a_dry_run_lists_what_would_be_measured(self):
         text = self.succeed("tune", "--gemms", self.gemms, "--dry-run").stdout
-        self.assertIn("small: 16 candidates, 100 % of the estimated time", text)
-        self.assertIn("1 problem, 16 candidates: about 1 min on a GPU, and never more than --budget\n", text)
-        self.assertIn("about 6 min", self.succeed("tune", "--gemms", self.gemms, "--dry-run", "--block-ms", "1000").stdout)
+        self.assertIn("small: 24 candidates, 100 % of the estimated time", text)
+        self.assertIn("1 problem, 24 candidates: about 1 min on a GPU, and never more than --budget\n", text)
+        self.assertIn("about 8 min", self.succeed("tune", "--gemms", self.gemms, "--dry-run", "--block-ms", "1000").stdout)
         listed = self.succeed_json("tune", "--gemms", self.gemms, "--dry-run")
         problems = listed["problems"]
-        self.assertEqual(listed["estimated_seconds"], 32)  # 20 blocks of 0.1 s for each candidate
+        self.assertEqual(listed["estimated_seconds"], 48)  # 20 blocks of 0.1 s for each candidate
         self.assertEqual([(one["subject"], one["candidates"], one["estimated_share"]) for one in problems],
-                         [("small", 16, 1.0)])
+                         [("small", 24, 1.0)])
         self.assertIn(problems[0]["problem"], text)
         training = self.layer(max_tokens=4096)
         text = self.succeed("tune", training, "--pass", "training", "--dry-run").stdout
@@ -80,9 +80,9 @@ class Tune(tool.ToolTest):
 
     def test_candidates_are_compiled_without_a_gpu(self):
         said = self.succeed("tune", "--gemms", self.gemms, "--compile-only").stdout
-        self.assertIn("16 kernels; compiled: 16, from cache: 0", said)
+        self.assertIn("24 kernels; compiled: 24, from cache: 0", said)
         said = self.succeed("tune", "--gemms", self.gemms, "--compile-only").stdout
-        self.assertIn("16 kernels; compiled: 0, from cache: 16", said)
+        self.assertIn("24 kernels; compiled: 0, from cache: 24", said)
 
     def test_a_sweep_settles_and_its_journal_decides_the_same(self):
         done = self.succeed(*self.tune)
