@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <optional>
 #include <variant>
 
 namespace moejit::compiler {
@@ -35,21 +36,24 @@ const KernelPlan* writer_of_map_before(const Plan& plan, std::size_t kernel) {
   return nullptr;
 }
 
-// Returns the route of a kernel if counts of its choices tell where groups begin: no row is
-// dropped, and groups have no pad rows.
-const RouteSpec* route_without_pads(const Plan& plan, const KernelPlan* writer) {
+// The ids of a call's choices, and the route that is made of them.
+struct RoutedIds {
+  const RouteSpec* route;
+  KernelArgument argument;
+};
+
+// Returns the ids that the writer of the map routes, if counts of them tell where groups begin.
+// They do where no row is dropped and groups have no pad rows. Ids in the workspace are left alone:
+// what a GEMM writes may take their place, since nobody else reads them.
+std::optional<RoutedIds> ids_that_tell_groups(const Plan& plan, const KernelPlan* writer) {
   const auto* const both =
       writer == nullptr ? nullptr : std::get_if<RoutePermuteSpec>(&writer->spec);
-  const bool fits = both != nullptr && both->route.splits_alignment == 1 &&
-                    plan.bounds.max_permuted_rows >= plan.bounds.max_tokens * plan.bounds.top_k;
-  return fits ? &both->route : nullptr;
-}
-
-// Returns whether the ids that a kernel routes lie in the workspace: what a GEMM writes may take
-// their place, since nobody else reads them.
-bool is_of_workspace(const Plan& plan, const KernelPlan& router) {
-  const auto ids = std::ranges::find(router.arguments, "topk_ids", &KernelArgument::role);
-  return find_tensor(plan, ids->tensor)->role == TensorRole::kWorkspace;
+  if (both == nullptr || both->route.splits_alignment != 1 ||
+      plan.bounds.max_permuted_rows < plan.bounds.max_tokens * plan.bounds.top_k)
+    return std::nullopt;
+  const auto ids = std::ranges::find(writer->arguments, "topk_ids", &KernelArgument::role);
+  if (find_tensor(plan, ids->tensor)->role == TensorRole::kWorkspace) return std::nullopt;
+  return RoutedIds{&both->route, *ids};
 }
 
 // Lets a GEMM do what it can ahead of its wait. Its own counts of groups take the place of a stage
@@ -57,16 +61,14 @@ bool is_of_workspace(const Plan& plan, const KernelPlan& router) {
 void overlap_gemm(const Plan& plan, std::size_t index, KernelPlan& kernel) {
   auto& gemm = std::get<GroupedGemmSpec>(kernel.spec);
   const KernelPlan* const writer = writer_of_map_before(plan, index);
-  const RouteSpec* route = route_without_pads(plan, writer);
-  if (route != nullptr && is_of_workspace(plan, *writer)) route = nullptr;
-  gemm.overlap = overlap_of(gemm, writer != nullptr, route != nullptr);
+  const std::optional<RoutedIds> ids = ids_that_tell_groups(plan, writer);
+  gemm.overlap = overlap_of(gemm, writer != nullptr, ids.has_value());
   if (gemm.overlap != GemmOverlap::kFindsGroups) return;
-  gemm.top_k = route->top_k;
-  gemm.topk_ids_dtype = route->topk_ids;
+  gemm.top_k = ids->route->top_k;
+  gemm.topk_ids_dtype = ids->route->topk_ids;
   gemm = with_stages(gemm, gemm.stages);
   kernel.launch.shared_bytes = launch_shape(gemm).shared_bytes;
-  const auto ids = std::ranges::find(writer->arguments, "topk_ids", &KernelArgument::role);
-  kernel.arguments.push_back(*ids);
+  kernel.arguments.push_back(ids->argument);
 }
 
 void overlap(const Plan& plan, std::size_t index, KernelPlan& kernel) {

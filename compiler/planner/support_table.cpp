@@ -74,7 +74,7 @@ std::string names_of_runnable(bool (*has)(const Recipe&) = has_kernels) {
 
 // Gate and up are joined by the cast of w1, where it reads tiles. GEMMs in bf16 read both.
 bool may_be_separate(const Recipe& recipe) {
-  return has_weight_tiles(recipe) || !is_quantized(recipe.weights);
+  return has_weight_tiles(recipe) || has_plain_weights(recipe);
 }
 
 Result<void> check_separate_gate_up(const Layer& layer, const Target& target) {

@@ -3,12 +3,12 @@
 #include "runtime/check/kernel_checks.h"
 #include "runtime/check/sampled_gemm.h"
 #include "runtime/check/tensor_check.h"
+#include "runtime/checkpoint/four_bit_format.h"
 #include "runtime/reference/activation.h"
 #include "runtime/reference/end_scaled_gemm.h"
 #include "runtime/reference/gemm.h"
 #include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
-#include "runtime/reference/packed_bf16_weights.h"
 #include "runtime/reference/packed_weights.h"
 #include "runtime/trial/file_tensors.h"
 
@@ -126,9 +126,8 @@ void check_bf16(const GroupedGemmSpec& spec, const KernelTensors& tensors, Check
 void check_packed_bf16(const GroupedGemmSpec& spec, const KernelTensors& tensors, CheckList& list) {
   const int64_t columns = columns_of(spec);
   const reference::Bf16Codes codes = reference::unpack_four_bit(
-      spec.b_packed == compiler::PackedFormat::kNvfp4 ? reference::FourBitFormat::kNvfp4
-                                                      : reference::FourBitFormat::kInt4,
-      tensors.view<uint8_t>("b"), spec.local_experts, columns, spec.k, spec.sections);
+      checkpoint::four_bit_format(spec.b_packed).value(), tensors.view<uint8_t>("b"),
+      spec.local_experts, columns, spec.k, spec.sections);
   const RowSample sample =
       sample_rows(tensors.route(), kMaxBf16MultiplyAdds / std::max<int64_t>(1, columns * spec.k));
   compare(spec, tensors, sample,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/check/kernel_checks.h"
-#include "runtime/reference/packed_bf16_weights.h"
+#include "runtime/checkpoint/four_bit_format.h"
 #include "runtime/reference/packed_weights.h"
 #include "templates/moejit_device/params/status_bits.h"
 
@@ -8,25 +8,22 @@ namespace moejit::check {
 namespace {
 
 void check_status(const KernelTensors& tensors, bool is_bad, CheckList& list) {
-  if (!tensors.has("status")) return;
-  const bool got = (tensors.view<uint32_t>("status").front() & device::kStatusBadScale) != 0;
-  list.add(check_number(tensors.name("status"), got ? 1 : 0, is_bad ? 1 : 0));
+  if (tensors.has("status"))
+    list.status(tensors, device::kStatusBadScale, is_bad ? device::kStatusBadScale : 0);
 }
 
-void check_four_bit(const compiler::WeightPackSpec& spec, const KernelTensors& tensors,
-                    CheckList& list) {
-  const bool is_int4 = spec.format == compiler::PackedFormat::kInt4;
-  reference::FourBitWeights weights{
-      .format = is_int4 ? reference::FourBitFormat::kInt4 : reference::FourBitFormat::kNvfp4,
-      .experts = tensors.at("input").shape.front(),
-      .rows = tensors.at("input").shape[1],
-      .cols = spec.columns,
-      .sections = spec.sections,
-      .is_interleaved = spec.is_interleaved,
-      .codes = tensors.view<uint8_t>("input"),
-      .scales = {},
-      .row_scales = {}};
-  if (is_int4) {
+void check_four_bit(const compiler::WeightPackSpec& spec, reference::FourBitFormat format,
+                    const KernelTensors& tensors, CheckList& list) {
+  reference::FourBitWeights weights{.format = format,
+                                    .experts = tensors.at("input").shape.front(),
+                                    .rows = tensors.at("input").shape[1],
+                                    .cols = spec.columns,
+                                    .sections = spec.sections,
+                                    .is_interleaved = spec.is_interleaved,
+                                    .codes = tensors.view<uint8_t>("input"),
+                                    .scales = {},
+                                    .row_scales = {}};
+  if (format == reference::FourBitFormat::kInt4) {
     if (!tensors.has("input_zero")) return;
     weights.row_scales = tensors.view<float>("input_scale_inv");
     weights.zeros = tensors.view<uint8_t>("input_zero");
@@ -43,7 +40,8 @@ void check_four_bit(const compiler::WeightPackSpec& spec, const KernelTensors& t
 void check_kernel(const compiler::WeightPackSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
   if (!tensors.has("input") || !tensors.has("input_scale_inv")) return;
-  if (spec.format != compiler::PackedFormat::kMxfp4) return check_four_bit(spec, tensors, list);
+  if (const auto format = checkpoint::four_bit_format(spec.format))
+    return check_four_bit(spec, *format, tensors, list);
   const reference::PackedWeights wanted =
       reference::pack_weights({.experts = tensors.at("input").shape.front(),
                                .rows = tensors.at("input").shape[1],

@@ -3,6 +3,7 @@
 
 #include "compiler/support/json_document.h"
 #include "runtime/checkpoint/expert_group.h"
+#include "runtime/checkpoint/four_bit_format.h"
 #include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
 
@@ -121,11 +122,10 @@ bool takes_codes(const compiler::Layer& layer, const TensorMap& tensors) {
 Result<LoadedExperts> load(const compiler::Layer& layer, const CheckpointOptions& options,
                            const ExpertGroup& group, ShardSet& shards) {
   const compiler::PackedFormat format = layer.recipe.weights.packed;
-  const bool is_of_rows =
-      is_packed(layer.recipe.weights) && format != compiler::PackedFormat::kMxfp4;
-  if (is_of_rows && has_split_experts(group))
+  const bool is_four_bit = four_bit_format(format).has_value();
+  if (is_four_bit && has_split_experts(group))
     return load_packed_experts(layer, group, options.first_expert, shards);
-  if (is_of_rows)
+  if (is_four_bit)
     return fail(Stage::kFile, ErrorCode::kUnsupported,
                 fmt::format("{}: the experts of {} are one tensor, wanted tensors of each expert "
                             "for {}, whose weight_format is {}",

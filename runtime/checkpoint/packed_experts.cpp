@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/support/json_document.h"
 #include "runtime/checkpoint/expert_group.h"
+#include "runtime/checkpoint/four_bit_format.h"
 #include "runtime/reference/number_formats.h"
-#include "runtime/reference/packed_bf16_weights.h"
 
 #include <algorithm>
 #include <array>
@@ -217,16 +217,16 @@ class PackedLoader {
   Result<void> pack(const std::string& name, const Matrices& from, int64_t rows, int64_t columns,
                     int64_t sections, runtime::TensorMap& tensors) const {
     const int64_t experts = layer_.local_experts;
-    const reference::PackedBf16Weights packed = reference::pack_four_bit(
-        {.format = is_int4() ? reference::FourBitFormat::kInt4 : reference::FourBitFormat::kNvfp4,
-         .experts = experts,
-         .rows = rows,
-         .cols = columns,
-         .sections = sections,
-         .codes = from.codes,
-         .scales = from.scales,
-         .row_scales = from.row_scales,
-         .zeros = from.zeros});
+    const reference::PackedBf16Weights packed =
+        reference::pack_four_bit({.format = four_bit_format(format()).value(),
+                                  .experts = experts,
+                                  .rows = rows,
+                                  .cols = columns,
+                                  .sections = sections,
+                                  .codes = from.codes,
+                                  .scales = from.scales,
+                                  .row_scales = from.row_scales,
+                                  .zeros = from.zeros});
     const auto bad =
         std::ranges::find_if_not(from.factors, [](float factor) { return std::isfinite(factor); });
     if (packed.is_bad || bad != from.factors.end())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/trial/random_layer_inputs.h"
 
+#include "runtime/checkpoint/four_bit_format.h"
 #include "runtime/reference/layouts.h"
-#include "runtime/reference/packed_bf16_weights.h"
 #include "runtime/reference/packed_weights.h"
 #include "runtime/reference/random_inputs.h"
 #include "runtime/trial/router_inputs.h"
@@ -86,8 +86,7 @@ void add_packed(const std::string& name, std::vector<int64_t> tiles, uint64_t se
 void add_packed_bf16(const std::string& name, compiler::PackedFormat format, int64_t experts,
                      int64_t rows, int64_t columns, int64_t sections, uint64_t seed,
                      TensorMap& weights) {
-  const auto four_bit = format == compiler::PackedFormat::kInt4 ? reference::FourBitFormat::kInt4
-                                                                : reference::FourBitFormat::kNvfp4;
+  const reference::FourBitFormat four_bit = checkpoint::four_bit_format(format).value();
   const compiler::PackedTile& tile = packed_tile(format);
   const int64_t down = sections * reference::block_count(rows / sections);
   const int64_t across = (columns + tile.columns - 1) / tile.columns;
@@ -170,9 +169,8 @@ TensorMap random_weights_of(const compiler::Layer& layer, int64_t experts, uint6
   const int64_t h = layer.hidden, i = layer.intermediate;
   const int64_t rows = compiler::w1_sections(layer) * i;
   TensorMap weights;
-  if (is_packed(layer.recipe.weights) &&
-      layer.recipe.weights.packed != compiler::PackedFormat::kMxfp4) {
-    const compiler::PackedFormat format = layer.recipe.weights.packed;
+  const compiler::PackedFormat format = layer.recipe.weights.packed;
+  if (checkpoint::four_bit_format(format)) {
     add_packed_bf16("w1", format, experts, rows, h, compiler::w1_sections(layer),
                     reference::RandomStream(seed, kW1).bits(0), weights);
     add_packed_bf16("w2", format, experts, h, i, 1, reference::RandomStream(seed, kW2).bits(0),

@@ -127,7 +127,7 @@ TEST_P(RouterLayer, HasTheBitsOfTheOperationsAroundTheLayer) {
   expect_same_bits(got, wanted, {"y", "dx", "dw1", "dw2"});
   if (!of.has_backward) return;
   tensors["dprobs"] = wanted.at("dprobs");
-  // Of this operation `counts` are what the loss counts.
+  // The operation takes what the loss counts as `counts`.
   if (tensors.contains("unbiased_counts")) tensors["counts"] = tensors.at("unbiased_counts");
   const TensorMap gradients = results_of_operation("router_backward", of, tensors);
   ASSERT_TRUE(gradients.contains("dlogits"));

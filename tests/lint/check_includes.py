@@ -23,7 +23,7 @@ RULES = {
     "runtime/checkpoint/": ["runtime/checkpoint/", "runtime/*", "runtime/reference/", "compiler/*", SUPPORT],
     "runtime/trial/": ["runtime/trial/", "runtime/checkpoint/", "runtime/measure/", "runtime/*", "runtime/reference/",
                        "compiler/*", SUPPORT, "templates/moejit_device/params/"],
-    "runtime/check/": ["runtime/check/", "runtime/trial/", "runtime/measure/", "runtime/*", "runtime/reference/",
+    "runtime/check/": ["runtime/check/", "runtime/trial/", "runtime/checkpoint/", "runtime/measure/", "runtime/*", "runtime/reference/",
                        "compiler/*", SUPPORT, "templates/moejit_device/params/"],
     "runtime/tune/": ["runtime/tune/", "runtime/trial/", "runtime/measure/", "runtime/*", "compiler/*", SUPPORT],
     "runtime/tune/decision/": ["runtime/tune/decision/", "compiler/*", SUPPORT],

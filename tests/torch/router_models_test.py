@@ -19,7 +19,8 @@ from moejit.torch.hf_gate_kinds import BIAS, GATES
 from support import DEVICE, ROOT
 
 T, K = 24, 3  # of 24 experts, as the saved configurations have them
-# Of a probability, relative to 2^-23: scores, their sum and the division round less than twenty times by half of that.
+# A probability may differ by so many times 2^-23 of it. Scores, their sum and the division round fewer than twenty
+# times, each by at most half of 2^-23.
 ULPS = 10
 GRADIENTS = 4e-6  # relative to the largest element
 # Values of keys, where a configuration has them, so that no part of a formula is left at a number that does nothing.

@@ -1,55 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every way to get a layer description wrong, and the sentence that the user reads.
-#include "compiler/compiler.h"
+#include "tests/error/layer/wrong_layer.h"
 
-#include <gtest/gtest.h>
-#include <string>
-#include <string_view>
 #include <vector>
 
 namespace moejit::compiler {
 namespace {
 
 using namespace std::string_literals;
-constexpr std::string_view kValid =
-    R"({"experts": 8, "top_k": 2, "hidden": 256, "intermediate": 128, "max_tokens": 64})";
-
-// The valid description with the value of `key` replaced, or the key added.
-std::string with(std::string_view key, std::string_view value) {
-  std::string text(kValid);
-  const std::string quoted_key = "\"" + std::string(key) + "\": ";
-  const std::size_t start = text.find(quoted_key);
-  if (start == std::string::npos) {
-    text.insert(text.size() - 1, ", " + quoted_key + std::string(value));
-    return text;
-  }
-  const std::size_t value_start = start + quoted_key.size();
-  const std::size_t value_end = text.find_first_of(",}", value_start);
-  return text.replace(value_start, value_end - value_start, value);
-}
 
 std::string without(std::string_view key) {
-  std::string text(kValid);
+  std::string text(kValidLayer);
   const std::size_t start = text.find("\"" + std::string(key) + "\"");
   std::size_t end = text.find_first_of(",}", start);
   if (text[end] == ',') return text.erase(start, end + 2 - start);
   return text.erase(start - 2, end - start + 2);
 }
 
-struct WrongLayer {
-  std::string name;
-  std::string text;
-  ErrorCode code;
-  std::string message;    // begins with this
-  std::string hint = {};  // contains this
-};
-
-void PrintTo(const WrongLayer& wrong, std::ostream* out) { *out << wrong.name; }
-
-class LayerError : public testing::TestWithParam<WrongLayer> {};
-
 TEST(LayerErrorBase, IsValidBeforeItIsBroken) {
-  EXPECT_TRUE(parse_layer(kValid, "layer.json"));
+  EXPECT_TRUE(parse_layer(kValidLayer, "layer.json"));
   EXPECT_TRUE(parse_layer(with("name", "\"x\""), "layer.json"));
   EXPECT_TRUE(parse_layer(with("hidden", "128"), "layer.json"));
 }
@@ -70,8 +39,6 @@ TEST_P(LayerError, NamesThePlaceAndTheWayOut) {
     ASSERT_TRUE(static_cast<unsigned char>(c) >= 0x20 && c != 0x7F) << error.message;
 }
 
-std::string case_name(const testing::TestParamInfo<WrongLayer>& info) { return info.param.name; }
-
 std::string repeated(const std::string& text, int count) {
   std::string all;
   for (int i = 0; i < count; ++i) all += text;
@@ -81,18 +48,18 @@ std::string repeated(const std::string& text, int count) {
 const WrongLayer kSyntax[] = {
     {"empty", "", ErrorCode::kInvalidJson, "layer.json:1:1: not JSON: the text is empty"},
     {"blank", " \n\t ", ErrorCode::kInvalidJson, "layer.json:1:1: not JSON: the text is empty"},
-    {"byte_order_mark", "\xEF\xBB\xBF" + std::string(kValid), ErrorCode::kInvalidJson,
+    {"byte_order_mark", "\xEF\xBB\xBF" + std::string(kValidLayer), ErrorCode::kInvalidJson,
      "layer.json:1:1: not JSON: the text begins with a byte order mark", "UTF-8"},
     {"utf16", "\xFF\xFE{\0}\0"s, ErrorCode::kInvalidJson,
      "layer.json:1:1: not JSON: got UTF-16, wanted UTF-8"},
-    {"nul_after_the_text", std::string(kValid) + "\0 anything"s, ErrorCode::kInvalidJson,
+    {"nul_after_the_text", std::string(kValidLayer) + "\0 anything"s, ErrorCode::kInvalidJson,
      "layer.json:1:81: not JSON: got a NUL byte"},
     {"nul_within", "{\n\"ex\0perts\": 8}"s, ErrorCode::kInvalidJson,
      "layer.json:2:4: not JSON: got a NUL byte"},
     {"malformed_utf8", with("name", "\"\xC3(\""), ErrorCode::kInvalidJson,
      "layer.json:1:92: not JSON: invalid string: ill-formed UTF-8"},
     {"lone_surrogate", with("name", R"("\ud800")"), ErrorCode::kInvalidJson, "layer.json:1:", ""},
-    {"trailing_garbage", std::string(kValid) + "\n{}", ErrorCode::kInvalidJson,
+    {"trailing_garbage", std::string(kValidLayer) + "\n{}", ErrorCode::kInvalidJson,
      "layer.json:2:1: not JSON: unexpected '{'; expected end of input"},
     {"trailing_comma", "{\n  \"experts\": 8,\n}", ErrorCode::kInvalidJson,
      "layer.json:3:1: not JSON: unexpected '}'", "no comma after the last"},
@@ -124,7 +91,7 @@ const WrongLayer kSyntax[] = {
      "layer.json:1: $.a[1].b: duplicate key"},
     {"number_past_a_double", with("hidden", "1e400"), ErrorCode::kInvalidValue,
      "layer.json:1:42: $.hidden: got 1e400"},
-    {"text_past_the_limit", std::string(kValid) + std::string(std::size_t{1} << 20, ' '),
+    {"text_past_the_limit", std::string(kValidLayer) + std::string(std::size_t{1} << 20, ' '),
      ErrorCode::kInvalidValue, "layer.json: got 1048656 bytes, wanted at most 1048576"},
     {"values_past_the_limit", with("passes", "[" + repeated("1,", 10'000) + "1]"),
      ErrorCode::kInvalidValue, "layer.json:1: got more than 10000 values, wanted at most 10000"},

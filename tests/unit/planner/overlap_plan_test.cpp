@@ -92,6 +92,19 @@ TEST(OverlapPlan, WaitsForRoutesThatIdsDoNotTell) {
     EXPECT_EQ(gemm_overlap(plan_of(layer), "gemm_fc1"), GemmOverlap::kBarriers);
 }
 
+// Ids in the workspace may be overwritten by what the GEMM itself writes.
+TEST(OverlapPlan, ReadsNoIdsOfTheWorkspaceAhead) {
+  Layer shared = small_calls(64);
+  shared.shared.experts = 1;
+  shared.max_permuted_rows = worst_case_permuted_rows(shared);
+  const Plan plan = plan_of(shared);
+  EXPECT_TRUE(gemm_of(plan, "gemm_fc1").launch.overlaps);
+  EXPECT_EQ(gemm_overlap(plan, "gemm_fc1"), GemmOverlap::kBarriers);
+  Layer routing = small_calls(64);
+  routing.router = RouterFormula{};  // whose ids are the caller's memory
+  EXPECT_EQ(gemm_overlap(plan_of(routing), "gemm_fc1"), GemmOverlap::kFindsGroups);
+}
+
 // Grouped rows have no permute between counts and the first GEMM.
 TEST(OverlapPlan, WaitsForCountsOfTheKernelBefore) {
   Layer layer = small_calls(64);

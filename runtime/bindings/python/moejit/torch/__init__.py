@@ -28,6 +28,6 @@ from moejit.torch.update import update_scales, update_weights
 
 __all__ = ["Experts", "FP8Weights", "HostedExperts", "MoE", "Routing", "activation", "attach_loss", "build",
            "convert", "experts", "explain", "fp8_dispatched_experts", "fp8_weights", "grouped_experts",
-           "grouped_gemm", "grouped_mm", "int4_weights", "layer_text", "moe", "mxfp4_weights", "nvfp4_weights", "operation",
-           "operation_text", "permute_pad", "register_hf", "route", "routed_experts", "router", "router_of_sequences", "run",
-           "unpermute", "update_router_bias", "update_scales", "update_weights"]
+           "grouped_gemm", "grouped_mm", "int4_weights", "layer_text", "moe", "mxfp4_weights", "nvfp4_weights",
+           "operation", "operation_text", "permute_pad", "register_hf", "route", "routed_experts", "router",
+           "router_of_sequences", "run", "unpermute", "update_router_bias", "update_scales", "update_weights"]

@@ -10,12 +10,13 @@ import torch
 from moejit.group_layer import GroupLayer
 from moejit.layer import Layer
 from moejit.torch import scales
+from moejit.torch.backward_dw import BackwardDw
 from moejit.torch.call import call_experts
 from moejit.torch.checks import check_cache_weights, check_dtypes, name_of, raise_better, user_name
 from moejit.torch.devices import target_of
 from moejit.torch.function import STATE
 from moejit.torch.gathered import is_sharded
-from moejit.torch.groups import ProcessGroupLayers, layers_of, plan_of_rank
+from moejit.torch.groups import ProcessGroupLayers, fields_of_group, layers_of, plan_of_rank
 from moejit.torch.halves import DelayedGradients
 from moejit.torch.layers import GRADIENTS, refuse_separate
 from moejit.torch.plans import plan
@@ -43,7 +44,7 @@ def _place_state(module: Experts, _: Any) -> None:
     module._state.place(module.gate_up_proj.device)
 
 
-class Experts(torch.nn.Module):
+class Experts(BackwardDw, torch.nn.Module):
     """Experts with the parameters of transformers' modules: `gate_up_proj`, `down_proj`, and biases.
 
     The state dict has these parameters and, with recipe "fp8_delayed", the state that its scales follow from:
@@ -104,8 +105,8 @@ class Experts(torch.nn.Module):
                  combine: str = "partial", sms: int | None = None, timeout_ms: int = 600_000,
                  margin: int | None = None, amax_history_len: int | None = None, amax_compute_algo: str | None = None,
                  gradient_format: str | None = None, update_scales_in_backward: bool = True,
-                 splits_alignment: int | None = None, num_shared_experts: int = 0, shared_gate: bool = False, device: torch.device | str | None = None,
-                 dtype: torch.dtype = torch.bfloat16) -> None:
+                 splits_alignment: int | None = None, num_shared_experts: int = 0, shared_gate: bool = False,
+                 device: torch.device | str | None = None, dtype: torch.dtype = torch.bfloat16) -> None:
         super().__init__()
         check_cache_weights("Experts()", cache_weights)
         if dtype not in (torch.bfloat16, torch.float32):
@@ -128,10 +129,7 @@ class Experts(torch.nn.Module):
             if delay_wgrad_compute:
                 raise RuntimeError("moejit: unsupported: delay_wgrad_compute with process_group\nhint: leave one of them "
                                    "out: backward of a group is whole")
-            # Rows travel in the format that the recipe gives tokens anyway.
-            parallel = {"ranks": group.ranks.size, "combine": combine, "transport": transport, "sms": sms}
-            fields.update(expert_parallel={name: value for name, value in parallel.items() if value is not None},
-                          dispatch="fp8" if recipe == "fp8_flow" else "none")
+            fields.update(fields_of_group(group.ranks, recipe, combine, transport, sms))
         elif (transport, combine, sms) != ("peer", "partial", None):
             raise RuntimeError("moejit: invalid_value: transport, combine or sms of experts without process_group\nhint: "
                                "give the ranks that share the experts as process_group, or leave them out")
@@ -202,7 +200,8 @@ class Experts(torch.nn.Module):
             torch.nn.init.constant_(tensor, value)
 
     def forward(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
-                shared_probs: torch.Tensor | None = None, *, is_first_microbatch: bool | None = None, skip_update: torch.Tensor | None = None) -> torch.Tensor:
+                shared_probs: torch.Tensor | None = None, *, is_first_microbatch: bool | None = None,
+                skip_update: torch.Tensor | None = None) -> torch.Tensor:
         """Computes the experts of chosen tokens.
 
         Args:
@@ -238,7 +237,8 @@ class Experts(torch.nn.Module):
             raise_better(error, user_name(self), hidden_states, self._parameters)
 
     def _run(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
-             shared_probs: torch.Tensor | None, is_first_microbatch: bool | None, skip_update: torch.Tensor | None) -> torch.Tensor:
+             shared_probs: torch.Tensor | None, is_first_microbatch: bool | None,
+             skip_update: torch.Tensor | None) -> torch.Tensor:
         run = call_experts if self._call.delayed is None else _call_of_delayed()
         return run(self._call, hidden_states, top_k_index, top_k_weights, *self._weights(),
                    is_first_microbatch=is_first_microbatch, skip_update=skip_update, is_sharded=is_sharded(self),
@@ -281,42 +281,6 @@ class Experts(torch.nn.Module):
         if layer is None:
             layer = self._call.usual_layer(self.gate_up_proj.device, GRADIENTS[:4])
         scales.update(dict(zip(STATE, state)), layer)
-
-    def need_backward_dw(self) -> bool:
-        """Returns whether backward leaves the gradients of weights and biases to backward_dw()."""
-        return self._call.delayed is not None
-
-    def backward_dw(self) -> None:
-        """Computes the gradients of weights and biases for the oldest backward pass that left them for later.
-
-        Adds them to `.grad` as backward would, with the hooks of the parameters, or to `main_grad`. Then runs the hooks
-        of register_wgrad_accumulation_and_reduce_hooks() and frees the memory of that pass. Call it once for each
-        backward pass, on any stream that waits for that pass. Without delay_wgrad_compute, or if all parameters are
-        frozen, it does nothing.
-
-        Raises:
-            RuntimeError: No backward pass has left gradients; or a parameter has no main_grad.
-        """
-        delayed = self._call.delayed
-        if delayed is None:
-            return
-        if delayed.queue:
-            delayed.run_oldest()
-        elif any(parameter.requires_grad for parameter in self.parameters()):
-            raise RuntimeError("moejit: invalid_value: backward_dw() has nothing to do: each backward pass of the module "
-                               "was followed by one already, or there was none\nhint: call it once for each backward "
-                               "pass, behind it")
-
-    def register_wgrad_accumulation_and_reduce_hooks(self, hook: Callable[[], None]) -> None:
-        """Makes backward_dw() call `hook` when the gradients of a pass are done, for Megatron's DDP.
-
-        Raises:
-            RuntimeError: The module was made without delay_wgrad_compute.
-        """
-        if self._call.delayed is None:
-            raise RuntimeError("moejit: invalid_value: hooks of backward_dw() on a module without delay_wgrad_compute"
-                               "\nhint: register the hook on the parameters")
-        self._call.delayed.hooks.append(hook)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -202,6 +202,14 @@ def _forget(layers: dict[str, GroupLayer]) -> None:
     layers.clear()
 
 
+def fields_of_group(ranks: Ranks, recipe: str, combine: str, transport: str, sms: int | None) -> dict[str, Any]:
+    """Returns what a layer description says of the ranks that share the experts."""
+    parallel = {"ranks": ranks.size, "combine": combine, "transport": transport, "sms": sms}
+    # Rows travel in the format that the recipe gives tokens anyway.
+    return {"expert_parallel": {name: value for name, value in parallel.items() if value is not None},
+            "dispatch": "fp8" if recipe == "fp8_flow" else "none"}
+
+
 def plan_of_rank(description: str, ranks: Ranks) -> Plan:
     """Returns a rank's plan in the simulator, which has the shapes of any target.
 
