@@ -32,10 +32,6 @@ Result<SharedExperts> read_shared(const JsonView& root) {
 
 Result<void> check_fields_of_shared(const JsonView& root, const Layer& layer) {
   if (!has_shared(layer)) return {};
-  if (layer.router)
-    return refuse_shared(root, "got shared experts with a router, wanted one of the two",
-                         "let the operation router choose, and give the layer its topk_ids and "
-                         "topk_probs");
   if (!is_of_group(layer) && layer.local_experts != layer.experts)
     return refuse_shared(
         root,

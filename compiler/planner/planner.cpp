@@ -191,7 +191,7 @@ Result<Plan> plan_layer(const Layer& described, const Target& target, const Plan
     plan.reasons.push_back(gradients_reason(layer));
   plan.layer = described;
   Graph graph = fused_graph(plain, chosen, of_experts, options, plan.reasons);
-  if (layer.router) route_by_logits(graph, layer, status_name(layer, options));
+  if (layer.router) route_by_logits(graph, described, status_name(layer, options));
   MOEJIT_TRY(validate(graph));
   make_kernels(graph, layer, of_experts, target, options, plan);
   if (options.tuning != nullptr) plan.tuned_for = options.tuning->gpu();

@@ -144,11 +144,12 @@ TensorMap random_tokens(const compiler::Layer& layer, int64_t tokens, const Rand
   }
   if (layer.router) {
     inputs.merge(random_logits(layer, tokens, random));
-    return inputs;
+  } else {
+    inputs["topk_ids"] = random_topk_ids(layer, tokens, random);
+    inputs["topk_probs"] =
+        make_topk_probs(dtype_of(layer.topk_probs_dtype), {tokens, layer.top_k},
+                        reference::random_probs(tokens, layer.top_k, random.seed));
   }
-  inputs["topk_ids"] = random_topk_ids(layer, tokens, random);
-  inputs["topk_probs"] = make_topk_probs(dtype_of(layer.topk_probs_dtype), {tokens, layer.top_k},
-                                         reference::random_probs(tokens, layer.top_k, random.seed));
   if (layer.shared.gate)
     inputs["shared_probs"] =
         make_topk_probs(dtype_of(layer.topk_probs_dtype), {tokens},

@@ -140,7 +140,8 @@ std::vector<runtime::TensorMap> GroupCase::results() {
 }
 
 std::size_t GroupCase::results_of_rank() const {
-  const bool has_gate = layer_.shared.gate && computes(layer_, compiler::Gradient::kDprobs);
+  const bool has_gate =
+      layer_.shared.gate && computes(without_router(layer_), compiler::Gradient::kDprobs);
   return 1 + gradients_of(layer_).size() + (has_gate ? 1 : 0);
 }
 

@@ -28,6 +28,7 @@ struct RouterCase {
   int32_t max_tokens = 40;
   bool has_backward = true;
   int64_t tokens = 37;
+  std::string shared = {};
 };
 
 void PrintTo(const RouterCase& one, std::ostream* out) { *out << one.name; }
@@ -35,9 +36,9 @@ void PrintTo(const RouterCase& one, std::ostream* out) { *out << one.name; }
 Layer layer_of(const RouterCase& of) {
   const auto layer = compiler::parse_layer(
       fmt::format(R"({{"experts": 8, "top_k": 3, "hidden": 160, "intermediate": 96,
-                       "max_tokens": {}, "recipe": "{}", "passes": ["forward"{}], "router": {}}})",
+                       "max_tokens": {}, "recipe": "{}", "passes": ["forward"{}], "router": {}{}}})",
                   of.max_tokens, of.recipe.name, of.has_backward ? R"(, "backward")" : "",
-                  of.router),
+                  of.router, of.shared.empty() ? "" : R"(, "shared": )" + of.shared),
       "layer");
   EXPECT_TRUE(succeeded(layer));
   return layer.value_or(Layer{});
@@ -124,7 +125,7 @@ TEST_P(RouterLayer, HasTheBitsOfTheOperationsAroundTheLayer) {
   tensors.erase("status");
   const Plan chosen = plan_of(without_router(layer));
   const TensorMap wanted = results_of(chosen, call_with(chosen, tensors, of.tokens), calls);
-  expect_same_bits(got, wanted, {"y", "dx", "dw1", "dw2"});
+  expect_same_bits(got, wanted, {"y", "dx", "dshared_probs", "dw1", "dw2"});
   if (!of.has_backward) return;
   tensors["dprobs"] = wanted.at("dprobs");
   // The operation takes what the loss counts as `counts`.
@@ -147,11 +148,19 @@ INSTANTIATE_TEST_SUITE_P(
                    Recipe::kBf16},
         RouterCase{"FewTokens", R"({"score": "sigmoid", "bias": true, "normalize": "sum"})",
                    Recipe::kFp8Flow, 8, false, 5},
-        RouterCase{"NoTokens", R"({"aux": "chosen"})", Recipe::kFp8Flow, 8, false, 0}),
+        RouterCase{"NoTokens", R"({"aux": "chosen"})", Recipe::kFp8Flow, 8, false, 0},
+        RouterCase{"Shared", R"({"score": "sigmoid", "bias": true, "normalize": "sum",
+                                 "expert_scale": true, "aux": "unbiased", "z": true})",
+                   Recipe::kFp8Flow, 40, true, 37, R"({"experts": 1, "gate": true})"},
+        RouterCase{"FewTokensShared", R"({"normalize": "sum"})", Recipe::kBf16, 8, false, 5,
+                   R"({"experts": 2})"}),
     [](const auto& one) { return one.param.name; });
 
-TEST(RouterGroup, HasTheBitsOfOneRankWithAllTokens) {
+class RouterGroup : public ::testing::TestWithParam<compiler::SharedExperts> {};
+
+TEST_P(RouterGroup, HasTheBitsOfOneRankWithAllTokens) {
   Layer layer = group_layer(2);
+  layer.shared = GetParam();
   layer.recipe = Recipe::kBf16;
   layer.dispatch = compiler::Dispatch::kNone;
   layer.router = compiler::RouterFormula{.score = compiler::RouterScore::kSigmoid,
@@ -165,6 +174,11 @@ TEST(RouterGroup, HasTheBitsOfOneRankWithAllTokens) {
   for (const uint32_t status : group->run()) EXPECT_EQ(status, 0U);
   group->expect_bits_of_one_rank();
 }
+
+INSTANTIATE_TEST_SUITE_P(Shared, RouterGroup,
+                         ::testing::Values(compiler::SharedExperts{},
+                                           compiler::SharedExperts{.experts = 1, .gate = true}),
+                         [](const auto& one) { return one.param.experts > 0 ? "One" : "None"; });
 
 }  // namespace
 }  // namespace moejit::testing

@@ -45,6 +45,25 @@ class Routed(unittest.TestCase):
                 assert_same_bits(self, self.results(lambda: self.together(recipe)),
                                  self.results(lambda: self.apart(recipe)))
 
+    def test_shared_experts_with_a_gate_have_the_bits_of_router_and_experts(self):
+        of, formula = self.inputs, {"normalize": "sum"}
+        logits, gate = self.logits[:, 1:].detach().requires_grad_(), torch.rand(T, device=DEVICE).requires_grad_()
+        fields = {"experts": E - 1, "shared": {"experts": 1, "gate": True}}
+        leaves = of.x, logits, gate, of.w1, of.w2
+        for recipe in ("bf16", "fp8_flow"):
+            with self.subTest(recipe):
+                y, made = routed_experts(of.x, logits, of.w1, of.w2, shared_probs=gate,
+                                         layer=describe(recipe, router=formula, **fields))
+                probs, ids, _ = router(logits, K, **formula)
+                wanted = experts(of.x, ids, probs, of.w1, of.w2, shared_probs=gate, layer=describe(recipe, **fields))
+                assert_same_bits(self, [made["topk_ids"], y, *torch.autograd.grad(y.float().square().sum(), leaves)],
+                                 [ids, wanted, *torch.autograd.grad(wanted.float().square().sum(), leaves)])
+        with self.assertRaisesRegex(RuntimeError, "tensor shared_probs: got none"):
+            routed_experts(of.x, logits, of.w1, of.w2, layer=describe("bf16", router=formula, **fields))
+        with self.assertRaisesRegex(RuntimeError, "it has 1 elements, wanted 24"):
+            routed_experts(of.x, logits, of.w1, of.w2, shared_probs=gate[:1],
+                           layer=describe("bf16", router=formula, **fields))
+
     def test_compiles_whole(self):
         compiled = torch.compile(self.together, fullgraph=True, backend="aot_eager")
         assert_same_bits(self, self.results(compiled), self.results(self.together))

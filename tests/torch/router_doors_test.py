@@ -5,7 +5,7 @@ import unittest
 
 import torch
 
-import megatron_cpu
+import megatron_device
 import vllm_signatures
 from router_models_test import Exact, stable_topk
 from support import DEVICE
@@ -27,7 +27,7 @@ def error(got, wanted):
     return ((got.double() - wanted).abs().max() / wanted.abs().max()).item()
 
 
-@megatron_cpu.needed
+@megatron_device.needed
 class TransformerEngine(unittest.TestCase):
 
     def test_probabilities_maps_and_gradients_are_megatrons(self):

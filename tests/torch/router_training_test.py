@@ -7,7 +7,7 @@ import unittest
 import torch
 from torch.nn.functional import linear, one_hot
 
-import megatron_cpu
+import megatron_device
 from router_models_test import stable_topk
 from support import BOUNDS, DEVICE, relative_error
 from moejit.torch import MoE, attach_loss, moe, router, router_of_sequences, update_router_bias
@@ -112,6 +112,10 @@ class Block(unittest.TestCase):
         gate, up = torch.einsum("th,eih->tei", x, block.experts.gate_up_proj.float()).chunk(2, -1)
         each = torch.einsum("tei,ehi->teh", torch.nn.functional.silu(gate) * up, block.experts.down_proj.float())
         y = (each.gather(1, ids[..., None].expand(-1, -1, H)) * weights[..., None]).sum(1)
+        if block.shared_expert_gate is not None:
+            gate, up = linear(x, block.experts.shared_gate_up_proj[0].float()).chunk(2, -1)
+            shared = linear(torch.nn.functional.silu(gate) * up, block.experts.shared_down_proj[0].float())
+            y = y + torch.sigmoid(linear(x, block.shared_expert_gate.weight.float())) * shared
         counts = torch.bincount(ids.flatten(), minlength=E)
         share = (scores / scores.sum(-1, keepdim=True)).sum(0)
         return y, E / (K * T * T) * (share * counts).sum(), torch.logsumexp(logits, -1).square().mean(), counts
@@ -124,7 +128,17 @@ class Block(unittest.TestCase):
         return block
 
     def test_results_and_gradients_with_attached_losses(self):
-        block = self.block(aux_loss_coef=0.5, z_loss_coef=0.1)
+        self.check(self.block(aux_loss_coef=0.5, z_loss_coef=0.1))
+
+    def test_a_shared_expert_with_a_gate(self):
+        block = self.block(aux_loss_coef=0.5, z_loss_coef=0.1, num_shared_experts=1, shared_gate=True)
+        self.assertEqual(list(block.state_dict())[2:],
+                         ["experts.gate_up_proj", "experts.shared_gate_up_proj", "experts.down_proj",
+                          "experts.shared_down_proj", "shared_expert_gate.weight"])
+        self.check(block)
+
+    def check(self, block):
+        """Compares a step of a block, and of its bias, with the same in float32."""
         block.loss_scale.fill_(2.0)
         x = random(T, H, seed=2).bfloat16().requires_grad_()
         dy = random(T, H, seed=3).bfloat16()
@@ -193,7 +207,7 @@ class Block(unittest.TestCase):
         self.assertLessEqual(relative_error(block(x), factor * x.float()), BOUNDS["bf16"])
 
 
-@megatron_cpu.needed
+@megatron_device.needed
 class Megatron(unittest.TestCase):
 
     def test_losses_are_megatrons(self):

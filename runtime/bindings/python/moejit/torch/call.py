@@ -14,11 +14,11 @@ from moejit.torch.fp8_weights import FP8Weights, are_codes
 from moejit.torch.function import STATE, ExpertsFunction, Options, forward
 from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
 from moejit.torch.halves import call_with_delayed_gradients, call_with_split_backward, is_smaller_split
-from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, experts_of, has_shared_gate, inputs_of
+from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, experts_of, inputs_of
 from moejit.torch.linears import call_with_parted_backward, with_linears
 from moejit.torch.main_grads import moves_main_grads, take_main_grads
 from moejit.torch.repeat import Inference, Training
-from moejit.torch.shared import join_probs
+from moejit.torch.shared import check_shared_probs, join_probs
 from moejit.torch.state import ExpertsCall
 
 
@@ -62,11 +62,7 @@ def call_experts(call: ExpertsCall, hidden_states: torch.Tensor, top_k_index: to
     else:
         topk_ids, topk_probs = routing_of(top_k_index, top_k_weights)
     x = x if x.is_contiguous() else x.contiguous()
-    if has_shared_gate(call.description) != (shared_probs is not None):
-        raise RuntimeError(
-            "moejit: missing_tensor: tensor shared_probs: got none, wanted the gate's value of each token" if
-            shared_probs is None else "moejit: tensor_mismatch: tensor shared_probs: got it for a layer without a gate of "
-            'shared experts, wanted none\nhint: say "shared": {"experts": n, "gate": true}')
+    check_shared_probs(call.description, shared_probs, x.shape[0])
     if shared_probs is not None:
         topk_probs = join_probs(topk_probs, shared_probs)
     given = (x, topk_ids, topk_probs)

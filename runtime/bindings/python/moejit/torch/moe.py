@@ -103,9 +103,12 @@ class MoE(torch.nn.Module):
         aux_loss_coef: The coefficient of the load-balancing loss. Its counts are the formula's `aux`, "chosen" if that
             says nothing.
         z_loss_coef: The coefficient of the z loss.
-        options: Arguments of moejit.torch.Experts: max_tokens, recipe, activation, process_group, ...
+        shared_gate: Whether shared experts have a gate, `shared_expert_gate`: their results are multiplied by the
+            sigmoid of its product with the token.
+        options: Arguments of moejit.torch.Experts: max_tokens, recipe, activation, process_group, num_shared_experts, ...
 
     Attributes:
+        shared_expert_gate: A Linear [1, H] without bias, with `shared_gate`; else None.
         loss_scale: The gradient of attached losses, float32 [], a buffer outside of the state dict. Fill it in place,
             such as with the scale of a GradScaler; graphs that were captured see that too.
 
@@ -115,7 +118,8 @@ class MoE(torch.nn.Module):
 
     def __init__(self, num_experts: int, hidden_size: int, intermediate_size: int, top_k: int, *,
                  router: dict[str, Any] | None = None, aux_loss_coef: float = 0.0, z_loss_coef: float = 0.0,
-                 device: torch.device | str | None = None, dtype: torch.dtype = torch.bfloat16, **options: Any) -> None:
+                 shared_gate: bool = False, device: torch.device | str | None = None,
+                 dtype: torch.dtype = torch.bfloat16, **options: Any) -> None:
         super().__init__()
         formula = dict(router or {})
         if aux_loss_coef > 0.0 and formula.get("aux", "none") == "none":
@@ -126,7 +130,9 @@ class MoE(torch.nn.Module):
         self.aux_loss_coef, self.z_loss_coef = aux_loss_coef, z_loss_coef
         self.gate = Gate(num_experts + formula.get("zero_experts", 0), hidden_size, formula.get("bias", False),
                          device=device, dtype=dtype)
-        self.experts = Experts(num_experts, hidden_size, intermediate_size, top_k, device=device, dtype=dtype, **options)
+        self.experts = Experts(num_experts, hidden_size, intermediate_size, top_k, shared_gate=shared_gate, device=device,
+                               dtype=dtype, **options)
+        self.shared_expert_gate = torch.nn.Linear(hidden_size, 1, False, device, dtype) if shared_gate else None
         self.register_buffer("loss_scale", torch.ones((), dtype=torch.float32, device=device), persistent=False)
         self.gate.reset_parameters()
 
@@ -140,7 +146,10 @@ class MoE(torch.nn.Module):
         for name, coefficient in (("aux_loss", self.aux_loss_coef), ("z_loss", self.z_loss_coef)):
             if is_trained and coefficient > 0.0:
                 probs = attach_loss(probs, coefficient * extras[name], self.loss_scale)
-        return _with_zero_experts(self.experts(flat, ids, probs), flat, extras).view(hidden_states.shape)
+        gate = self.shared_expert_gate
+        shared_probs = None if gate is None else torch.sigmoid(gate_logits(flat, gate.weight)).view(-1)
+        y = self.experts(flat, ids, probs, shared_probs)
+        return _with_zero_experts(y, flat, extras).view(hidden_states.shape)
 
     def update_bias(self, rate: float = 1e-3, process_group: torch.distributed.ProcessGroup | None = None) -> None:
         """Moves the bias by update_router_bias() with the counts of calls since the last update, and clears them.

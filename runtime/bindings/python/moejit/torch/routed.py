@@ -18,9 +18,10 @@ from moejit.torch.gathered import dense
 from moejit.torch.layers import BLOCKS, WEIGHT_GRADIENTS, as_json, reads_of
 from moejit.torch.plans import row_of
 from moejit.torch.router import LOGIT_DTYPES, SCORE_UNIT, Z_UNIT, of_experts
+from moejit.torch.shared import check_shared_probs
 from moejit.torch.state import ExpertsCall
 
-_OPERANDS = ("x", "logits", "expert_scale", "w1", "w2", "b1", "b2", "router_bias", "topk_ids", *BLOCKS)
+_OPERANDS = ("x", "logits", "expert_scale", "shared_probs", "w1", "w2", "b1", "b2", "router_bias", "topk_ids", *BLOCKS)
 _MADE = ("y", "aux_loss", "z_loss", "topk_ids", "topk_probs", "status", "counts", "unbiased_counts", "score_sums", "z_sum")
 _DIFFERENTIABLE = _MADE[:3]
 
@@ -29,16 +30,16 @@ def routed_experts(hidden_states: torch.Tensor, logits: torch.Tensor, gate_up_pr
                    down_proj: torch.Tensor, *, layer: dict[str, Any] | str, bias: torch.Tensor | None = None,
                    expert_scale: torch.Tensor | None = None, topk_ids: torch.Tensor | None = None,
                    topk_ids_dtype: torch.dtype = torch.int32, counts: torch.Tensor | None = None,
-                   gate_up_proj_bias: torch.Tensor | None = None,
-                   down_proj_bias: torch.Tensor | None = None) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+                   gate_up_proj_bias: torch.Tensor | None = None, down_proj_bias: torch.Tensor | None = None,
+                   shared_probs: torch.Tensor | None = None) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Chooses the experts of tokens and computes them, in one call of a layer.
 
-    Tokens, logits, `expert_scale`, weights and biases have gradients. Results have the bits of router() and experts().
+    Tokens, logits, factors, weights and biases have gradients. Results have the bits of router() and experts().
 
     Args:
         hidden_states: [T, H] bf16, T at most `max_tokens` of the layer; more leading dimensions are allowed.
         logits: float32 or bf16, [T, A] with the same leading dimensions. A is `experts` of the layer.
-        gate_up_proj: [E, 2I, H] bf16.
+        gate_up_proj: [E, 2I, H] bf16. Shared experts are the last of E.
         down_proj: [E, H, I] bf16.
         layer: A layer description with "router", as a dict or as JSON. The call itself chooses what experts() chooses,
             and `bias`, `expert_scale`, `ids` and `logits_dtype` of the router.
@@ -49,6 +50,7 @@ def routed_experts(hidden_states: torch.Tensor, logits: torch.Tensor, gate_up_pr
         counts: int32 [A], to which the choices of each expert are added. None: nobody asks; a loss has its own.
         gate_up_proj_bias: [E, 2I] bf16, if the description says `biases`.
         down_proj_bias: [E, H] bf16, if the description says `biases`.
+        shared_probs: float32 or bf16 [T], the factors of the shared experts' results, if these have a gate.
 
     Returns:
         The result, as the tokens, and a dict with "topk_ids" and "topk_probs" [T, K], both without gradients, "status"
@@ -60,7 +62,7 @@ def routed_experts(hidden_states: torch.Tensor, logits: torch.Tensor, gate_up_pr
     call = ExpertsCall(description=layer if isinstance(layer, str) else as_json(layer))
     return call_routed(call, hidden_states, logits, (gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias),
                        bias=bias, expert_scale=expert_scale, topk_ids=topk_ids, topk_ids_dtype=topk_ids_dtype,
-                       counts=counts)
+                       counts=counts, shared_probs=shared_probs)
 
 
 class _Options(NamedTuple):
@@ -87,7 +89,8 @@ class _Options(NamedTuple):
 def call_routed(call: ExpertsCall, hidden_states: torch.Tensor, logits: torch.Tensor, parameters: tuple, *,
                 bias: torch.Tensor | None = None, expert_scale: torch.Tensor | None = None,
                 topk_ids: torch.Tensor | None = None, topk_ids_dtype: torch.dtype = torch.int32,
-                counts: torch.Tensor | None = None) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+                counts: torch.Tensor | None = None,
+                shared_probs: torch.Tensor | None = None) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Makes a call of routed_experts(). `parameters` are w1, w2, b1 and b2; quantized ones may be kept by call.state."""
     if call.group is not None:
         raise RuntimeError("moejit: unsupported: a router within experts with process_group\nhint: run router() before "
@@ -97,6 +100,9 @@ def call_routed(call: ExpertsCall, hidden_states: torch.Tensor, logits: torch.Te
     if logits.dtype not in LOGIT_DTYPES or logits.shape[0] != x.shape[0]:
         raise RuntimeError(f"moejit: tensor_mismatch: tensor logits: it is {logits.dtype} {list(logits.shape)}, wanted "
                            "float32 or bfloat16 [T, A], a row for each token")
+    check_shared_probs(call.description, shared_probs, x.shape[0])
+    if shared_probs is not None:
+        shared_probs = shared_probs.reshape(-1).float().contiguous()
     ids_dtype = topk_ids_dtype if topk_ids is None else topk_ids.dtype
     if ids_dtype not in ID_DTYPES:
         raise RuntimeError(f"moejit: tensor_mismatch: tensor topk_ids: its dtype is {ids_dtype}, wanted int32 or int64")
@@ -106,7 +112,8 @@ def call_routed(call: ExpertsCall, hidden_states: torch.Tensor, logits: torch.Te
     x = x.contiguous()
     gradients = ()
     if torch.is_grad_enabled():
-        wants_logits = logits.requires_grad or expert_scale is not None and expert_scale.requires_grad
+        of_choice = logits, expert_scale, shared_probs
+        wants_logits = any(tensor is not None and tensor.requires_grad for tensor in of_choice)
         wanted = (x.requires_grad, wants_logits,
                   *(tensor is not None and tensor.requires_grad for tensor in cast))
         gradients = tuple(name for name, is_wanted in zip(("dx", "dlogits", *WEIGHT_GRADIENTS), wanted) if is_wanted)
@@ -122,7 +129,7 @@ def call_routed(call: ExpertsCall, hidden_states: torch.Tensor, logits: torch.Te
     blocks = call.quantized_weights(parameters, (w1, w2), layer, bool(gradients), None, None)
     options = _Options(layer, tuple(torch.float32 if each is None else gradient_dtype(each) for each in cast), *facts)
     ids = None if topk_ids is None else as_rows("topk_ids", topk_ids).contiguous()
-    operands = (x, logits, expert_scale, w1, w2, *biases_of(x, cast), bias, ids, *blocks)
+    operands = (x, logits, expert_scale, shared_probs, w1, w2, *biases_of(x, cast), bias, ids, *blocks)
     made = _RoutedExperts.apply(options, counts, *operands) if gradients else _forward(options, counts, operands)
     made = {name: tensor for name, tensor in zip(_MADE, made) if tensor is not None}
     made.setdefault("topk_ids", ids)
@@ -233,6 +240,6 @@ class _RoutedExperts(torch.autograd.Function):
         if wanted[2]:
             dscale = of_experts(made["dexpert_scale"], given["topk_ids"], given["expert_scale"])
         of_weights = [as_gradient(made.get(name), is_wanted, dtype)
-                      for name, is_wanted, dtype in zip(WEIGHT_GRADIENTS, wanted[3:7], options.gradient_dtypes)]
+                      for name, is_wanted, dtype in zip(WEIGHT_GRADIENTS, wanted[4:8], options.gradient_dtypes)]
         return (None, None, made.get("dx") if wanted[0] else None, made.get("dlogits") if wanted[1] else None, dscale,
-                *of_weights, *[None] * 4)
+                made.get("dshared_probs") if wanted[3] else None, *of_weights, *[None] * 4)

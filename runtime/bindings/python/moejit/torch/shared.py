@@ -10,13 +10,25 @@ from collections.abc import Mapping
 
 import torch
 
+from moejit.torch.layers import has_shared_gate
+
+
+def check_shared_probs(description: str, shared_probs: torch.Tensor | None, tokens: int) -> None:
+    """Raises RuntimeError unless calls of a layer bring a factor of each token's shared experts where these have a gate."""
+    has_gate = has_shared_gate(description)
+    if shared_probs is None:
+        if has_gate:
+            raise RuntimeError("moejit: missing_tensor: tensor shared_probs: got none, wanted the gate's value of each token")
+    elif not has_gate:
+        raise RuntimeError("moejit: tensor_mismatch: tensor shared_probs: got it for a layer without a gate of shared "
+                           'experts, wanted none\nhint: say "shared": {"experts": n, "gate": true}')
+    elif shared_probs.numel() != tokens:
+        raise RuntimeError(f"moejit: tensor_mismatch: tensor shared_probs: it has {shared_probs.numel()} elements, wanted "
+                           f"{tokens}: one of each token")
+
 
 def join_probs(topk_probs: torch.Tensor, shared_probs: torch.Tensor) -> torch.Tensor:
     """Returns the probabilities of both kinds, in the dtype of the router's."""
-    tokens = topk_probs.numel() // topk_probs.shape[-1]
-    if shared_probs.numel() != tokens:
-        raise RuntimeError(f"moejit: tensor_mismatch: tensor shared_probs: it has {shared_probs.numel()} elements, wanted "
-                           f"{tokens}: one of each token")
     return torch.cat((topk_probs.reshape(-1), shared_probs.reshape(-1).to(topk_probs.dtype)))
 
 
