@@ -28,12 +28,12 @@ class LayerMaker {
     choose_flags();
     choose_routing();
     choose_gradients();
-    if (random_.in_percent(15))
+    if (random_.in_percent(15)) {
       take_grouped_rows();
-    else if (random_.in_percent(25))
-      add_router();
-    else
+    } else {
+      if (random_.in_percent(25)) add_router();
       choose_shared();
+    }
     return fmt::format("{{{}}}", fmt::join(fields_, ", "));
   }
 
