@@ -45,7 +45,7 @@ class Bench(unittest.TestCase):
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
             grouped_mm_bench.main(["--tiny", "--device", DEVICE.type, "--rounds", "1"])
         case, = json.loads(output.getvalue())["cases"]
-        self.assertEqual([row["function"] for row in case["results"]], ["torch", "bf16", "fp8", "fp8_rowwise"])
+        self.assertEqual([row["function"] for row in case["results"]], ["torch", "bf16", "fp8", "fp8_rowwise", "mxfp8"])
         for row in case["results"]:
             self.assertLessEqual(max(row["errors"]), BOUNDS["fp8_flow" if "fp8" in row["function"] else "bf16"])
 
