@@ -46,7 +46,7 @@ class MoejitGate(torch.nn.Module):
         ids = _at(self, gate.table)[argument.reshape(-1)].long() if gate.table else None
         probs, ids, _ = router(made, top_k, bias=None if bias is None else bias.float().flatten(), topk_ids=ids,
                                expert_scale=None if scale is None else scale.float(), topk_ids_dtype=torch.int64,
-                               **json.loads(formula))
+                               **formula)
         return gate.told(self, logits), probs.to(x.dtype) if gate.rounds else probs, ids
 
     def __reduce__(self) -> tuple:
@@ -68,8 +68,8 @@ def _blank(original: type) -> torch.nn.Module:
     return kind.__new__(kind)
 
 
-def formula_of(gate: torch.nn.Module, config: Any) -> tuple[int, str]:
-    """Returns K and the formula of a router as JSON, by its configuration.
+def formula_of(gate: torch.nn.Module, config: Any) -> tuple[int, dict[str, Any]]:
+    """Returns K and the formula of a router by its configuration.
 
     Raises:
         RuntimeError: The configuration names another router, which no formula expresses.
@@ -81,8 +81,7 @@ def formula_of(gate: torch.nn.Module, config: Any) -> tuple[int, str]:
         raise RuntimeError(f"moejit: unsupported: {why}")
     # Tensors tell of these. Zero experts are experts like others here: the model itself returns the token.
     left_out = {"bias", "expert_scale", "logits_dtype", "zero_experts"} | ({"scale"} if not row.scales else set())
-    return description["top_k"], json.dumps({key: value for key, value in description.router.items()
-                                             if key not in left_out})
+    return description["top_k"], {key: value for key, value in description.router.items() if key not in left_out}
 
 
 def convert_gate(name: str, gate: torch.nn.Module, config: Any) -> Callable[[], None]:
@@ -108,11 +107,11 @@ def convert_gate(name: str, gate: torch.nn.Module, config: Any) -> Callable[[], 
     return change
 
 
-def _description(gate: torch.nn.Module, top_k: int, formula: str, operation: str, tokens: int,
+def _description(gate: torch.nn.Module, top_k: int, formula: dict[str, Any], operation: str, tokens: int,
                  logits_dtype: str) -> dict[str, Any]:
     """Returns the description of an operation of calls of a router."""
     row = GATES[original_class(gate).__name__]
-    fields = {**json.loads(formula), "logits_dtype": logits_dtype}
+    fields = {**formula, "logits_dtype": logits_dtype}
     for key, value, is_there in (("bias", True, row.bias), ("ids", "given", row.table),
                                  ("expert_scale", True, hasattr(gate, "per_expert_scale"))):
         if is_there:
@@ -144,7 +143,7 @@ def revert_gate(gate: torch.nn.Module) -> None:
 def explain_gate(gate: MoejitGate) -> str:
     """Returns K and the formula of a converted router."""
     top_k, formula = gate.__dict__[_ROUTER]
-    return f"{top_k} experts a token by {formula}"
+    return f"{top_k} experts a token by {json.dumps(formula)}"
 
 
 def changes_of(model: torch.nn.Module, gates: dict[str, torch.nn.Module], experts: dict[str, torch.nn.Module],

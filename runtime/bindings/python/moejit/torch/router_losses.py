@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from moejit.torch.first_order import first_order
 from moejit.torch.router import router
 
 
@@ -46,6 +47,7 @@ class _Attached(torch.autograd.Function):
         return tensor.view_as(tensor)
 
     @staticmethod
+    @first_order
     def backward(ctx, gradient):
         scale = torch.as_tensor(ctx.scale, dtype=ctx.dtype, device=ctx.device)
         return gradient, scale.expand(ctx.shape), None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from moejit.torch.first_order import first_order
 from moejit.torch.gathered import GatheredWeight
 
 
@@ -56,5 +57,6 @@ class _Join(torch.autograd.Function):
         return routed.detach().as_strided(shape, routed.stride(), routed.storage_offset())
 
     @staticmethod
+    @first_order
     def backward(ctx, gradient):
         return gradient[:ctx.experts], gradient[ctx.experts:]
