@@ -3,7 +3,6 @@
 
 #include "compiler/expression.h"
 
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -75,31 +74,5 @@ ActivationGradients gradients_of(const Activation& activation);
 // `gradient` is 0 as well. If so, the zeros outside of rows need no special case.
 bool has_zero_value_at_zero(const Activation& activation);
 bool has_zero_gradients_at_zero(const Activation& activation);
-
-// Two finite bf16 numbers at which a formula computed in fp32 is not finite.
-struct BadPoint {
-  float gate = 0.0f;
-  float up = 0.0f;
-  float result = 0.0f;  // infinite or NaN
-  bool operator==(const BadPoint&) const = default;
-};
-
-// Returns the tried point nearest to 0 with a bad result; none if all results are finite. Tries
-// every finite bf16 number as gate beside a few values of up, the other way round, and all pairs of
-// powers of two. The distance is the larger of the two magnitudes, then the smaller.
-std::optional<BadPoint> find_bad_point(const Expression& formula);
-
-// What `moejit` reports about one formula of an activation.
-struct FormulaReport {
-  std::string name;  // "value", "d / d gate" where there is one, "d / d up"
-  std::string text;  // empty if the formula has more than a few hundred operations
-  std::optional<BadPoint> bad_point;
-};
-struct ActivationReport {
-  std::vector<FormulaReport> formulas;
-  std::string value_code;     // the code in forward kernels
-  std::string gradient_code;  // the code in backward kernels
-};
-ActivationReport report(const Activation& activation);
 
 }  // namespace moejit::compiler

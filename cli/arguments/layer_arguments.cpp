@@ -38,13 +38,20 @@ void add_layer(CLI::App& app, Action& action) {
 void add_activation(CLI::App& app, Action& action) {
   const auto command = add_command<ActivationCommand>(
       app, action, "activation",
-      "Show an activation's derivatives, its code, and where it is not finite",
+      "Show the derivatives of an activation or a score, its code, and where it is not finite",
       "  moejit activation clamped_swiglu\n"
-      "  moejit activation 'tanh(gate) * up'\n",
+      "  moejit activation 'tanh(gate) * up'\n"
+      "  moejit activation 'sqrt(relu(logit))' --check\n",
       run_activation);
-  app.get_subcommand("activation")
-      ->add_option("FORMULA", command->formula, "Formula over gate and up, or a preset's name")
+  CLI::App& sub = *app.get_subcommand("activation");
+  sub.add_option(
+         "FORMULA", command->formula,
+         "Formula over gate and up, one over logit for a router's scores, or a preset's name")
       ->required();
+  sub.add_flag("--check", command->check,
+               "Compile it with LLVM, and compare value and derivatives at bf16 numbers");
+  sub.add_flag("--ir", command->ir, "Show LLVM's optimized IR in fp32, and its operations");
+  sub.add_flag("--json", command->is_json, "Print what --check and --ir found as JSON");
 }
 
 void add_pass_option(CLI::App& sub, std::string& pass) {

@@ -29,7 +29,10 @@ struct LayerCommand {
 Result<void> run_layer(const LayerCommand& command, Terminal& terminal);
 
 struct ActivationCommand {
-  std::string formula;  // over gate and up, or the name of a preset
+  std::string formula;  // over gate and up, or over logit, or the name of a preset
+  bool check = false;
+  bool ir = false;
+  bool is_json = false;
 };
 Result<void> run_activation(const ActivationCommand& command, Terminal& terminal);
 

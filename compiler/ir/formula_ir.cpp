@@ -7,6 +7,7 @@
 #include <llvm/Config/llvm-config.h>
 #include <llvm/ExecutionEngine/Orc/ExecutionUtils.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
+#include <llvm/IR/Instructions.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Support/TargetSelect.h>
@@ -22,6 +23,7 @@ struct CompiledFormula::Parts {
   Number number = Number::kDouble;
   size_t result_count = 0;
   std::string text;
+  int64_t operations = 0;
 };
 
 namespace {
@@ -59,6 +61,17 @@ void optimize(llvm::Module& module) {
   passes.registerLoopAnalyses(loops);
   passes.crossRegisterProxies(loops, functions, call_graph, modules);
   passes.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, modules);
+}
+
+int64_t count_operations(const llvm::Module& module) {
+  int64_t count = 0;
+  for (const llvm::Function& function : module)
+    for (const llvm::BasicBlock& block : function)
+      for (const llvm::Instruction& one : block)
+        if (!one.isTerminator() && !llvm::isa<llvm::LoadInst>(one) &&
+            !llvm::isa<llvm::StoreInst>(one) && !llvm::isa<llvm::GetElementPtrInst>(one))
+          ++count;
+  return count;
 }
 
 std::string text_of(const llvm::Module& module) {
@@ -119,6 +132,7 @@ Result<CompiledFormula> CompiledFormula::compile(const compiler::StraightLine& c
   optimize(*module);
   MOEJIT_TRY(verify(*module));
   parts->text = text_of(*module);
+  parts->operations = count_operations(*module);
   if (auto error = parts->jit->addIRModule(
           llvm::orc::ThreadSafeModule(std::move(module), std::move(context))))
     return failure("the formula's IR does not compile", std::move(error));
@@ -133,5 +147,8 @@ std::vector<double> CompiledFormula::operator()(std::span<const double> variable
 }
 
 const std::string& CompiledFormula::text() const { return parts_->text; }
+int64_t CompiledFormula::operations() const { return parts_->operations; }
+
+std::string llvm_version() { return LLVM_VERSION_STRING; }
 
 }  // namespace moejit::ir

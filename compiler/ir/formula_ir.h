@@ -3,14 +3,16 @@
 
 #include "compiler/expression.h"
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 // This component runs formulas as LLVM IR in this process, as a second opinion on how they are read
-// and differentiated. Only tests link it: two copies of LLVM in one process abort, and the
-// frameworks that load the run-time library bring their own.
+// and differentiated. Only tests and the program moejit-formula link it. Two copies of LLVM in one
+// process abort, and the frameworks that load the run-time library bring their own. The tool runs
+// that program instead: to load LLVM takes longer than most commands.
 namespace moejit::ir {
 
 // The type that every value of a formula has.
@@ -31,11 +33,15 @@ class CompiledFormula {
   std::vector<double> operator()(std::span<const double> variables) const;
 
   const std::string& text() const;  // the optimized IR
+  int64_t operations() const;       // in it, without loads and stores
 
  private:
   struct Parts;
   explicit CompiledFormula(std::unique_ptr<Parts> parts);
   std::unique_ptr<Parts> parts_;
 };
+
+// Returns the version of LLVM, such as "14.0.6".
+std::string llvm_version();
 
 }  // namespace moejit::ir

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/parser/read_router.h"
 
+#include "compiler/formula_report.h"
 #include "compiler/parser/read_fields.h"
 
 #include <algorithm>
@@ -30,19 +31,11 @@ constexpr std::array kAuxScores = {AuxScore::kOwn, AuxScore::kSoftmax};
 constexpr std::array kRouterIds = {RouterIds::kChosen, RouterIds::kGiven};
 constexpr std::array<std::string_view, 2> kLogitsDtypes = {"f32", "bf16"};
 
-bool mentions_logit(const Expression& e) {
-  return e.name() == "logit" || std::ranges::any_of(e.operands(), mentions_logit);
-}
-
 Result<Expression> read_score_expression(const JsonView& view) {
   MOEJIT_TRY_ASSIGN(const std::string text, view.read_string());
-  const Result<Expression> formula =
-      parse_expression(text, {.variables = {"logit"}, .constants = {}});
-  if (!formula)
-    return view.fail(formula.error().code, formula.error().message, formula.error().hint);
-  if (mentions_logit(*formula)) return formula;
-  return view.fail(ErrorCode::kInvalidValue, "got a formula without logit",
-                   "a score is a formula of logit, such as \"sqrt(relu(logit))\"");
+  const Result<Expression> formula = parse_score(text);
+  if (formula) return formula;
+  return view.fail(formula.error().code, formula.error().message, formula.error().hint);
 }
 
 Result<void> read_score(const JsonView& root, RouterFormula& formula) {

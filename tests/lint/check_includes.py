@@ -32,6 +32,8 @@ RULES = {
     "cli/": ["cli/", "runtime/*", "compiler/*", "cache/*", SUPPORT, "runtime/check/",
              "runtime/checkpoint/", "runtime/measure/", "runtime/trial/", "runtime/tune/",
              "templates/moejit_device/params/"],
+    # A program of its own, which has LLVM.
+    "cli/formula/": ["compiler/*", "compiler/ir/", SUPPORT],
     # What commands print and draw; commands lie above it.
     "cli/report/": ["cli/report/", "cli/terminal/", "runtime/*", "runtime/measure/", "runtime/trial/", "runtime/tune/",
                     "compiler/*", SUPPORT],
