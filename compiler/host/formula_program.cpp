@@ -15,7 +15,7 @@ Result<std::string> run_formula_program(const std::filesystem::path& program,
   if (!find_program(program.string()))
     return fail(Stage::kCommand, ErrorCode::kUnsupported,
                 fmt::format("there is no program {}, which checks formulas", program.string()),
-                "it is built where CMake finds LLVM 14 to 19, and installed beside moejit");
+                "build the target moejit_formula, which is there if CMake finds LLVM 14 to 19");
   std::vector<std::string> words = {program.string(), std::string(formula)};
   words.insert(words.end(), options.begin(), options.end());
   MOEJIT_TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
