@@ -55,8 +55,10 @@ Result<void> run_activation(const ActivationCommand& command, Terminal& terminal
     return fail(Stage::kCommand, ErrorCode::kUsage, "--json wants --check or --ir",
                 "add one of them");
   if (command.check || command.ir) {
-    MOEJIT_TRY_ASSIGN(const std::string text, ask_llvm(command));
-    terminal.print(text);
+    const Result<std::string> text = ask_llvm(command);
+    if (text || text.error().code == ErrorCode::kCheckFailed)
+      terminal.print(text ? *text : text.error().detail);
+    MOEJIT_TRY(text);
     return {};
   }
   const compiler::FormulasReport report = compiler::report(*formula);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/formula_report.h"
+#include "compiler/user_formula.h"
 
 #include <algorithm>
 #include <fmt/core.h>
@@ -9,6 +9,8 @@
 namespace moejit::compiler {
 namespace {
 
+constexpr std::string_view kLettersOfNames = "abcdefghijklmnopqrstuvwxyz_0123456789";
+
 bool mentions(const Expression& e, std::string_view variable) {
   return e.name() == variable || std::ranges::any_of(e.operands(), [&](const Expression& part) {
            return mentions(part, variable);
@@ -17,9 +19,8 @@ bool mentions(const Expression& e, std::string_view variable) {
 
 // Returns whether one of the words of a text is `logit`: what else it has may be wrong.
 bool is_about_logit(std::string_view text) {
-  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz_0123456789";
   for (std::size_t start = 0; start < text.size();) {
-    const std::size_t end = std::min(text.find_first_not_of(kLetters, start), text.size());
+    const std::size_t end = std::min(text.find_first_not_of(kLettersOfNames, start), text.size());
     if (text.substr(start, end - start) == "logit") return true;
     start = end + 1;
   }
@@ -32,8 +33,7 @@ Result<Activation> activation_of(std::string_view text) {
   Result<Activation> activation = parse_activation(text);
   if (activation) return activation;
   Error error = std::move(activation.error());
-  const bool is_word =
-      text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789") == std::string_view::npos;
+  const bool is_word = text.find_first_not_of(kLettersOfNames) == std::string_view::npos;
   if (is_word && error.hint.empty())
     error.hint = fmt::format("presets: {}", fmt::join(presets, ", "));
   return tl::make_unexpected(std::move(error));

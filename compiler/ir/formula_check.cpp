@@ -79,7 +79,7 @@ class Checker {
         note(checks_.front(), place, in_float_(place).front(), bounded.value, 2.0 * bounded.error);
       const std::vector<double> parts = in_double_(place);
       for (std::size_t i = 0; i < place.size(); ++i)
-        check_slope(place, i, parts[i + 1], bounded.error * kDoubleError);
+        check_slope(place, i, parts.front(), parts[i + 1], bounded.error * kDoubleError);
     }
     return std::move(checks_);
   }
@@ -104,12 +104,12 @@ class Checker {
     return in_double_(place).front();
   }
 
-  // `value_error` is what the value in double may be off. Around the place it is about as much.
-  void check_slope(const Place& place, std::size_t variable, double got, double value_error) {
+  // `here` is the value, which may be off by `value_error`. Around the place it is about as much.
+  void check_slope(const Place& place, std::size_t variable, double here, double got,
+                   double value_error) {
     // Relative, so that 0 is never crossed: many formulas have a kink or a pole there.
     const double size = std::fabs(place[variable]);
     const double step = size == 0.0 ? 0x1p-17 : std::exp2(std::floor(std::log2(size))) * 0x1p-17;
-    const double here = value_at(place, variable, 0.0);
     const double above = value_at(place, variable, step), below = value_at(place, variable, -step);
     const double wide =
         (value_at(place, variable, 2.0 * step) - value_at(place, variable, -2.0 * step)) /

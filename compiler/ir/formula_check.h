@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/formula_report.h"
+#include "compiler/user_formula.h"
 
 #include <cstdint>
 #include <span>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/parser/read_router.h"
 
-#include "compiler/formula_report.h"
 #include "compiler/parser/read_fields.h"
+#include "compiler/user_formula.h"
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import pathlib
 import pty
 import re
 import struct
@@ -239,29 +238,6 @@ class Descriptions(tool.ToolTest):
         self.assertIn("describes an operation", refused.stderr)
         wrong = self.write("wrong.json", {"operation": "route", "max_tokens": 4, "local_experts": 2, "top_k": 0})
         self.assertIn("$.top_k", self.run_tool("plan", wrong).stderr)
-
-    def test_activation_shows_derivatives_bad_points_and_code(self):
-        text = self.succeed("activation", "log(gate) * up").stdout
-        self.assertRegex(text, r"(?m)^d / d gate +1 / gate \* up$")
-        self.assertRegex(text, r"nearest point without a finite result: gate = 0, up = 0 gives")
-        self.assertIn("ptx::natural_logarithm(gate)", text)
-        self.assertIn("min(gate, 7)", self.succeed("activation", "clamped_swiglu").stdout)
-        self.assertIn("slope(float logit)", self.succeed("activation", "sqrt(relu(logit))").stdout)
-
-    def test_activation_is_checked_by_another_compiler(self):
-        if not pathlib.Path(tool.moejit).with_name("moejit-formula").exists():
-            refused = self.run_tool("activation", "swiglu", "--check")
-            self.assertEqual(refused.returncode, 2)
-            self.assertIn("hint: build the target moejit_formula", refused.stderr)
-            return
-        text = self.succeed("activation", "silu(gate) * up", "--check").stdout
-        self.assertRegex(text, r"d / d up +right at \d+ places; worst at gate = ")
-        told = self.succeed_json("activation", "sqrt(log(1 + exp(logit)))", "--check", "--ir")
-        self.assertEqual([each["name"] for each in told["checks"]], ["value", "d / d logit"])
-        self.assertTrue(all(each["passed"] and each["places"] > 10000 for each in told["checks"]), told["checks"])
-        self.assertIn("define void @formula", told["ir"])
-        self.assertIn("@llvm.exp.f32", told["ir"])
-        self.assertGreater(told["operations"], 5)
 
     def test_emit_writes_one_file_per_kernel(self):
         self.succeed("emit", TINY, "--output-dir", "sources")

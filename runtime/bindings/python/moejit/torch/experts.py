@@ -44,7 +44,7 @@ def _place_state(module: Experts, _: Any) -> None:
     module._state.place(module.gate_up_proj.device)
 
 
-class Experts(BackwardDw, torch.nn.Module):
+class Experts(BackwardDw):
     """Experts with the parameters of transformers' modules: `gate_up_proj`, `down_proj`, and biases.
 
     The state dict has these parameters and, with recipe "fp8_delayed", the state that its scales follow from:
