@@ -90,6 +90,18 @@ TEST(SwappedTiles, AreHalvedForTwoCtasAnSmWhereTheyAreFew) {
   EXPECT_EQ(launch_shape(few).threads, 256);
   EXPECT_EQ(launch_shape(few).ctas_per_sm, 2);
   EXPECT_EQ(choose_spec(problem, {.mean = 1, .most = 64}).ctas_per_sm, 1);
+  const GroupRows many{.mean = 32, .most = 128};
+  EXPECT_EQ(choose_spec(problem, many).tile_rows, 128);
+  // As fc2 of Mixtral-8x7B.
+  const GroupedGemmSpec shared = choose_spec({.operands = DType::kBF16,
+                                              .scales = GemmScales::kNone,
+                                              .local_experts = 8,
+                                              .section_n = 4096,
+                                              .k = 14336},
+                                             many);
+  EXPECT_EQ(shared.ctas_per_sm, 2);
+  EXPECT_EQ(shared.tile_rows, 96);
+  EXPECT_EQ(shared.stages, 4);
   EXPECT_EQ(choose_spec({.local_experts = 128, .section_n = 2048, .k = 768}, {1, 8}).ctas_per_sm,
             1);
 }
