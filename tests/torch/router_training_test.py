@@ -11,6 +11,7 @@ import megatron_device
 from router_models_test import stable_topk
 from support import BOUNDS, DEVICE, relative_error
 from moejit.torch import MoE, attach_loss, moe, router, router_of_sequences, update_router_bias
+from moejit.torch.moe import gate_logits
 
 T, E, K, H, I = 24, 16, 4, 64, 32
 LOSSES, GRADIENTS = 1e-6, 4e-6  # as in router_test.py
@@ -98,6 +99,32 @@ class Balancing(unittest.TestCase):
         first, last = loads[0].double(), torch.stack(loads[-10:]).double().sum(0)
         self.assertGreater((first.max() / first.mean()).item(), 2.0)
         self.assertLessEqual((last.max() / last.mean()).item(), 1.3)
+
+
+class Logits(unittest.TestCase):
+
+    def test_sums_are_float32(self):
+        x, weight = random(T, H, seed=4).bfloat16(), random(E, H, seed=5).bfloat16()
+        products = x.double()[:, None] * weight.double()
+        # A float32 sum of H exact products may lose 2^-24 of what it has so far, H times; tensor cores truncate.
+        bound = H * 2.0 ** -23 * products.abs().sum(-1)
+        self.assertTrue(((gate_logits(x, weight) - products.sum(-1)).abs() <= bound).all())
+
+    def test_gradients_keep_what_bf16_would_round_off(self):
+        x, weight = random(T, H, seed=4).bfloat16(), random(E, H, seed=5).bfloat16()
+        x[1::2], weight[1::2] = -x[::2], -weight[::2]
+        x, weight = x.requires_grad_(), weight.requires_grad_()
+        dlogits = torch.ones(T, E, device=DEVICE)
+        dlogits[::2, ::2] += 2.0 ** -12  # which alone the opposite rows do not cancel
+        gate_logits(x, weight).backward(dlogits)
+        for got, wanted in ((x.grad[::2], 2.0 ** -12 * weight[::2].double().sum(0).expand(T // 2, H)),
+                            (weight.grad[::2], 2.0 ** -12 * x[::2].double().sum(0).expand(E // 2, H))):
+            self.assertLess(error(got, wanted), 2.0 ** -8)  # rounding to bf16, twice at most
+        self.assertEqual(x.grad[1::2].abs().max().item(), 0.0)
+
+    def test_weights_of_float32(self):
+        x, weight = random(T, H, seed=4).bfloat16(), random(E, H, seed=5)
+        self.assertTrue(torch.equal(gate_logits(x, weight), linear(x.float(), weight)))
 
 
 class Block(unittest.TestCase):

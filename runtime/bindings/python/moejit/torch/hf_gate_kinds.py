@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import linear
 
+from moejit.torch.gate_logits import float32_logits
+
 
 def _in_x_dtype(gate: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
     return linear(x, gate.weight)
@@ -18,12 +20,7 @@ def _in_weight_dtype(gate: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def _in_float32(gate: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
-    return linear(x.float(), gate.weight.float())
-
-
-def _without_autocast(gate: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
-    with torch.autocast(x.device.type, enabled=False):
-        return _in_float32(gate, x)
+    return float32_logits(x, gate.weight)
 
 
 def _of_gemma(gate: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -53,7 +50,7 @@ BIAS = "e_score_correction_bias"
 _ROUNDED = Gate(_in_x_dtype, rounds=True)
 _DEEPSEEK_V2 = Gate(_in_float32)
 _DEEPSEEK_V3 = Gate(_in_float32, BIAS)
-_ERNIE = Gate(_without_autocast, "moe_statics." + BIAS, rounds=True)
+_ERNIE = Gate(_in_float32, "moe_statics." + BIAS, rounds=True)
 _GEMMA = Gate(_of_gemma, told=lambda gate, logits: torch.softmax(logits, -1))
 _GRANITE = Gate(_in_x_dtype, rounds=True, told=lambda gate, logits: logits.float())
 _HY_V3 = Gate(_in_float32, "argument")
@@ -89,8 +86,8 @@ GATES: dict[str, Gate] = {
     "AfmoeTokenChoiceRouter": Gate(lambda gate, x: gate.gate(x).float(), "argument"),
     **dict.fromkeys(("HYV3TopKRouter", "Dots3NoteVisionTopKRouter"), _HY_V3),
     "Lfm2MoeTopKRouter": Gate(_in_x_dtype, "argument", rounds=True),
-    "FlintTopKRouter": Gate(_without_autocast),
-    "LongcatFlashTopkRouter": Gate(lambda gate, x: linear(x.float(), gate.classifier.weight.float()), BIAS),
+    "FlintTopKRouter": Gate(_in_float32),
+    "LongcatFlashTopkRouter": Gate(lambda gate, x: float32_logits(x, gate.classifier.weight), BIAS),
     **dict.fromkeys(("Ernie4_5_MoeTopKRouter", "Ernie4_5_VLMoeMoeTopKRouter"), _ERNIE),
     **dict.fromkeys(("Gemma4TextRouter", "DiffusionGemmaTextRouter"), _GEMMA),
 }

@@ -9,6 +9,7 @@ from torch.nn.functional import linear
 
 from moejit.torch.experts import Experts
 from moejit.torch.functional import experts
+from moejit.torch.gate_logits import float32_logits
 from moejit.torch.layers import as_json
 from moejit.torch.router import router
 from moejit.torch.router_losses import attach_loss, update_router_bias
@@ -20,13 +21,12 @@ _OF_TENSORS = ("bias", "expert_scale", "logits_dtype", "ids")
 def gate_logits(hidden_states: torch.Tensor, weight: torch.Tensor, logits_dtype: str = "f32") -> torch.Tensor:
     """Returns the logits [T, A] of tokens [T, H] by a weight [A, H].
 
-    With "f32" they are the product of both in float32, as models of the DeepSeek kind have it. With "bf16" they are the
-    product in the dtypes at hand, rounded to bf16.
+    With "f32" they are the product in float32 (float32_logits()), as models of the DeepSeek kind have it. With "bf16"
+    they are the product in the dtypes at hand, rounded to bf16.
     """
     if logits_dtype == "bf16":
         return linear(hidden_states, weight.to(hidden_states.dtype)).to(torch.bfloat16)
-    with torch.autocast(hidden_states.device.type, enabled=False):
-        return linear(hidden_states.float(), weight.float())
+    return float32_logits(hidden_states, weight)
 
 
 def moe(hidden_states: torch.Tensor, gate_weight: torch.Tensor, gate_up_proj: torch.Tensor, down_proj: torch.Tensor, *,
