@@ -2,6 +2,7 @@
 #include "runtime/trial/operation_inputs.h"
 
 #include "runtime/reference/route.h"
+#include "runtime/reference/shared.h"
 #include "runtime/trial/device_tensors.h"
 #include "runtime/trial/input_file.h"
 #include "runtime/trial/layer_inputs.h"
@@ -75,6 +76,18 @@ Result<CallInputs> read_call(const Plan& plan, const std::string& path) {
   return call;
 }
 
+// Returns the ids [T, K + n] of experts that tokens choose, with n shared experts behind the
+// others.
+std::vector<int64_t> all_ids(const compiler::Layer& layer, const TensorMap& inputs) {
+  const std::vector<int64_t> ids = chosen_ids(layer, inputs);
+  if (layer.shared.experts == 0) return ids;
+  const reference::SharedShape shape{
+      .rank_experts = layer.local_experts, .top_k = layer.top_k, .shared = layer.shared.experts};
+  const std::vector<float> probs(ids.size());
+  const reference::AllChoices all = append_shared(shape, 0, ids, probs, {});
+  return {all.ids.begin(), all.ids.end()};
+}
+
 }  // namespace
 
 Result<CallInputs> load_operation_call(const Plan& plan, const InputOptions& options) {
@@ -95,13 +108,14 @@ compiler::CallRows count_rows(const Plan& plan, const CallInputs& call) {
     return found == call.tensors.end() ? nullptr : &found->second;
   };
   reference::Route route;
-  const reference::LayerShape shape{.experts = plan.bounds.groups,
-                                    .top_k = plan.bounds.top_k,
+  const int32_t shared = plan.layer ? plan.layer->shared.experts : 0;
+  const reference::LayerShape shape{.experts = plan.bounds.groups + shared,
+                                    .top_k = plan.bounds.top_k + shared,
                                     .alignment = plan.bounds.splits_alignment,
                                     .max_rows = plan.bounds.max_permuted_rows,
                                     .ignores_foreign = true};
-  if (plan.layer && plan.layer->router) {
-    route = reference::route(chosen_ids(*plan.layer, call.tensors), call.dims.tokens, shape);
+  if (plan.layer && (plan.layer->router || call.tensors.contains("topk_ids"))) {
+    route = reference::route(all_ids(*plan.layer, call.tensors), call.dims.tokens, shape);
   } else if (const HostTensor* ids = find("topk_ids")) {
     route = reference::route(expert_ids(*ids), call.dims.tokens, shape);
   } else if (const HostTensor* routing = find("routing_map")) {
@@ -118,7 +132,7 @@ compiler::CallRows count_rows(const Plan& plan, const CallInputs& call) {
                     ? std::ranges::count_if(route.row_map, [](int32_t row) { return row >= 0; })
                     : route.routed_rows();
   if (!route.counts.empty()) rows.routed_experts = route.routed_experts();
-  if (!route.row_map.empty()) rows.routed_tokens = route.routed_tokens(plan.bounds.top_k);
+  if (!route.row_map.empty()) rows.routed_tokens = route.routed_tokens(shape.top_k);
   return rows;
 }
 

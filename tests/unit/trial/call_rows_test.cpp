@@ -30,5 +30,25 @@ TEST(CallRows, AreCountedFromTheRouting) {
   EXPECT_EQ(rows.routed_experts, 2);
 }
 
+TEST(CallRows, HaveSharedExperts) {
+  const compiler::Layer layer{.experts = 3,
+                              .local_experts = 3,
+                              .top_k = 2,
+                              .shared = {.experts = 2},
+                              .hidden = 16,
+                              .intermediate = 16,
+                              .splits_alignment = 16,
+                              .max_tokens = 4,
+                              .max_permuted_rows = 96};
+  const TensorMap inputs = {{"topk_ids", make_tensor<int32_t>(compiler::DType::kI32, {4, 2},
+                                                              {0, -1, -1, -1, 1, 0, -1, 0})}};
+  const compiler::Plan plan{.layer = layer, .bounds = call_bounds(layer)};
+  const compiler::CallRows rows = count_rows(plan, {.dims = {.tokens = 4}, .tensors = inputs});
+  EXPECT_EQ(rows.routed, 12);
+  EXPECT_EQ(rows.padded, 64);
+  EXPECT_EQ(rows.routed_tokens, 4);
+  EXPECT_EQ(rows.routed_experts, 4);
+}
+
 }  // namespace
 }  // namespace moejit::trial
