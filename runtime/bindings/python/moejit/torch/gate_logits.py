@@ -14,7 +14,7 @@ def float32_logits(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Returns the product of tokens and a router's weight in float32, with gradients of both.
 
     If both are bf16, tensor cores multiply them. Each product of two bf16 numbers is exact in float32, and sums are
-    float32. Megatron's router does so with "moe_router_dtype" float32 (router_gating_linear in megatron-core). Backward
+    float32. It is the GEMM of Megatron's router with "moe_router_dtype" float32 (router_gating_linear). Backward
     takes the gradient as a sum of two bf16 numbers, which leaves 2^-17 of each element.
 
     Args:
