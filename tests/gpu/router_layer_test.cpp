@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers with a router, beside the operations router and router_backward around the same layer
-// without it: the same bits of every result, and every tensor against the CPU reference. A group of
-// two ranks has the bits of one rank with all tokens.
+// without it: the same bits of every result, and every tensor against the CPU reference. Groups of
+// two and of four ranks have the bits of one rank with all tokens.
 #include "compiler/operation.h"
 #include "runtime/check/check_plan.h"
 #include "runtime/trial/layer_inputs.h"
@@ -156,11 +156,17 @@ INSTANTIATE_TEST_SUITE_P(
                    R"({"experts": 2})"}),
     [](const auto& one) { return one.param.name; });
 
-class RouterGroup : public ::testing::TestWithParam<compiler::SharedExperts> {};
+struct RankCase {
+  std::string name;
+  std::vector<int64_t> tokens;  // of each rank
+  compiler::SharedExperts shared;
+};
+
+class RouterGroup : public ::testing::TestWithParam<RankCase> {};
 
 TEST_P(RouterGroup, HasTheBitsOfOneRankWithAllTokens) {
-  Layer layer = group_layer(2);
-  layer.shared = GetParam();
+  Layer layer = group_layer(static_cast<int32_t>(GetParam().tokens.size()));
+  layer.shared = GetParam().shared;
   layer.recipe = Recipe::kBf16;
   layer.dispatch = compiler::Dispatch::kNone;
   layer.router = compiler::RouterFormula{.score = compiler::RouterScore::kSigmoid,
@@ -169,16 +175,18 @@ TEST_P(RouterGroup, HasTheBitsOfOneRankWithAllTokens) {
                                          .z = true};
   layer.expert_parallel.combine = compiler::Combine::kRows;
   std::string why_not;
-  const auto group = GroupCase::open(completed(layer), {5, 8}, why_not);
+  const auto group = GroupCase::open(completed(layer), GetParam().tokens, why_not);
   if (group == nullptr) GTEST_SKIP() << why_not;
   for (const uint32_t status : group->run()) EXPECT_EQ(status, 0U);
   group->expect_bits_of_one_rank();
 }
 
-INSTANTIATE_TEST_SUITE_P(Shared, RouterGroup,
-                         ::testing::Values(compiler::SharedExperts{},
-                                           compiler::SharedExperts{.experts = 1, .gate = true}),
-                         [](const auto& one) { return one.param.experts > 0 ? "One" : "None"; });
+INSTANTIATE_TEST_SUITE_P(Ranks, RouterGroup,
+                         ::testing::Values(RankCase{"Two", {5, 8}, {}},
+                                           RankCase{"FourWithASharedExpert",
+                                                    {5, 8, 0, 12},
+                                                    {.experts = 1, .gate = true}}),
+                         [](const auto& one) { return one.param.name; });
 
 }  // namespace
 }  // namespace moejit::testing
