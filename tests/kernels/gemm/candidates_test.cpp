@@ -54,7 +54,7 @@ class WgradCandidates : public WgradTest {
     const Spec problem{
         .scales = scales, .output = output, .local_experts = 3, .rows = 2304, .n = 336};
     const auto candidates = compiler::contraction_grouped_gemm_candidates(problem, 500);
-    const reference::Route route = splits({130, 0, 256}, 128);
+    const reference::Route route = splits({130, 0, 16}, 128);
     const Spec& usual = candidates.front().spec;
     const auto a = randoms(usual, usual.rows, route, 3), b = randoms(usual, usual.n, route, 4);
     const auto wanted = WgradTest::multiply(usual, route, a, b, old_values(usual));
@@ -83,7 +83,7 @@ TEST_F(WgradCandidates, ThatStartAtSeveralTimesHaveTheBitsOfTheUsualOne) {
   usual.band_tiles = 1;
   Spec staggered = usual;
   staggered.start_times = compiler::kStartTimes;
-  const reference::Route route = splits({130, 0, 256}, 128);
+  const reference::Route route = splits({130, 0, 16}, 128);
   const auto a = randoms(usual, usual.rows, route, 3), b = randoms(usual, usual.n, route, 4);
   EXPECT_EQ(WgradTest::multiply(staggered, route, a, b, old_values(usual)),
             WgradTest::multiply(usual, route, a, b, old_values(usual)));
