@@ -99,9 +99,9 @@ class Device {
 
   virtual Result<std::unique_ptr<LoadedKernel>> load(const compiler::KernelBinary& binary) = 0;
   virtual Result<void> launch(const LaunchRequest& request, Stream stream) = 0;
-  // Returns the alignment of a call's workspace, saved and deferred blocks: the alignment of
-  // cudaMalloc. The simulator says 64.
-  virtual int64_t block_alignment() const { return 256; }
+  // Returns the alignment of a call's workspace, saved and deferred blocks: TMA's, which XLA's
+  // memory has too; other allocators give more. The simulator says 64.
+  virtual int64_t block_alignment() const { return 128; }
   // Returns whether device memory is memory of the host too, which then may read what kernels have
   // written.
   virtual bool is_host_memory() const { return false; }

@@ -87,9 +87,9 @@ TEST_F(ArgumentsTest, RefusesBlocksThatAreNotAlignedAsAGpuWants) {
   runtime::CallMemory memory = layer->memory();
   memory.workspace = static_cast<std::byte*>(memory.workspace) + 64;
   EXPECT_NE(refusal(memory).find("the workspace's address"), std::string::npos);
-  EXPECT_NE(refusal(memory).find("is not a multiple of 256"), std::string::npos);
+  EXPECT_NE(refusal(memory).find("is not a multiple of 128"), std::string::npos);
   memory = layer->memory();
-  memory.saved = static_cast<std::byte*>(memory.saved) + 128;
+  memory.saved = static_cast<std::byte*>(memory.saved) + 64;
   EXPECT_NE(refusal(memory).find("the saved block's address"), std::string::npos);
   EXPECT_EQ(calls_of(CudaCall::launch_kernel_ex), 0);
 }

@@ -26,7 +26,7 @@ extern "C" {
 // anything is launched. After an error of launching (_DRIVER, _STREAM_CAPTURE, _SIMULATOR_FAULT)
 // some of the kernels may run: what the call writes is then undefined.
 
-// The addresses of a call's blocks, workspace, saved and deferred, are multiples of 256 on a GPU
+// The addresses of a call's blocks, workspace, saved and deferred, are multiples of 128 on a GPU
 // and of 64 on the simulator. Blocks have at least the bytes that moejit_plan_get_sizes() tells
 // for the T of the call. Their contents do not depend on their address: a copy of the saved block
 // at another address serves backward as well.
