@@ -226,6 +226,8 @@ typedef struct moejit_plan_info {
   int64_t ranks;         // of a group's layer, like the next two fields; else 0
   int64_t rank;          // this rank
   int64_t memory_bytes;  // that each rank gives to the group
+  int64_t quantized_rowwise_bytes;  // of block 0 and block 1 of quantized weights
+  int64_t quantized_colwise_bytes;  // (moejit_tensor_info::quantized_block)
 } moejit_plan_info;
 MOEJIT_API moejit_error_code moejit_plan_get_info(const moejit_plan* plan, moejit_plan_info* info);
 
@@ -289,6 +291,11 @@ typedef struct moejit_tensor_info {
   // last kernel comes before the output's first.
   int32_t first_use;
   int32_t last_use;
+  // The place of a tensor of role MOEJIT_ROLE_QUANTIZED, for hosts that keep quantized weights as
+  // two blocks of bytes; -1 for other tensors. Block 0 has what forward reads, and the digest of
+  // update_weights. Block 1 has what only backward reads. moejit_plan_info has their sizes.
+  int64_t quantized_block;
+  int64_t quantized_offset;  // of its first byte, a multiple of 256
 } moejit_tensor_info;
 
 // Tell about a tensor of the plan, by its index, below tensor_count, or by its name.

@@ -35,6 +35,26 @@ CallerTensor caller_tensor(const Plan& plan, std::size_t slot) {
   return result;
 }
 
+bool takes(const Plan& plan, std::string_view name, std::size_t slot) {
+  const auto call = std::ranges::find(plan.calls, name, &CallPlan::name);
+  return call != plan.calls.end() &&
+         std::ranges::find(call->tensors, slot, &CallTensor::slot) != call->tensors.end();
+}
+
+// Gives each tensor of quantized weights its place in a block.
+void place_quantized(const Plan& plan, moejit_plan& handle) {
+  constexpr int64_t kAlignment = moejit::compiler::kOffsetAlignment;
+  for (std::size_t slot = 0; slot < plan.tensors.size(); ++slot) {
+    if (plan.tensors[slot].role != moejit::compiler::TensorRole::kQuantized) continue;
+    const bool only_backward = takes(plan, "backward", slot) && !takes(plan, "forward", slot);
+    CallerTensor& tensor = handle.tensors[slot];
+    tensor.quantized_block = only_backward ? 1 : 0;
+    int64_t& bytes = handle.quantized_bytes[only_backward ? 1 : 0];
+    tensor.quantized_offset = bytes;
+    bytes += (plan.tensors[slot].bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+}
+
 uint32_t access_of(moejit::compiler::Access access) {
   const uint32_t read = reads(access) ? MOEJIT_ACCESS_READ : MOEJIT_ACCESS_NONE;
   return read | static_cast<uint32_t>(writes(access) ? MOEJIT_ACCESS_WRITE : MOEJIT_ACCESS_NONE);
@@ -74,6 +94,7 @@ Result<std::unique_ptr<moejit_plan>> handle_of(Plan planned) {
   MOEJIT_TRY_ASSIGN(handle->layout, moejit::compiler::MemoryLayout::make(*plan));
   for (std::size_t slot = 0; slot < plan->tensors.size(); ++slot)
     handle->tensors.push_back(caller_tensor(*plan, slot));
+  place_quantized(*plan, *handle);
   for (const CallPlan& call : plan->calls) handle->calls.push_back(tensors_of(call));
   return handle;
 }
@@ -184,7 +205,9 @@ moejit_error_code moejit_plan_get_info(const moejit_plan* plan, moejit_plan_info
                             .deferred_fixed_bytes = deferred.fixed,
                             .deferred_bytes_per_token = deferred.per_token,
                             .kind = plan->kind,
-                            .call_count = planned.calls.size()};
+                            .call_count = planned.calls.size(),
+                            .quantized_rowwise_bytes = plan->quantized_bytes[0],
+                            .quantized_colwise_bytes = plan->quantized_bytes[1]};
     if (planned.group) {
       result.identity = plan->identity.c_str();
       result.ranks = planned.layer->expert_parallel.ranks;

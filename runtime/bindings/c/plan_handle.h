@@ -23,6 +23,8 @@ struct CallerTensor {
   std::vector<int64_t> shape;
   std::vector<const char*> symbols;  // into the plan
   int64_t offset = -1;
+  int64_t quantized_block = -1;
+  int64_t quantized_offset = -1;
 };
 
 // A text that is made when it is first asked for. It uses no std::once_flag: an exception would go
@@ -50,6 +52,7 @@ struct moejit_plan {
   bool has_backward = false;
   moejit::compiler::MemoryLayout layout;
   std::vector<moejit::bindings::CallerTensor> tensors;
+  std::array<int64_t, 2> quantized_bytes{};  // by CallerTensor::quantized_block
   std::vector<std::vector<moejit_call_tensor>> calls;
   mutable moejit::bindings::LazyText json;
   mutable std::array<moejit::bindings::LazyText, 2> text;  // without and with the reasons

@@ -79,7 +79,9 @@ Result<void> describe(const moejit_plan& handle, std::size_t index, moejit_tenso
                        .is_updated = is_updated(*handle.plan, tensor) ? 1u : 0u,
                        .first_value = tensor.first_value,
                        .first_use = tensor.first_use,
-                       .last_use = tensor.last_use},
+                       .last_use = tensor.last_use,
+                       .quantized_block = known.quantized_block,
+                       .quantized_offset = known.quantized_offset},
                       info, "moejit_tensor_info");
 }
 

@@ -126,6 +126,35 @@ TEST_F(CApiLayer, DescribesEachTensorAsThePlanDoes) {
   }
 }
 
+TEST_F(CApiLayer, PlacesQuantizedWeightsInBlocks) {
+  const Plan plan = plan_in_cpp();
+  ASSERT_TRUE(is_ok(create()));
+  const auto forward = std::ranges::find(plan.calls, "forward", &compiler::CallPlan::name);
+  std::array<int64_t, 2> bytes{}, tensors{};
+  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+    auto got = sized<moejit_tensor_info>();
+    ASSERT_TRUE(is_ok(moejit_plan_get_tensor(layer_, i, &got)));
+    SCOPED_TRACE(got.name);
+    if (got.role != MOEJIT_ROLE_QUANTIZED) {
+      EXPECT_EQ(got.quantized_block, -1);
+      EXPECT_EQ(got.quantized_offset, -1);
+      continue;
+    }
+    const bool in_forward = std::ranges::find(forward->tensors, i, &compiler::CallTensor::slot) !=
+                            forward->tensors.end();
+    ASSERT_EQ(got.quantized_block, in_forward ? 0 : 1);
+    const auto block = static_cast<std::size_t>(got.quantized_block);
+    EXPECT_EQ(got.quantized_offset % 256, 0);
+    EXPECT_GE(got.quantized_offset, bytes[block]);
+    bytes[block] = got.quantized_offset + got.bytes;
+    ++tensors[block];
+  }
+  EXPECT_GT(tensors[0], 0);
+  EXPECT_GT(tensors[1], 0);
+  EXPECT_EQ(info().quantized_rowwise_bytes, (bytes[0] + 255) / 256 * 256);
+  EXPECT_EQ(info().quantized_colwise_bytes, (bytes[1] + 255) / 256 * 256);
+}
+
 TEST_F(CApiLayer, TellsEachCallAsThePlanDoes) {
   const auto bits = [](bool is_read, bool is_written) {
     return (is_read ? 1U : 0U) | (is_written ? 2U : 0U);

@@ -51,6 +51,8 @@ class TensorInfo:
     first_value: float  # of role "state": of all elements, before the first step
     first_use: int  # the first and the last kernel that touch it, over all calls; -1: none does
     last_use: int
+    quantized_block: int = -1  # of role "quantized": 0, or 1 for what only backward reads; others: -1
+    quantized_offset: int = -1  # of its first byte in that block of bytes
 
     @property
     def is_callers(self) -> bool:
@@ -104,4 +106,5 @@ def tensor_info_of(record: records.TensorInfo, calls: Iterable[CallInfo]) -> Ten
         offset=record.offset, role=records.ROLES[record.role],
         used_by=frozenset(call.name for call in calls if name in call.tensors),
         is_optional=bool(record.is_optional), is_updated=bool(record.is_updated), first_value=record.first_value,
-        first_use=record.first_use, last_use=record.last_use)
+        first_use=record.first_use, last_use=record.last_use,
+        quantized_block=record.quantized_block, quantized_offset=record.quantized_offset)

@@ -155,6 +155,8 @@ class PlanInfo(Record):
         ("ranks", c_int64),
         ("rank", c_int64),
         ("memory_bytes", c_int64),
+        ("quantized_rowwise_bytes", c_int64),
+        ("quantized_colwise_bytes", c_int64),
     ]
 
 
@@ -225,6 +227,8 @@ class TensorInfo(Record):
         ("first_value", c_float),
         ("first_use", c_int32),
         ("last_use", c_int32),
+        ("quantized_block", c_int64),
+        ("quantized_offset", c_int64),
     ]
 
 
