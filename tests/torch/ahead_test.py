@@ -52,7 +52,8 @@ os.environ.update(MOEJIT_FROZEN="1", MOEJIT_PACKS=str(PACK), MOEJIT_CACHE_DIR=st
 from support import DEVICE, ROOT
 import moejit
 import moejit.torch
-from moejit.torch import ops, texts
+from moejit import texts
+from moejit.torch import ops
 
 sys.path.insert(0, str(ROOT / "tests" / "fixtures" / "hugging_face"))
 import make_checkpoints

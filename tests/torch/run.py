@@ -6,12 +6,12 @@ Kernels are kept where the other tests keep theirs (TEST_CACHE), and so is what 
 import gc
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
-import time
-import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from run_folder import run_folder
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
@@ -34,67 +34,14 @@ def environment(build, torch_folder, scratch):
     return {**os.environ, **variables}
 
 
-def start(path, output):
-    """The id of a process that runs a test, as a copy of this one. It writes to the file `output`."""
-    sys.stdout.flush()
-    process = os.fork()
-    if process == 0:
-        os.dup2(output.fileno(), 1)
-        os.dup2(output.fileno(), 2)
-        unittest.main(module=None, argv=["unittest", path.stem])  # exits
-    return process
-
-
-def run_all(paths, jobs):
-    """Yields (a test's name, whether it passed, its output, its CPU seconds) as each ends."""
-    pending, running = list(paths), {}
-    while pending or running:
-        while pending and len(running) < jobs:
-            path, output = pending.pop(0), tempfile.TemporaryFile("w+", errors="replace")
-            running[start(path, output)] = path, output
-        process, status, usage = os.wait4(-1, 0)
-        path, output = running.pop(process)
-        with output:
-            output.seek(0)
-            yield path.name, status == 0, output.read(), usage.ru_utime + usage.ru_stime
-
-
-def last_line(output):
-    return (output.strip().splitlines() or ["no output"])[-1]
-
-
-def count(output, is_passed):
-    """How many tests of a program passed, failed, and were skipped, by what unittest wrote at its end."""
-    ran = re.search(r"^Ran (\d+) tests? in", output, re.MULTILINE)
-    told = {kind: int(number) for kind, number in re.findall(r"(failures|errors|skipped)=(\d+)", last_line(output))}
-    failed, skipped = told.get("failures", 0) + told.get("errors", 0), told.get("skipped", 0)
-    if not is_passed:
-        failed = max(failed, 1)  # a crash tells of none
-    return max(int(ran.group(1)) - failed - skipped, 0) if ran else 0, failed, skipped
-
-
 def run_tests(jobs):
-    """Runs all tests and tells how they went. Each is a process that has torch from this one: to import it takes longer
-    than many a test. torch is the only state that they share, since nothing has run yet."""
+    """Each test is a process that has torch from this one: to import it takes longer than many a test. torch is the only
+    state that they share, since nothing has run yet."""
     sys.path.insert(0, str(FOLDER))
     import support  # noqa: F401
     import torch._dynamo  # noqa: F401
     gc.freeze()  # so that collecting garbage copies no memory of the imports
-    tests = sorted(FOLDER.glob("*_test.py"), key=lambda path: (path.name not in FIRST, path.name))
-    passed, counts, cpu, begin = True, [], {"imports": time.process_time()}, time.monotonic()
-    for name, is_passed, output, seconds in run_all(tests, jobs):
-        passed = passed and is_passed
-        counts.append(count(output, is_passed))
-        cpu[name] = seconds
-        print(f"{name}: {'passed' if is_passed else 'FAILED'}, {last_line(output)}, {seconds:.0f} CPU s", flush=True)
-        if not is_passed:
-            print(output, flush=True)
-    print(f"CPU seconds: {sum(cpu.values()):.1f}")
-    for name in sorted(cpu, key=cpu.get, reverse=True)[:10]:
-        print(f"{cpu[name]:9.1f}  {name}")
-    print(f"tests of moejit.torch took {time.monotonic() - begin:.0f} s")
-    print("{} passed, {} failed, {} skipped".format(*map(sum, zip(*counts))))
-    return 0 if passed else 1
+    return run_folder(FOLDER, jobs, "moejit.torch", FIRST)
 
 
 def main(build, jobs, torch_folder):

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bindings/torch/call.h"
 
+#include "runtime/bindings/graph/group_plans.h"
 #include "runtime/bindings/torch/blocks.h"
 #include "runtime/bindings/torch/failure.h"
-#include "runtime/bindings/torch/group_plans.h"
 
 #include <algorithm>
 #include <string>
@@ -107,12 +107,12 @@ void Call::add_shape(const PlannedTensor& planned) {
 
 void Call::add_quantized(const CallArgument& argument, const Tensor& block) {
   check_block(block, argument.name, argument.block->bytes);
-  for (const auto& [tensor, offset] : argument.slices) {
+  for (const PlannedTensor* tensor : argument.slices) {
     if (slice_count_ == slices_.size())
       fail(MOEJIT_ERROR_INTERNAL, "the plan has more quantized weights than a call takes");
     DLTensor& part = slices_[slice_count_++];
     part = block.dl();
-    part.byte_offset = static_cast<uint64_t>(offset);
+    part.byte_offset = static_cast<uint64_t>(tensor->quantized_offset);
     part.dtype = tensor->dtype;
     part.ndim = static_cast<int32_t>(tensor->shape.size());
     part.shape = const_cast<int64_t*>(tensor->shape.data());
@@ -165,7 +165,7 @@ Tensor Call::make(const CallArgument& argument) const {
   if (fills_blocks(device_))
     block.zero();
   else if (argument.digest != nullptr)  // so the call quantizes, whatever the weights are
-    clear(block, ready_.device, argument.digest->second, argument.digest->first->bytes);
+    clear(block, ready_.device, argument.digest->quantized_offset, argument.digest->bytes);
   return block;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/bindings/torch/plans.h"
+#include "runtime/bindings/graph/plans.h"
 #include "runtime/bindings/torch/tensor.h"
 
 #include <array>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bindings/torch/operators.h"
 
+#include "runtime/bindings/graph/plans.h"
 #include "runtime/bindings/torch/arguments.h"
 #include "runtime/bindings/torch/call.h"
 #include "runtime/bindings/torch/failure.h"
-#include "runtime/bindings/torch/plans.h"
 
 #include <string>
 #include <vector>

@@ -9,8 +9,9 @@ from typing import Callable
 
 import torch
 
+from moejit import texts
 from moejit.layer import Layer
-from moejit.torch import hf, hf_gates, texts
+from moejit.torch import hf, hf_gates
 from moejit.torch.checks import check_options
 from moejit.torch.devices import target_of
 from moejit.torch.experts import Experts

@@ -135,8 +135,8 @@ def _layout(layer: str, name: str) -> tuple[int, tuple[tuple, ...]]:
     """
     block = getattr(plan_of(layer), name)
     return block.bytes, tuple((tensor.name, tensor.dtype == "F32", tensor.shape,
-                               2 if tensor.symbols[-1].startswith("2") else 1, offset)
-                              for tensor, offset in zip(block.tensors, block.offsets))
+                               2 if tensor.symbols[-1].startswith("2") else 1, tensor.quantized_offset)
+                              for tensor in block.tensors)
 
 
 def _part(block: torch.Tensor, is_scale: bool, shape: tuple[int, ...], offset: int) -> torch.Tensor:

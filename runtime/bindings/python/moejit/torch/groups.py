@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import _disable_current_modes
 
-from moejit import Error, Group, GroupLayer
-from moejit.torch import meetings, texts
+from moejit import Error, Group, GroupLayer, texts
+from moejit.torch import meetings
 from moejit.torch.layers import call_fields
 from moejit.torch.open_groups import OpenGroup, Opener, plan_layer, plan_whole, transport_of
 from moejit.torch.plan_facts import Plan, plan_facts

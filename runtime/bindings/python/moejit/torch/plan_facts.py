@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -18,7 +17,6 @@ from moejit.planned import Planned
 DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32, "I64": torch.int64, "U32": torch.int32, "U8": torch.uint8,
           "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "F8_E8M0": torch.float8_e8m0fnu,
           "F4_E2M1X2": torch.uint8}
-_SLICE_ALIGNMENT = 256
 # Symbols of dimensions that may be smaller in a call: T alone for layers.
 _OF_CALL = ("T", "P", "C", "C/128")
 
@@ -79,19 +77,9 @@ class Row(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class Block:
     """One of the two blocks of quantized weights."""
-    tensors: tuple[TensorInfo, ...]  # consecutive, each at a multiple of 256 bytes
+    tensors: tuple[TensorInfo, ...]
+    bytes: int
     recipe: str  # everything else that decides the bytes of codes and scales
-
-    @functools.cached_property
-    def offsets(self) -> tuple[int, ...]:
-        """Returns the place of each tensor, followed by the bytes of the block."""
-        sizes = (-(-tensor.bytes // _SLICE_ALIGNMENT) * _SLICE_ALIGNMENT for tensor in self.tensors)
-        return tuple(itertools.accumulate(sizes, initial=0))
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of the block."""
-        return self.offsets[-1]
 
     @functools.cached_property
     def key(self) -> str:
@@ -109,18 +97,19 @@ class Plan:
     saved: BlockSize
     deferred: BlockSize
     workspace_bytes: int  # of the call that needs the most
+    block_bytes: tuple[int, int]  # of quantized weights, row-wise and column-wise
     tensors: dict[str, TensorInfo] = dataclasses.field(hash=False)
     calls: dict[str, CallInfo] = dataclasses.field(hash=False)
 
     @functools.cached_property
     def quantized(self) -> Block:
         """The row-wise quantized weights, which forward reads, with the digest, which only update_weights() reads."""
-        return self._block(is_rowwise=True)
+        return self._block(0)
 
     @functools.cached_property
     def quantized_colwise(self) -> Block:
         """The column-wise quantized weights, which only backward reads."""
-        return self._block(is_rowwise=False)
+        return self._block(1)
 
     @property
     def has_state(self) -> bool:
@@ -174,17 +163,13 @@ class Plan:
     def _held_experts(self) -> int:
         return self.description.get("local_experts", 1) + self._shared_experts
 
-    def _block(self, is_rowwise: bool) -> Block:
+    def _block(self, number: int) -> Block:
         fields = self.description
         recipe = json.dumps([self.target, fields.get("recipe"), fields.get("gate_up_layout"),
                              fields.get("scale_sharing_k"), fields.get("power_of_2_scales"),
                              fields.get("gradient_format")])
         return Block(tuple(tensor for tensor in self.tensors.values()
-                           if tensor.role == "quantized" and self._is_rowwise(tensor) == is_rowwise), recipe)
-
-    def _is_rowwise(self, tensor: TensorInfo) -> bool:
-        """Returns whether quantized weights, or their digest, belong to the row-wise block."""
-        return "forward" in tensor.used_by or "backward" not in tensor.used_by
+                           if tensor.quantized_block == number), self.block_bytes[number], recipe)
 
     def _row(self, call: CallInfo) -> Row:
         arguments: dict[str, Argument] = {}
@@ -227,12 +212,11 @@ class Plan:
     def _argument(self, tensor: TensorInfo, call: CallInfo) -> Argument:
         is_read = tensor.name in call.reads
         if tensor.role == "quantized":
-            name = "quantized" if self._is_rowwise(tensor) else "quantized_colwise"
-            block = getattr(self, name)
             digest = None
             if is_read and tensor.name in call.writes:
-                digest = block.offsets[block.tensors.index(tensor)], tensor.bytes
-            return Argument(name, torch.uint8, (block.bytes,), digest, False, False, False)
+                digest = tensor.quantized_offset, tensor.bytes
+            return Argument(("quantized", "quantized_colwise")[tensor.quantized_block], torch.uint8,
+                            (self.block_bytes[tensor.quantized_block],), digest, False, False, False)
         return Argument(tensor.name, DTYPES[tensor.dtype],
                         tuple(symbol if symbol in self._symbols else size
                               for symbol, size in zip(tensor.symbols, tensor.shape)),
@@ -249,4 +233,4 @@ def plan_facts(planned: Planned) -> Plan:
     saved = BlockSize(info.saved_bytes, info.saved_fixed_bytes, info.saved_bytes_per_token)
     deferred = BlockSize(info.deferred_bytes, info.deferred_fixed_bytes, info.deferred_bytes_per_token)
     return Plan(planned.target, info.plan_digest, planned.description, info.max_tokens, saved, deferred,
-                info.workspace_bytes, planned.tensors, planned.calls)
+                info.workspace_bytes, (info.quantized_rowwise_bytes, info.quantized_colwise_bytes), planned.tensors, planned.calls)

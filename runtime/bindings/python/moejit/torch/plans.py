@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from moejit import texts
 from moejit.layer import Layer
 from moejit.operation import Operation
-from moejit.torch import texts
 from moejit.torch.plan_facts import Plan, Row, plan_facts
 
 

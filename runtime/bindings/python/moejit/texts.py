@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last argument of operators: "moejit VERSION TARGET DIGEST JSON" for a layer or an operation.
+"""How compiled graphs of torch and jax name a plan: "moejit VERSION TARGET DIGEST JSON" for a layer or an operation.
 
 For a layer of a group "@GROUP " comes before the JSON. The name belongs to a group of this process only.
 """
@@ -35,7 +35,7 @@ def read(text: str) -> Text:
     words = text.split(" ", 4)
     if len(words) != 5 or words[0] != "moejit":
         raise RuntimeError(f'moejit: argument plan: it begins with "{text[:60]}", wanted "moejit VERSION TARGET DIGEST '
-                           'JSON"\nhint: make it with moejit.torch.layer_text() or operation_text()')
+                           'JSON"\nhint: make it with moejit.torch.layer_text(), operation_text() or moejit.jax.plan()')
     *words, rest = words[1:]
     group = ""
     if rest.startswith("@"):
@@ -53,5 +53,5 @@ def check_is_current(text: Text, digest: str) -> None:
     if (text.version, text.digest) != (version, digest):
         raise RuntimeError(f"moejit: the compiled graph is stale: it was made with moejit {text.version} for the plan "
                            f"{text.digest}, this is moejit {version} with the plan {digest}\n"
-                           "hint: compile or export the model again; torch keeps compiled graphs in "
-                           "TORCHINDUCTOR_CACHE_DIR")
+                           "hint: compile or export it again; torch keeps compiled graphs in TORCHINDUCTOR_CACHE_DIR, "
+                           "jax in jax_compilation_cache_dir")

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/bindings/torch/planned_tensor.h"
+#include "runtime/bindings/graph/planned_tensor.h"
 
 #include <algorithm>
 #include <string_view>
 
-namespace moejit::torch {
+namespace moejit::graph {
 namespace {
 
 CallDim call_dim(std::string_view symbol) {
@@ -22,10 +22,12 @@ PlannedTensor planned(const moejit_tensor_info& info, std::size_t index) {
                        .role = info.role,
                        .dtype = info.dtype,
                        .shape = {info.shape, info.shape + info.ndim},
-                       .bytes = info.bytes};
+                       .bytes = info.bytes,
+                       .quantized_block = info.quantized_block,
+                       .quantized_offset = info.quantized_offset};
   for (int32_t i = 0; i < std::min<int32_t>(info.ndim, 4); ++i)
     tensor.call_dims[static_cast<std::size_t>(i)] = call_dim(info.symbols[i]);
   return tensor;
 }
 
-}  // namespace moejit::torch
+}  // namespace moejit::graph

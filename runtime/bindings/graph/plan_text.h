@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-namespace moejit::torch {
+namespace moejit::graph {
 
 // The last argument of the operators: "moejit VERSION TARGET DIGEST JSON", with "@GROUP " before
 // the JSON of a layer of a group. The JSON is the description of a layer or an operation with every
@@ -24,4 +24,4 @@ PlanText read_plan_text(std::string_view text);
 // these.
 void check_is_current(const PlanText& text, std::string_view version, std::string_view digest);
 
-}  // namespace moejit::torch
+}  // namespace moejit::graph

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/bindings/torch/call_row.h"
+#include "runtime/bindings/graph/call_row.h"
 
 #include <cstdint>
 #include <dlpack/dlpack.h>
 #include <string_view>
 
-namespace moejit::torch {
+namespace moejit::graph {
 
 class Meeting;
 
@@ -35,11 +35,11 @@ void read_plan(moejit_plan* plan, ReadyPlan& ready);
 
 // Returns the plan of an operator's last argument on the device of its tensors. The first call
 // compiles or fetches the kernels; later ones take a shared lock and look the text up. Plans stay
-// until the process ends, since graphs of torch may hold their kernels. Layers of groups stay until
-// the host removes them, when no module is left that calls them. Threads may call it at any time;
-// two that ask for different plans prepare them at the same time. Throws the errors of
+// until the process ends, since graphs of the host may hold their kernels. Layers of groups stay
+// until the host removes them, when no module is left that calls them. Threads may call it at any
+// time; two that ask for different plans prepare them at the same time. Throws the errors of
 // moejit_plan_create and moejit_plan_prepare. Throws a sentence for a text of another version, plan
 // or target, or of a group that this process does not have.
 const ReadyPlan& ready_plan(std::string_view text, DLDevice device);
 
-}  // namespace moejit::torch
+}  // namespace moejit::graph

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/bindings/torch/plan_text.h"
+#include "runtime/bindings/graph/plan_text.h"
 
-#include "runtime/bindings/torch/failure.h"
+#include "runtime/bindings/graph/failure.h"
 
 #include <string>
 
-namespace moejit::torch {
+namespace moejit::graph {
 namespace {
 
 // Removes the first word and the space after it from the text, and returns the word.
@@ -32,7 +32,7 @@ PlanText read_plan_text(std::string_view text) {
     fail(MOEJIT_ERROR_INVALID_VALUE,
          "argument plan: it begins with \"" + std::string(text.substr(0, kShown)) +
              "\", wanted \"moejit VERSION TARGET DIGEST JSON\"",
-         "make it with moejit.torch.layer_text() or operation_text()");
+         "make it with moejit.torch.layer_text(), operation_text() or moejit.jax.plan()");
   return read;
 }
 
@@ -42,7 +42,8 @@ void check_is_current(const PlanText& text, std::string_view version, std::strin
        "the compiled graph is stale: it was made with moejit " + std::string(text.version) +
            " for the plan " + std::string(text.digest) + ", this is moejit " +
            std::string(version) + " with the plan " + std::string(digest),
-       "compile or export the model again; torch keeps compiled graphs in TORCHINDUCTOR_CACHE_DIR");
+       "compile or export it again; torch keeps compiled graphs in TORCHINDUCTOR_CACHE_DIR, jax in "
+       "jax_compilation_cache_dir");
 }
 
-}  // namespace moejit::torch
+}  // namespace moejit::graph

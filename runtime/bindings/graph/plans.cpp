@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/bindings/torch/plans.h"
+#include "runtime/bindings/graph/plans.h"
 
-#include "runtime/bindings/torch/failure.h"
-#include "runtime/bindings/torch/group_plans.h"
-#include "runtime/bindings/torch/plan_text.h"
+#include "runtime/bindings/graph/failure.h"
+#include "runtime/bindings/graph/group_plans.h"
+#include "runtime/bindings/graph/plan_text.h"
 
 #include <algorithm>
 #include <atomic>
@@ -16,7 +16,7 @@
 #include <string>
 #include <unordered_map>
 
-namespace moejit::torch {
+namespace moejit::graph {
 namespace {
 
 // Returns the number of a device among a process's devices: the number of a GPU, or -1 for the CPU.
@@ -71,7 +71,7 @@ std::string hint_of_preparing(moejit_error_code code, std::string_view json,
   if (code != MOEJIT_ERROR_CACHE_MISS) return "";
   std::string hint = "LAYER is a file with the last line of this message";
   if (plan.kind != MOEJIT_KIND_OPERATION)
-    hint += "; moejit.torch.build(model, tokens=" + std::to_string(plan.max_tokens) +
+    hint += "; with torch, moejit.torch.build(model, tokens=" + std::to_string(plan.max_tokens) +
             ", target=..., pack=\"kernels.moejitpack\") makes all kernels of a model";
   return hint + "\n" + std::string(json);
 }
@@ -119,8 +119,8 @@ struct TextHash {
 };
 using Entries = std::unordered_map<std::string, std::unique_ptr<Entry>, TextHash, std::equal_to<>>;
 
-// What operators have prepared, by device and text. It is never destroyed: graphs of torch may hold
-// kernels, and threads may use it at the end of the process.
+// What operators have prepared, by device and text. It is never destroyed: graphs of a host may
+// hold kernels, and threads may use it at the end of the process.
 struct Prepared {
   std::shared_mutex mutex;
   std::map<int32_t, Entries> entries;
@@ -193,4 +193,4 @@ const ReadyPlan& ready_plan(std::string_view text, DLDevice device) {
   return *made;
 }
 
-}  // namespace moejit::torch
+}  // namespace moejit::graph

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/bindings/torch/call_row.h"
+#include "runtime/bindings/graph/call_row.h"
 
-#include "runtime/bindings/torch/failure.h"
+#include "runtime/bindings/graph/failure.h"
 
 #include <algorithm>
 #include <span>
 #include <string_view>
 
-namespace moejit::torch {
+namespace moejit::graph {
 namespace {
 
-constexpr int64_t kSliceAlignment = 256;
 constexpr std::size_t kWeightDims = 3;  // of w1 and w2; biases have fewer
 
 using Taken = std::span<const moejit_call_tensor>;
@@ -26,29 +25,12 @@ std::vector<moejit_call_info> calls_of(const moejit_plan* plan, const moejit_pla
   return calls;
 }
 
-bool takes(const std::vector<moejit_call_info>& calls, std::string_view name, std::size_t tensor) {
-  return std::ranges::any_of(calls, [&](const moejit_call_info& call) {
-    return call.name == name &&
-           std::ranges::find(taken_by(call), tensor, &moejit_call_tensor::index) !=
-               taken_by(call).end();
-  });
-}
-
-void add_to_block(QuantizedBlock& block, const PlannedTensor& tensor) {
-  block.slices.emplace_back(&tensor, block.bytes);
-  block.bytes += (tensor.bytes + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment;
-}
-
 // Returns the argument of a call that a tensor of the plan belongs to; adds it if there is none.
 CallArgument& argument_of(std::vector<CallArgument>& arguments, const PlannedTensor& tensor,
                           const PlanRows& rows) {
   if (tensor.role != MOEJIT_ROLE_QUANTIZED)
     return arguments.emplace_back(CallArgument{.name = tensor.name, .planned = &tensor});
-  const auto has = [&](const QuantizedBlock& block) {
-    return std::ranges::any_of(block.slices,
-                               [&](const auto& slice) { return slice.first == &tensor; });
-  };
-  const QuantizedBlock& block = has(rows.quantized) ? rows.quantized : rows.quantized_colwise;
+  const QuantizedBlock& block = rows.quantized[static_cast<std::size_t>(tensor.quantized_block)];
   const auto found = std::ranges::find(arguments, &block, &CallArgument::block);
   if (found != arguments.end()) return *found;
   return arguments.emplace_back(
@@ -67,11 +49,8 @@ void add_tensor(std::vector<CallArgument>& arguments, const moejit_call_tensor& 
     argument.is_shape_only = taken.is_shape_only != 0;
     return;
   }
-  for (const auto& slice : argument.block->slices) {
-    if (slice.first != &tensor) continue;
-    argument.slices.push_back(slice);
-    if (is_read) argument.digest = &slice;
-  }
+  argument.slices.push_back(&tensor);
+  if (is_read) argument.digest = &tensor;
 }
 
 void add_block(std::vector<CallArgument>& arguments, CallArgument::Kind kind, const char* name,
@@ -91,11 +70,12 @@ std::vector<CallArgument> name_quantized(const std::vector<CallArgument>& reads)
       named.push_back(argument);
       continue;
     }
-    for (const auto& slice : argument.slices)  // a copy of scales is cheap, one of codes is not
-      named.push_back({.name = slice.first->name,
-                       .planned = slice.first,
+    for (const PlannedTensor* slice :
+         argument.slices)  // a copy of scales is cheap, one of codes not
+      named.push_back({.name = slice->name,
+                       .planned = slice,
                        .is_read = true,
-                       .may_be_copied = slice.first->dtype.bits == 32});
+                       .may_be_copied = slice->dtype.bits == 32});
   }
   return named.size() == reads.size() ? std::vector<CallArgument>() : named;
 }
@@ -135,12 +115,8 @@ void read_rows(const moejit_plan* plan, const moejit_plan_info& info, PlanRows& 
     check(moejit_plan_get_tensor(plan, i, &tensor));
     rows.tensors.push_back(planned(tensor, i));
   }
-  for (const PlannedTensor& tensor : rows.tensors)
-    if (tensor.role == MOEJIT_ROLE_QUANTIZED)
-      add_to_block(takes(calls, "forward", tensor.index) || !takes(calls, "backward", tensor.index)
-                       ? rows.quantized
-                       : rows.quantized_colwise,
-                   tensor);
+  rows.quantized[0].bytes = info.quantized_rowwise_bytes;
+  rows.quantized[1].bytes = info.quantized_colwise_bytes;
   for (const moejit_call_info& call : calls) rows.calls.push_back(row_of(call, info, rows));
 }
 
@@ -151,4 +127,4 @@ std::string names_of(const std::vector<CallArgument>& arguments) {
   return names.empty() ? "none" : names;
 }
 
-}  // namespace moejit::torch
+}  // namespace moejit::graph

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace moejit::torch {
+namespace moejit::graph {
 
 // A dimension whose size follows from the call.
 enum class CallDim : uint8_t { kNone, kTokens, kRows, kColumns, kColumnBlocks };
@@ -22,8 +22,10 @@ struct PlannedTensor {
   std::vector<int64_t> shape;
   std::array<CallDim, 4> call_dims{};
   int64_t bytes = 0;
+  int64_t quantized_block = -1;  // of moejit_tensor_info
+  int64_t quantized_offset = -1;
 };
 
 PlannedTensor planned(const moejit_tensor_info& info, std::size_t index);
 
-}  // namespace moejit::torch
+}  // namespace moejit::graph

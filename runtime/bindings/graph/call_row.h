@@ -1,37 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/bindings/torch/planned_tensor.h"
+#include "runtime/bindings/graph/planned_tensor.h"
 
+#include <array>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
-namespace moejit::torch {
+namespace moejit::graph {
 
-// One of the two blocks of quantized weights. "quantized" has the row-wise weights, which forward
-// reads, and the digest by which update_weights sees changes. "quantized_colwise" has the
-// column-wise weights, which only backward reads. They are two so that the first can be freed
-// before backward. Each tensor begins at a multiple of 256 bytes.
+// One of the two blocks of quantized weights (moejit_tensor_info::quantized_block): "quantized" and
+// "quantized_colwise".
 struct QuantizedBlock {
   const char* name = "";
-  std::vector<std::pair<const PlannedTensor*, int64_t>> slices;  // with their offsets
   int64_t bytes = 0;
 };
 
-// A tensor of torch that a call takes or makes: a tensor of the plan, or a block of memory.
+// A tensor of the host that a call takes or makes: a tensor of the plan, or a block of memory.
 struct CallArgument {
   enum class Kind : uint8_t { kTensor, kQuantized, kSaved, kDeferred };
 
   Kind kind = Kind::kTensor;
   std::string name;
   const PlannedTensor* planned = nullptr;  // of kTensor
-  // The whole block of kQuantized, and the slices that the call uses, with their offsets.
+  // The whole block of kQuantized, and the slices of it that the call uses.
   const QuantizedBlock* block = nullptr;
-  std::vector<std::pair<const PlannedTensor*, int64_t>> slices = {};
+  std::vector<const PlannedTensor*> slices = {};
   // The slice whose old content a call reads that writes the block: the digest. NULL: none.
-  const std::pair<const PlannedTensor*, int64_t>* digest = nullptr;
+  const PlannedTensor* digest = nullptr;
   bool is_read = false;
   bool is_written = false;
   bool is_optional = false;
@@ -39,7 +36,7 @@ struct CallArgument {
   bool may_be_copied = false;  // if kernels cannot read it where it is
 };
 
-// A call of a plan as the operators make it.
+// A call of a plan as bindings make it.
 struct CallRow {
   std::string name;
   // Tensors that the call only reads, and what it writes, in the order of the plan with the blocks
@@ -56,8 +53,7 @@ struct CallRow {
 // The tensors of the caller in a plan, and its calls. Calls point to tensors and blocks.
 struct PlanRows {
   std::vector<PlannedTensor> tensors;  // all of the plan
-  QuantizedBlock quantized{.name = "quantized"};
-  QuantizedBlock quantized_colwise{.name = "quantized_colwise"};
+  std::array<QuantizedBlock, 2> quantized{{{.name = "quantized"}, {.name = "quantized_colwise"}}};
   std::vector<CallRow> calls;
 
   PlanRows() = default;
@@ -71,4 +67,4 @@ void read_rows(const moejit_plan* plan, const moejit_plan_info& info, PlanRows& 
 // Returns the names of arguments, as sentences list them.
 std::string names_of(const std::vector<CallArgument>& arguments);
 
-}  // namespace moejit::torch
+}  // namespace moejit::graph

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/bindings/torch/group_plans.h"
+#include "runtime/bindings/graph/group_plans.h"
 
-#include "runtime/bindings/torch/failure.h"
+#include "runtime/bindings/graph/failure.h"
 
 #include <chrono>
-#include <exception>
 #include <map>
 #include <memory>
 #include <shared_mutex>
 #include <string>
 
-namespace moejit::torch {
+namespace moejit::graph {
 namespace {
 
 // The layers that the host has added, by text.
@@ -38,6 +37,24 @@ const ReadyPlan* find(std::string_view text) {
 }
 
 }  // namespace
+
+void add_group_plan(const char* text, moejit_plan* layer, moejit_device* device, Meeting* meeting,
+                    int64_t patience_ms) {
+  auto made = std::make_unique<ReadyPlan>();
+  read_plan(layer, *made);
+  made->device = device;
+  made->place = place_of(device);
+  made->meeting = meeting;
+  made->patience_ms = patience_ms;
+  const std::unique_lock lock(added().mutex);
+  added().layers.insert_or_assign(text, std::move(made));
+}
+
+void remove_group_plan(const char* text) {
+  const std::unique_lock lock(added().mutex);
+  if (const auto found = added().layers.find(text); found != added().layers.end())
+    added().layers.erase(found);
+}
 
 void Meeting::wait(int64_t patience_ms) {
   std::unique_lock lock(mutex_);
@@ -83,55 +100,4 @@ const ReadyPlan& ready_group_plan(std::string_view text, std::string_view group,
   return *found;
 }
 
-}  // namespace moejit::torch
-
-extern "C" {
-
-// Returns a new meeting of simulated ranks.
-__attribute__((visibility("default"))) void* moejit_torch_open_meeting(int32_t ranks) {
-  return new moejit::torch::Meeting(ranks);
-}
-
-// Lets threads that wait in a meeting go on, and later ones too.
-__attribute__((visibility("default"))) void moejit_torch_abort_meeting(void* meeting) {
-  static_cast<moejit::torch::Meeting*>(meeting)->abort();
-}
-
-// Ends a meeting whose layers have all been removed.
-__attribute__((visibility("default"))) void moejit_torch_close_meeting(void* meeting) {
-  delete static_cast<moejit::torch::Meeting*>(meeting);
-}
-
-// Makes operators find a prepared layer of a group by its text, until it is removed. Calls wait in
-// `meeting` for other ranks, at most patience_ms; it is NULL with GPUs. Returns 0, or 1 if there is
-// no memory.
-__attribute__((visibility("default"))) int32_t moejit_torch_add_group_layer(const char* text,
-                                                                            moejit_plan* layer,
-                                                                            moejit_device* device,
-                                                                            void* meeting,
-                                                                            int64_t patience_ms) {
-  using moejit::torch::added;
-  try {
-    auto made = std::make_unique<moejit::torch::ReadyPlan>();
-    moejit::torch::read_plan(layer, *made);
-    made->device = device;
-    made->place = moejit::torch::place_of(device);
-    made->meeting = static_cast<moejit::torch::Meeting*>(meeting);
-    made->patience_ms = patience_ms;
-    const std::unique_lock lock(added().mutex);
-    added().layers.insert_or_assign(text, std::move(made));
-    return 0;
-  } catch (const std::exception&) {
-    return 1;
-  }
-}
-
-// Makes operators forget a layer, before the host destroys it. No call of it may be under way.
-__attribute__((visibility("default"))) void moejit_torch_remove_group_layer(const char* text) {
-  using moejit::torch::added;
-  const std::unique_lock lock(added().mutex);
-  if (const auto found = added().layers.find(text); found != added().layers.end())
-    added().layers.erase(found);
-}
-
-}  // extern "C"
+}  // namespace moejit::graph
