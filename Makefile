@@ -5,8 +5,9 @@
 #               make test LABEL=unit: only those of one label (docs/CONTRIBUTING.md)
 #               make test CHANGED=1: only what differs from the last whole run can break
 #   make test-torch   the same for the tests of moejit.torch, with torch 2.11; TORCH=2.15.0: another version
+#   make test-jax   the same for the tests of moejit.jax
 #   make wheel  build the Python package for other machines, build/dist/moejit-*.whl (docs/python.md)
-.PHONY: demo test test-torch wheel portable format check-format tidy clean help
+.PHONY: demo test test-torch test-jax wheel portable format check-format tidy clean help
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell nproc)
@@ -44,8 +45,15 @@ test-torch:
 	$(cpu_table) build cmake --build --preset ci --parallel $(JOBS) --target moejit moejit_torch moejit_torch_floor
 	torch=$$(.ci/setup-torch $(TORCH)) && /usr/bin/python3 tests/torch/run.py build/ci $(JOBS) "$$torch"
 
+test-jax:
+	.ci/setup tests
+	jax=$$(.ci/setup-jax) && $(call configure,ci) && \
+	  $(cpu_table) build cmake --build --preset ci --parallel $(JOBS) --target moejit_shared moejit_jax && \
+	  /usr/bin/python3 tests/jax/run.py build/ci $(JOBS) "$$jax"
+
 wheel:
 	.ci/setup wheel
+	.ci/setup-jax >/dev/null
 	rm -f build/dist/moejit-*.whl
 	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir build/dist \
 	  --config-settings=wheel.tags=py3-none-$(MANYLINUX) .
@@ -53,6 +61,7 @@ wheel:
 
 portable:
 	.ci/setup tests
+	.ci/setup-jax >/dev/null
 	$(call configure,portable)
 	cmake --build --preset portable --parallel $(JOBS)
 

@@ -16,10 +16,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "runtime/bindings/python"
 HEADERS = {path.name for path in (ROOT / "runtime/bindings/c").glob("moejit*.h*")}
 NAME = re.compile(r"moejit-([\d.]+)-py3-none-manylinux_(\d+)_(\d+)_x86_64\.whl")
-# Libraries that every Linux of the tag has. The wheel has libmoejit.so, and torch is in memory when ours is loaded:
-# auditwheel has to be told of that one alone.
+# Libraries that every Linux of the tag has. The wheel has libmoejit.so, and libraries for frameworks use the
+# C++ library of Python's process; torch is in memory when ours is loaded: auditwheel has to be told of that one alone.
 SYSTEM = re.compile(r"(lib(c|m|dl|pthread|rt|gcc_s)\.so|ld-linux)")
-OF_TORCH = re.compile(r"lib(torch_cpu\.so|moejit\.so\.0|stdc\+\+\.so\.6)$")
+OF_FRAMEWORKS = re.compile(r"lib(torch_cpu\.so|moejit\.so\.1|stdc\+\+\.so\.6)$")
 # The newest symbol versions of libstdc++ and libgcc on systems of manylinux_2_34, which are GCC 11's, by auditwheel's
 # policy. Those of glibc are in the tag itself.
 NEWEST = {"GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13), "GCC": (7, 0, 0)}
@@ -57,7 +57,7 @@ class Wheel(unittest.TestCase):
                    for name in ("Config", "ConfigVersion", "Targets", "Targets-release")}
         wanted |= {"moejit/bin/moejit", "moejit/lib/libmoejit.so.1"}
         if (ROOT / "runtime/bindings/torch").exists():
-            wanted.add("moejit/lib/libmoejit_torch.so")
+            wanted |= {"moejit/lib/libmoejit_torch.so", "moejit/lib/libmoejit_jax.so"}
         got = {name for name in self.archive.namelist() if not name.endswith("/")}
         self.assertEqual({name for name in got if not name.startswith(self.info.name)}, wanted)
         self.assertLessEqual({f"{self.info.name}/{name}" for name in
@@ -79,7 +79,7 @@ class Wheel(unittest.TestCase):
     def test_binaries_run_on_the_systems_of_the_tag(self):
         for binary in self.binaries:
             needed = re.findall(r"\(NEEDED\).*\[(.+)\]", run("readelf", "--dynamic", "--wide", binary))
-            allowed = (SYSTEM, OF_TORCH) if "torch" in binary.name else (SYSTEM,)
+            allowed = (SYSTEM, OF_FRAMEWORKS) if "_" in binary.name else (SYSTEM,)
             self.assertEqual([name for name in needed if not any(known.match(name) for known in allowed)], [],
                              f"{binary.name} needs these")
             versions = run("readelf", "--version-info", "--wide", binary)

@@ -11,6 +11,7 @@ import re
 from moejit import library
 
 OLDEST_TORCH = (2, 10)
+OLDEST_JAX = (0, 10)
 OLDEST_TRANSFORMERS = (5, 0)
 
 
@@ -48,8 +49,16 @@ def is_switched_on(name: str) -> bool:
 def torch_library_path() -> pathlib.Path:
     """Returns the path where libmoejit_torch.so should be: the one in MOEJIT_TORCH_LIBRARY, else beside libmoejit.so.
     """
-    given = os.environ.get("MOEJIT_TORCH_LIBRARY")
-    return pathlib.Path(given) if given else library.path().parent / "libmoejit_torch.so"
+    return _library_path(os.environ.get("MOEJIT_TORCH_LIBRARY"), "libmoejit_torch.so")
+
+
+def jax_library_path() -> pathlib.Path:
+    """Returns the path where libmoejit_jax.so should be: the one in MOEJIT_JAX_LIBRARY, else beside libmoejit.so."""
+    return _library_path(os.environ.get("MOEJIT_JAX_LIBRARY"), "libmoejit_jax.so")
+
+
+def _library_path(given: str | None, name: str) -> pathlib.Path:
+    return pathlib.Path(given) if given else library.path().parent / name
 
 
 def require_torch() -> None:
@@ -58,10 +67,23 @@ def require_torch() -> None:
     Raises:
         ImportError: The sentence says what is wrong and what to do.
     """
-    version = installed_version("torch")
-    if version is None and importlib.util.find_spec("torch") is None:
-        raise ImportError("moejit.torch needs torch, which is not installed\nhint: pip install torch; the rest of the "
+    _require("torch", OLDEST_TORCH)
+
+
+def require_jax() -> None:
+    """Raises an error if jax is missing or too old.
+
+    Raises:
+        ImportError: The sentence says what is wrong and what to do.
+    """
+    _require("jax", OLDEST_JAX)
+
+
+def _require(name: str, oldest: tuple[int, int]) -> None:
+    version = installed_version(name)
+    if version is None and importlib.util.find_spec(name) is None:
+        raise ImportError(f"moejit.{name} needs {name}, which is not installed\nhint: pip install {name}; the rest of the "
                           "package works without it")
-    if version is not None and not is_new_enough(version, OLDEST_TORCH):
-        raise ImportError(f"moejit.torch needs torch {text_of(OLDEST_TORCH)} or newer, this is {version}\nhint: pip "
-                          "install --upgrade torch")
+    if version is not None and not is_new_enough(version, oldest):
+        raise ImportError(f"moejit.{name} needs {name} {text_of(oldest)} or newer, this is {version}\nhint: pip "
+                          f"install --upgrade {name}")

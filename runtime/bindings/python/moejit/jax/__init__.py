@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The experts of Mixture-of-Experts layers as functions of JAX with gradients, on GPUs and in the simulator."""
+from moejit.frameworks import require_jax as _require_jax
+
+_require_jax()
+
+from moejit.jax.accumulate import accumulate, forward
+from moejit.jax.experts import check_status, experts, quantize
+from moejit.jax.parallel import expert_parallel
+from moejit.jax.plans import Plan, init, plan
+
+__all__ = ["Plan", "accumulate", "check_status", "expert_parallel", "experts", "forward", "init", "plan", "quantize"]

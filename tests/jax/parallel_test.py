@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two devices compute what one does: data parallel and expert parallel, in shard_map and without."""
+import concurrent.futures
+import unittest
+
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from support import *
+
+WHOLE, SPLIT = PartitionSpec(), PartitionSpec("d")
+
+
+@unittest.skipUnless(len(jax.devices()) >= 2, "needs two devices")
+class TwoDevices(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        cls.layer = plan("fp8_flow")
+        cls.given = inputs(32, cls.layer)
+        cls.mesh = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Auto,))
+        cls.wanted = cls.compiled(experts_of(cls.layer))(*cls.given)
+
+    @staticmethod
+    def compiled(function):
+        return jax.jit(lambda *given: named(*value_and_grads(function, *given)))
+
+    def test_data_parallel(self):
+        for check_vma in (False, True):
+            function = jax.shard_map(experts_of(self.layer), mesh=self.mesh, in_specs=(WHOLE, SPLIT, SPLIT, SPLIT),
+                                     out_specs=SPLIT, check_vma=check_vma)
+            got = self.compiled(function)(*self.given)
+            # Gradients of weights are sums of two bf16 arrays, in bf16: of each device's, and of the sum, a value is
+            # rounded by at most 2^-9 of itself; both parts together are no more than a few times as large as the sum.
+            wanted = dict(self.wanted)
+            for name in ("dw1", "dw2"):
+                one, other = np.asarray(got.pop(name), np.float32), np.asarray(wanted.pop(name), np.float32)
+                self.assertLess(np.linalg.norm(one - other), 2 ** -7 * np.linalg.norm(other), name)
+            self.assertEqual(differences(got, wanted), [], f"check_vma {check_vma}")
+
+    def test_expert_parallel(self):
+        half = plan("fp8_flow", local_experts=EXPERTS // 2)
+        for check_vma in (False, True):
+            function = jax.shard_map(functools.partial(mj.expert_parallel, layer=half, axis="d"), mesh=self.mesh,
+                                     in_specs=(SPLIT, SPLIT, SPLIT, SPLIT), out_specs=SPLIT, check_vma=check_vma)
+            # With two experts a token, the sum of two devices has one addition, as the sum of one device.
+            self.assertEqual(differences(self.compiled(function)(*self.given), self.wanted), [], f"check_vma {check_vma}")
+
+    def test_shares_that_are_not_all_experts_are_refused(self):
+        function = jax.shard_map(functools.partial(mj.expert_parallel, layer=self.layer, axis="d"), mesh=self.mesh,
+                                 in_specs=(SPLIT, SPLIT, SPLIT, SPLIT), out_specs=SPLIT)
+        with self.assertRaisesRegex(moejit.Error, "local_experts is 8 on each of 2 devices of the axis d, wanted 8"):
+            function(*self.given[:4])
+
+    def test_arrays_that_jit_finds_sharded(self):
+        params, *tokens, _ = self.given
+        tokens = [jax.device_put(array, NamedSharding(self.mesh, SPLIT)) for array in tokens]
+        params = jax.device_put(params, NamedSharding(self.mesh, WHOLE))
+        self.assertEqual(differences(jax.jit(experts_of(self.layer))(params, *tokens), self.wanted["y"]), [])
+
+    def test_threads_on_two_devices(self):
+        function = jax.jit(experts_of(self.layer))
+        with concurrent.futures.ThreadPoolExecutor(2) as threads:
+            for y in threads.map(lambda device: function(*jax.device_put(self.given[:4], device)), jax.devices()[:2]):
+                self.assertEqual(differences(y, self.wanted["y"]), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

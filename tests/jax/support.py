@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of moejit.jax share: small layers, their inputs, and moejit.Layer called with the same arrays."""
+import functools
+import json
+import os
+import pathlib
+
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import moejit
+import moejit.jax as mj
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXPERTS, HIDDEN, INTERMEDIATE, TOP_K, MAX_TOKENS = 8, 256, 128, 2, 64
+# All recipes but fp8_delayed, which has a state.
+RECIPES = ("bf16", "fp8_flow", "fp8_blockwise", "fp8_rowwise", "mxfp8", "fp8_current", "nvfp4")
+TARGET = "sim" if jax.default_backend() == "cpu" else "auto"
+
+
+def description(recipe="bf16", **fields):
+    return {"name": "tiny", "experts": EXPERTS, "top_k": TOP_K, "hidden": HIDDEN, "intermediate": INTERMEDIATE,
+            "recipe": recipe, "max_tokens": MAX_TOKENS, **fields}
+
+
+@functools.lru_cache(maxsize=None)
+def _plan_of(text, **options):
+    return mj.plan(text, TARGET, **options)
+
+
+def plan(recipe="bf16", wgrad_dtype="bf16", backward=True, **fields):
+    return _plan_of(json.dumps(description(recipe, **fields)), wgrad_dtype=wgrad_dtype, backward=backward)
+
+
+def inputs(tokens, layer, seed=0):
+    """params, x, ids, probs and dy of a layer: each token has distinct experts."""
+    keys = jax.random.split(jax.random.key(seed), 6)
+    x = jax.random.normal(keys[0], (tokens, HIDDEN), jnp.bfloat16)
+    order = jnp.argsort(jax.random.uniform(keys[1], (tokens, EXPERTS)), axis=1)
+    probs = jax.random.uniform(keys[2], (tokens, TOP_K), jnp.float32) + 0.1
+    params = mj.init(keys[3], layer)
+    for name in ("b1", "b2"):
+        if name in params:
+            params[name] = jax.random.normal(keys[4], params[name].shape).astype(params[name].dtype)
+    return params, x, order[:, :TOP_K].astype(jnp.int32), probs, jax.random.normal(keys[5], x.shape, jnp.bfloat16)
+
+
+def value_and_grads(function, params, x, ids, probs, dy):
+    """y, and the gradients of params, x and probs for the gradient dy of y."""
+    y, pull = jax.vjp(lambda params, x, probs: function(params, x, ids, probs), params, x, probs)
+    return y, *pull(dy)
+
+
+def named(y, dparams, dx, dprobs):
+    return {"y": y, "dx": dx, "dprobs": dprobs, **{f"d{name}": array for name, array in dparams.items()}}
+
+
+def experts_of(layer, **options):
+    return functools.partial(mj.experts, layer=layer, **options)
+
+
+def bits(array):
+    array = np.asarray(array)
+    return array.view(np.uint16) if array.dtype == jnp.bfloat16 else array
+
+
+def differences(got, wanted):
+    """The names of arrays of two mappings or trees that differ in a bit."""
+    names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(wanted)]
+    return [name for name, one, other in zip(names, jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True)
+            if not np.array_equal(bits(one), bits(other))]
+
+
+def of_layer(layer, params, x, ids, probs, dy):
+    """What moejit.Layer computes from numpy arrays with the same bits."""
+    direct = moejit.Layer(layer.description, "sim").prepare()
+    tensors = direct.allocate(tokens=x.shape[0])
+    given = {"x": x, "topk_ids": ids, "topk_probs": probs, "dy": dy, **params}
+    tensors |= {name: np.ascontiguousarray(bits(array)) for name, array in given.items() if name in direct.tensors}
+    gradients = ["dx", "dprobs", *(f"d{name}" for name in params)]
+    results = ["y", *(gradients if "backward" in direct.calls else ())]
+    structs = {name: layer.struct(name, x.shape[0]) for name in results}
+    tensors |= {name: np.zeros(struct.shape, bits(np.zeros(1, struct.dtype)).dtype) for name, struct in structs.items()}
+    direct.update_weights(tensors)
+    saved = direct.forward(tensors)
+    if saved is not None:
+        direct.backward(tensors, saved=saved)
+    # Gradients of biases are made in float32; JAX wants the dtype of the biases.
+    return {name: bits(jnp.asarray(tensors[name], jnp.bfloat16)) if name in ("db1", "db2") else tensors[name]
+            for name in results}

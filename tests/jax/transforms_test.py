@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What JAX makes of the functions has the bits of the functions: jit, remat, scan, export, the cache on disk."""
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from jax import export
+
+from support import *
+
+LAYER = plan("fp8_flow")
+EXPERTS_OF_LAYER = experts_of(LAYER)
+PROGRAM = """
+import hashlib, sys
+import jax
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+hits = []
+jax.monitoring.register_event_listener(lambda event, **_: hits.append(event.endswith("cache_hits")))
+from support import *
+layer = plan("fp8_flow")
+given = inputs(8, layer)
+y = jax.jit(experts_of(layer))(*given[:4])
+print(hashlib.sha256(np.asarray(y).tobytes()).hexdigest(), any(hits))
+"""
+
+
+def compiled(function):
+    return jax.jit(lambda *given: named(*value_and_grads(function, *given)))
+
+
+class Transforms(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        cls.given = inputs(32, LAYER)
+        cls.wanted = compiled(EXPERTS_OF_LAYER)(*cls.given)
+
+    def test_without_jit(self):
+        self.assertEqual(differences(named(*value_and_grads(EXPERTS_OF_LAYER, *self.given)), self.wanted), [])
+
+    def test_remat(self):
+        self.assertEqual(differences(compiled(jax.checkpoint(EXPERTS_OF_LAYER))(*self.given), self.wanted), [])
+
+    def test_leading_dimensions_are_tokens(self):
+        params, *tokens = self.given
+        in_rows = [array.reshape(4, 8, -1) for array in tokens]
+        y, dparams, dx, dprobs = value_and_grads(EXPERTS_OF_LAYER, params, *in_rows)
+        self.assertEqual((y.shape, dx.shape, dprobs.shape), ((4, 8, HIDDEN), (4, 8, HIDDEN), (4, 8, TOP_K)))
+        flat = named(y.reshape(32, -1), dparams, dx.reshape(32, -1), dprobs.reshape(32, -1))
+        self.assertEqual(differences(flat, self.wanted), [])
+
+    def test_weights_that_are_quantized_apart(self):
+        blocks = jax.jit(lambda params: mj.quantize(params, layer=LAYER))(self.given[0])
+        self.assertEqual(sorted(blocks), ["quantized", "quantized_colwise"])
+        function = compiled(experts_of(LAYER, quantized=blocks))
+        self.assertEqual(differences(function(*self.given), self.wanted), [])
+        self.assertEqual(mj.quantize(self.given[0], layer=plan("bf16")), {})
+
+    def test_scan_over_layers(self):
+        params, x, ids, probs, dy = self.given
+        stack = jax.tree.map(lambda array: jnp.stack([array, array[::-1]]), params)
+
+        def scanned(stack, x):
+            return jax.lax.scan(lambda x, params: (EXPERTS_OF_LAYER(params, x, ids, probs), None), x, stack)[0]
+
+        def unrolled(stack, x):
+            for i in range(2):
+                x = EXPERTS_OF_LAYER(jax.tree.map(lambda array: array[i], stack), x, ids, probs)
+            return x
+
+        one, other = (jax.jit(lambda stack, x: jax.vjp(function, stack, x)[1](dy))(stack, x)
+                      for function in (scanned, unrolled))
+        self.assertEqual(differences(one, other), [])
+
+    def test_every_number_of_tokens(self):
+        function = jax.jit(EXPERTS_OF_LAYER)
+        params, x, ids, probs, dy = inputs(MAX_TOKENS, LAYER)
+        whole = function(params, x, ids, probs)
+        for tokens in (1, 17):
+            some = function(params, x[:tokens], ids[:tokens], probs[:tokens])
+            self.assertEqual(differences(some, whole[:tokens]), [], tokens)
+        gradients = compiled(EXPERTS_OF_LAYER)(params, x[:0], ids[:0], probs[:0], dy[:0])
+        self.assertEqual(gradients["y"].shape, (0, HIDDEN))
+        self.assertFalse(gradients["dw1"].any() or gradients["dw2"].any())
+
+    def test_export(self):
+        params, x, ids, probs, _ = self.given
+        exported = export.export(jax.jit(EXPERTS_OF_LAYER),
+                                 disabled_checks=[export.DisabledSafetyCheck.custom_call("moejit_call")])
+        back = export.deserialize(exported(params, x, ids, probs).serialize())
+        self.assertEqual(differences(back.call(params, x, ids, probs), self.wanted["y"]), [])
+
+    def test_programs_from_the_cache_on_disk(self):
+        with tempfile.TemporaryDirectory() as folder:
+            told = [subprocess.run([sys.executable, "-c", PROGRAM, folder], env=os.environ, check=True,
+                                   cwd=ROOT / "tests/jax", capture_output=True, text=True).stdout.split() for _ in "ab"]
+        self.assertEqual(told[0][0], told[1][0])
+        self.assertEqual((told[0][1], told[1][1]), ("False", "True"))
+
+    def test_status(self):
+        params, x, ids, probs, _ = self.given
+        function = jax.jit(experts_of(LAYER, with_status=True))
+        mj.check_status(function(params, x, ids, probs)[1])
+        with self.assertRaisesRegex(moejit.Error, "expert ids, or an expert's number of rows, out of range"):
+            mj.check_status(function(params, x, jnp.full_like(ids, EXPERTS), probs)[1])
+
+
+class Accumulation(unittest.TestCase):
+
+    def test_adds_in_place(self):
+        layer = plan("fp8_flow", wgrad_dtype="f32")
+        given = inputs(32, layer)
+        wanted = compiled(experts_of(layer))(*given)
+
+        def step(sums, params, x, ids, probs, dy):
+            y, kept = mj.forward(params, x, ids, probs, layer=layer)
+            return *mj.accumulate(sums, kept, dy, layer=layer), y
+
+        step = jax.jit(step, donate_argnums=0)
+        sums = {name: jnp.zeros(array.shape, jnp.float32) for name, array in given[0].items()}
+        sums, gradients, y = step(sums, *given)
+        self.assertEqual(differences({"y": y, **gradients}, {name: wanted[name] for name in ("y", *gradients)}), [])
+        once = {name: np.array(array) for name, array in sums.items()}
+        rounded = {f"d{name}": jnp.asarray(array).astype(jnp.bfloat16) for name, array in once.items()}
+        self.assertEqual(differences(rounded, {name: wanted[name] for name in rounded}), [])
+        place = sums["w1"].unsafe_buffer_pointer()
+        sums, _, _ = step(sums, *given)
+        self.assertEqual(sums["w1"].unsafe_buffer_pointer(), place)
+        self.assertEqual(differences(sums, {name: 2 * array for name, array in once.items()}), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
