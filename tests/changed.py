@@ -121,7 +121,7 @@ def choose(files, tests, records, tool):
             chosen |= of_tool(tests, tool)
         elif re.fullmatch(r"tests/(cli|python|package|lint|error|fault)/\w+_test\.py", file):
             chosen |= {name_of(test) for test in tests if str(ROOT / file) in test.get("command", ())}
-        elif not file.startswith((".github/", "tests/torch/", "docs/performance/")):
+        elif not file.startswith((".github/", "tests/torch/", "tests/jax/", "docs/performance/")):
             raise Undecided(f"{file} can change any test")
     return chosen
 

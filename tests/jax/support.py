@@ -75,19 +75,23 @@ def differences(got, wanted):
 
 
 def of_layer(layer, params, x, ids, probs, dy):
-    """What moejit.Layer computes from numpy arrays with the same bits."""
-    direct = moejit.Layer(layer.description, "sim").prepare()
+    """What moejit.Layer computes from memory with the same bits."""
+    direct = moejit.Layer(layer.description, TARGET).prepare()
     tensors = direct.allocate(tokens=x.shape[0])
-    given = {"x": x, "topk_ids": ids, "topk_probs": probs, "dy": dy, **params}
-    tensors |= {name: np.ascontiguousarray(bits(array)) for name, array in given.items() if name in direct.tensors}
+    for name, array in {"x": x, "topk_ids": ids, "topk_probs": probs, "dy": dy, **params}.items():
+        if name in tensors:
+            tensors[name].memory.write(np.asarray(array).tobytes())
     gradients = ["dx", "dprobs", *(f"d{name}" for name in params)]
     results = ["y", *(gradients if "backward" in direct.calls else ())]
-    structs = {name: layer.struct(name, x.shape[0]) for name in results}
-    tensors |= {name: np.zeros(struct.shape, bits(np.zeros(1, struct.dtype)).dtype) for name, struct in structs.items()}
     direct.update_weights(tensors)
     saved = direct.forward(tensors)
     if saved is not None:
         direct.backward(tensors, saved=saved)
-    # Gradients of biases are made in float32; JAX wants the dtype of the biases.
-    return {name: bits(jnp.asarray(tensors[name], jnp.bfloat16)) if name in ("db1", "db2") else tensors[name]
-            for name in results}
+
+    def read(name):
+        struct = layer.struct(name, x.shape[0])
+        array = np.frombuffer(tensors[name].memory.read(), struct.dtype, struct.size).reshape(struct.shape)
+        # Gradients of biases are made in float32; JAX wants the dtype of the biases.
+        return array.astype(jnp.bfloat16) if name in ("db1", "db2") else array
+
+    return {name: read(name) for name in results}
