@@ -57,6 +57,9 @@ class Transforms(unittest.TestCase):
         self.assertEqual(sorted(blocks), ["quantized", "quantized_colwise"])
         function = compiled(experts_of(LAYER, quantized=blocks))
         self.assertEqual(differences(function(*self.given), self.wanted), [])
+        # Forward reads the blocks alone.
+        others = mj.init(jax.random.key(7), LAYER)
+        self.assertEqual(differences(experts_of(LAYER, quantized=blocks)(others, *self.given[1:4]), self.wanted["y"]), [])
         self.assertEqual(mj.quantize(self.given[0], layer=plan("bf16")), {})
 
     def test_scan_over_layers(self):

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks moejit.jax on a GPU and times a step; prints a table, and ends with status 1 if a check fails.
+
+It wants a checkout's docs/, runtime/bindings/python/ and tests/, jax with CUDA, and of a portable build (ninja -C
+build/portable moejit moejit_shared moejit_jax): moejit, runtime/bindings/c/libmoejit.so* and
+runtime/bindings/jax/libmoejit_jax.so. No network is needed.
+
+  python3 tests/jax/gpu_check.py            # all
+  python3 tests/jax/gpu_check.py tests      # the tests of this folder on the GPU
+  python3 tests/jax/gpu_check.py replay     # command buffers, replayed with other routing
+  python3 tests/jax/gpu_check.py times      # a step of Qwen3-30B-A3B's experts beside jax.lax.ragged_dot
+"""
+import ctypes
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build/portable"
+sys.path[:0] = [str(ROOT / "tests/jax"), str(ROOT / "runtime/bindings/python")]
+os.environ.setdefault("MOEJIT_LIBRARY", str(BUILD / "runtime/bindings/c/libmoejit.so"))
+os.environ.setdefault("MOEJIT_JAX_LIBRARY", str(BUILD / "runtime/bindings/jax/libmoejit_jax.so"))
+os.environ.setdefault("MOEJIT_TOOL", str(BUILD / "moejit"))
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # tests start processes of their own
+os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[1], os.environ.get("PYTHONPATH", "")])
+GRAPHS = "--xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL --xla_gpu_graph_min_graph_size=1"
+TESTS = ("bits_test", "transforms_test", "refusals_test", "parallel_test")
+TOKENS, STEPS = 8192, 20
+
+failed = []
+
+
+def check(name, is_right, text=""):
+    print(f"{'ok    ' if is_right else 'FAILED'}  {name}  {text}", flush=True)
+    if not is_right:
+        failed.append(name)
+
+
+def run_tests():
+    for name in TESTS:
+        result = unittest.TextTestRunner(verbosity=0).run(unittest.defaultTestLoader.loadTestsFromName(name))
+        check(name, result.wasSuccessful(), f"{result.testsRun} run, {len(result.skipped)} skipped")
+
+
+def run_replay():
+    """Runs itself with command buffers of any size."""
+    environment = {**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {GRAPHS}"}
+    told = subprocess.run([sys.executable, __file__, "replay-here"], env=environment, check=False)
+    check("replay", told.returncode == 0)
+
+
+def count_calls():
+    """Makes handlers count their calls, before moejit.jax registers them: a replayed command buffer calls none."""
+    import jax
+    capsule, counts = jax.ffi.pycapsule, []
+    kind = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+
+    def counted(handler):
+        if handler.__name__ != "moejit_jax_execute_on_gpu":
+            return capsule(handler)
+        handler.restype, handler.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+
+        def call(frame):
+            counts.append(None)
+            return handler(frame)
+
+        counted.kept = kind(call)
+        return capsule(counted.kept)
+
+    jax.ffi.pycapsule = counted
+    return counts
+
+
+def replay_here():
+    counts = count_calls()
+    from support import differences, experts_of, inputs, jax, jnp, named, of_layer, plan, value_and_grads
+    layer, steps = plan("fp8_flow"), 12
+    params, x, ids, probs, dy = inputs(32, layer)
+
+    def ids_of(state):
+        return (ids + state[0]) % 8
+
+    def step(state, params, x, probs, dy):
+        return state + 1, named(*value_and_grads(experts_of(layer), params, x, ids_of(state), probs, dy))
+
+    step = jax.jit(step, donate_argnums=0)  # the state keeps its address, and chooses other experts in each step
+    state, results = jnp.zeros(1, jnp.int32), []
+    before = 0
+    for number in range(steps):
+        before = len(counts)
+        state, made = step(state, params, x, probs, dy)
+        results.append(jax.device_get(made))
+        del made
+    check("calls of handlers in the last step", len(counts) == before, f"{len(counts)} in {steps} steps; 3 without replays")
+    for number in (0, 1, steps - 1):
+        wanted = of_layer(layer, params, x, ids_of(jnp.array([number])), probs, dy)
+        check(f"bits of step {number}", differences(results[number], wanted) == [],
+              str(differences(results[number], wanted)))
+
+
+def median_ms(function, *arguments):
+    import jax
+    jax.block_until_ready(function(*arguments))
+    times = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        for _ in range(STEPS // 5):
+            made = function(*arguments)
+        jax.block_until_ready(made)
+        times.append((time.perf_counter() - begin) / (STEPS // 5) * 1e3)
+    return statistics.median(times)
+
+
+def ragged(params, x, ids, probs):
+    """The experts by jax.lax.ragged_dot over sorted tokens, in bf16."""
+    import jax
+    import jax.numpy as jnp
+    order = jnp.argsort(ids.ravel(), stable=True)
+    sizes = jnp.bincount(ids.ravel(), length=params["w1"].shape[0]).astype(jnp.int32)
+    rows = x[order // ids.shape[1]]
+    gate, up = jnp.split(jax.lax.ragged_dot(rows, params["w1"].transpose(0, 2, 1), sizes), 2, axis=-1)
+    activated = jax.nn.silu(gate.astype(jnp.float32)) * up * probs.ravel()[order, None]
+    out = jax.lax.ragged_dot(activated.astype(x.dtype), params["w2"].transpose(0, 2, 1), sizes)
+    return jnp.zeros(x.shape, jnp.float32).at[order // ids.shape[1]].add(out).astype(x.dtype)
+
+
+def direct_ms(layer, given):
+    """A step of moejit.Layer: update_weights, forward and backward."""
+    import moejit
+    direct = moejit.Layer(layer.description).prepare()
+    tensors = direct.allocate(tokens=TOKENS) | dict(given)
+    sizes = direct.sizes(TOKENS)
+    saved, workspace = direct.device.allocate(sizes.saved_bytes), direct.device.allocate(sizes.workspace_bytes)
+
+    def step():
+        direct.update_weights(tensors)
+        direct.forward(tensors, saved=saved, workspace=workspace)
+        direct.backward(tensors, saved=saved, workspace=workspace)
+        direct.device.synchronize()
+
+    step()
+    times = []
+    for _ in range(STEPS):
+        begin = time.perf_counter()
+        step()
+        times.append((time.perf_counter() - begin) * 1e3)
+    return statistics.median(times)
+
+
+def time_steps():
+    from support import experts_of, jax, jnp, mj, named, np, value_and_grads
+    base = json.loads((ROOT / "docs/examples/layers/qwen3-30b-a3b.json").read_text())
+    layers = {recipe: mj.plan({**base, "recipe": recipe}) for recipe in ("bf16", "fp8_flow")}
+    keys = jax.random.split(jax.random.key(0), 4)
+    params = mj.init(keys[0], layers["bf16"])
+    x = jax.random.normal(keys[1], (TOKENS, 2048), jnp.bfloat16)
+    probs, ids = jax.lax.top_k(jax.nn.softmax(jax.random.normal(keys[2], (TOKENS, 128))), 8)
+    given = params, x, ids.astype(jnp.int32), probs, jax.random.normal(keys[3], x.shape, jnp.bfloat16)
+    print(f"{'':10}{'step ms':>9}{'Layer ms':>10}{'temporary MiB':>15}{'saved + workspace + weights MiB':>33}{'y error':>9}")
+    exact = None
+    for name, function in {"ragged_dot": ragged, **{name: experts_of(layer) for name, layer in layers.items()}}.items():
+        try:
+            step = jax.jit(lambda *given: named(*value_and_grads(function, *given))).lower(*given).compile()
+            y = np.asarray(step(*given)["y"], np.float32)
+            milliseconds = median_ms(step, *given)
+        except Exception as error:  # of any kind: the others must still be timed
+            print(f"{name:10}  {type(error).__name__}: {str(error).splitlines()[0][:100]}", flush=True)
+            if name in layers:
+                failed.append(name)
+            continue
+        exact = y if exact is None else exact
+        error = np.linalg.norm(y - exact) / np.linalg.norm(exact)
+        temporary, direct, blocks = step.memory_analysis().temp_size_in_bytes / 2 ** 20, "", ""
+        if name in layers:
+            names = dict(zip(("topk_ids", "topk_probs", "x", "dy"), (given[2], given[3], given[1], given[4]))) | params
+            direct = f"{direct_ms(layers[name], names):.3f}"
+            structs = [layers[name].struct(block, TOKENS, "backward") for block in
+                       ("saved", "workspace", "quantized", "quantized_colwise")]
+            blocks = f"{sum(struct.size for struct in structs) / 2 ** 20:.0f}"
+            # Both round to bf16; fp8 codes have 3 bits of mantissa, and three products of them follow each other.
+            check(f"error of {name} beside ragged_dot", error < {"bf16": 2 ** -7, "fp8_flow": 0.1}[name], f"{error:.4f}")
+        print(f"{name:10}{milliseconds:9.3f}{direct:>10}{temporary:15.0f}{blocks:>33}{error:9.4f}", flush=True)
+
+
+PARTS = {"tests": run_tests, "replay": run_replay, "times": time_steps}
+
+
+def main(wanted):
+    if wanted == ["replay-here"]:
+        replay_here()
+        return
+    import jax
+    print(f"jax {jax.__version__}, {jax.devices()[0].device_kind}, {len(jax.devices())} devices", flush=True)
+    if jax.default_backend() != "gpu":
+        sys.exit("gpu_check.py: jax has no GPU here")
+    for name in wanted or PARTS:
+        PARTS[name]()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+    sys.exit(1 if failed else 0)
