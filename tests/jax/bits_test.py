@@ -53,6 +53,14 @@ class Bits(unittest.TestCase):
         results = [jax.jit(lambda *given: value_and_grads(experts_of(of), *given))(*given) for of in (layer, wide)]
         self.assertEqual(differences(*results), [])
 
+    def test_gradients_that_the_description_leaves_out_are_zeros(self):
+        layer = plan("fp8_flow", gradients=["dx"])
+        given = inputs(40, layer)
+        got = jax.jit(lambda *given: named(*value_and_grads(experts_of(layer), *given)))(*given)
+        self.assertFalse(any(got.pop(name).any() for name in ("dw1", "dw2", "dprobs")))
+        self.assertEqual(differences(got, {name: array for name, array in of_layer(plan("fp8_flow"), *given).items()
+                                           if name in got}), [])
+
     def test_values_are_those_of_plain_jax(self):
         # Between x and a result at most four roundings to bf16 lie one behind the other (activation, its product with
         # a gradient, dy, the result), each of at most 2^-9 of its value; in the norm that is below 2^-7.

@@ -22,6 +22,7 @@ jax.monitoring.register_event_listener(lambda event, **_: hits.append(event.ends
 from support import *
 layer = plan("fp8_flow")
 given = inputs(8, layer)
+hits.clear()  # of the programs that made the inputs
 y = jax.jit(experts_of(layer))(*given[:4])
 print(hashlib.sha256(np.asarray(y).tobytes()).hexdigest(), any(hits))
 """

@@ -91,8 +91,10 @@ class Wheel(unittest.TestCase):
                     needed = tuple(map(int, version.split(".")))
                     self.assertLessEqual(needed, limit, f"{binary.name} needs {name}_{version}")
 
-    def test_the_library_for_torch_serves_every_torch(self):
-        run(sys.executable, ROOT / "tests/package/torch_library_test.py", self.folder / "moejit/lib/libmoejit_torch.so")
+    def test_libraries_for_frameworks_serve_every_version(self):
+        for name in ("torch", "jax"):
+            run(sys.executable, ROOT / "tests/package/framework_library_test.py",
+                self.folder / f"moejit/lib/libmoejit_{name}.so")
 
     def test_binaries_name_no_folder_of_the_build(self):
         for binary in self.binaries:
