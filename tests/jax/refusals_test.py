@@ -19,7 +19,7 @@ class Refusals(unittest.TestCase):
 
     def refuses(self, sentence, function, *arguments, error=moejit.Error):
         with self.assertRaisesRegex(error, sentence):
-            function(*arguments)
+            jax.block_until_ready(function(*arguments))  # a GPU tells when results are awaited
 
     def test_arrays_that_the_layer_does_not_take(self):
         params, x, ids, probs = self.params, self.x, self.ids, self.probs
