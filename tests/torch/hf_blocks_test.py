@@ -3,6 +3,7 @@
 import copy
 import inspect
 import io
+import re
 import sys
 import unittest
 
@@ -18,7 +19,18 @@ TOKENS, EXPERTS, K, H = 32, 24, 3, 64
 ROUTERS = ("Qwen3MoeTopKRouter", "Qwen2MoeTopKRouter", "MixtralTopKRouter", "GptOssTopKRouter", "DeepseekV2TopkRouter",
            "DeepseekV3TopkRouter", "Mistral4TopkRouter", "DeepseekV4TopKRouter", "MiniMaxM2TopKRouter",
            "LagunaTopKRouter", "AfmoeTokenChoiceRouter", "HYV3TopKRouter", "Lfm2MoeTopKRouter", "Kolibri1TopKRouter",
-           "Ernie4_5_MoeTopKRouter", "GraniteMoeTopKRouter")
+           "Ernie4_5_MoeTopKRouter", "GraniteMoeTopKRouter", "NemotronHTopkRouter", "Cohere2MoeTopKRouter",
+           "AXK1TopkRouter")
+# So that shared experts are one or two experts wide, of a width of 48.
+SHARED = {"shared_expert_intermediate_size": 96, "moe_shared_expert_intermediate_size": 96, "num_shared_experts": 2,
+          "shared_experts_intermediate_size": 48, "n_shared_experts": 1, "moe_routed_scaling_factor": 2.5}
+KEPT = ("n_shared_experts",)
+
+
+def classes_of(source):
+    """The text of the classes of modules in a source, by name."""
+    texts = re.split(r"^class (?=\w+\(nn\.Module\))", source, flags=re.MULTILINE)[1:]
+    return {text.partition("(")[0]: text for text in texts}
 
 
 def make_block(router, saved):
@@ -27,12 +39,15 @@ def make_block(router, saved):
     for key, value in VARIED.items():
         if hasattr(config, key):
             setattr(config, key, value)
+    for key, value in SHARED.items():
+        if key not in KEPT or getattr(config, key, None) is None:
+            setattr(config, key, value)
     if config.model_type == "deepseek_v4":  # whose first layers would route by a table
         config.mlp_layer_types = ["moe"] * config.num_hidden_layers
     modeling = sys.modules[kind.__module__]
-    blocks = [each for each in vars(modeling).values() if isinstance(each, type) and issubclass(each, torch.nn.Module)
-              and f" {router}(config)" in inspect.getsource(each)]
-    block, = (each for each in blocks if "Layer" not in each.__name__ and "Model" not in each.__name__)
+    name, = (name for name, text in classes_of(inspect.getsource(modeling)).items()
+             if f" {router}(config" in text and "self.experts = " in text)
+    block = getattr(modeling, name)
     arguments = [0] if "layer_idx" in inspect.signature(block.__init__).parameters else []
     made = block(config, *arguments)
     generator = torch.Generator().manual_seed(1)
@@ -94,7 +109,7 @@ class Blocks(unittest.TestCase):
             before = list(block.state_dict())
             _, free = run(in_float32, x, dy)
             for recipe in ("bf16", "fp8_flow"):
-                convert(block, recipe, gates=True, max_tokens=TOKENS)
+                convert(block, recipe, gates=True, shared=True, max_tokens=TOKENS)
                 got, ids = run(block, x, dy)
                 want, _ = run(in_float32, x, dy, ids)
                 self.assertEqual(got.keys(), want.keys())
@@ -102,6 +117,8 @@ class Blocks(unittest.TestCase):
                     with self.subTest(router, recipe=recipe, tensor=name):
                         self.assertLessEqual(relative_error(got[name], want[name]), BOUNDS[recipe])
             self.assertEqual(list(block.state_dict()), before)
+            has_shared = any("shared" in name for name in before)
+            self.assertEqual("runs on moejit with the experts" in explain(block), has_shared, router)
             others[router] = (ids.sort(-1).values != free.sort(-1).values).any(-1).float().mean().item()
         print("\ntokens that choose otherwise than in float32:", {name: f"{share:.3f}" for name, share in others.items()})
 

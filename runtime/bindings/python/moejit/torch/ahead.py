@@ -100,7 +100,7 @@ def _descriptions(name: str, module: torch.nn.Module, tokens: int) -> Iterator[t
         yield module.description, module._call.delayed is not None
         return
     hf.refuse_quantized(module)
-    fields, max_tokens, _ = hf.options_of(module)
+    fields, max_tokens, _ = hf.options_of_calls(module)
     top_k = top_k_of(module)
     if top_k is None:
         raise RuntimeError(f"moejit: unsupported: the configuration of {name or type(module).__name__} does not tell how "

@@ -11,7 +11,7 @@ import torch
 
 from moejit import texts
 from moejit.layer import Layer
-from moejit.torch import hf, hf_gates
+from moejit.torch import hf, hf_gates, hf_shared
 from moejit.torch.checks import check_options
 from moejit.torch.devices import target_of
 from moejit.torch.experts import Experts
@@ -27,7 +27,8 @@ _TOKENS_OF_PLANS = 4096
 def convert(model: torch.nn.Module, recipe: str | None = "fp8_flow", *,
             filter_fn: Callable[[torch.nn.Module, str], bool] | None = None, max_tokens: int | None = None,
             recompute: str = "none", cache_weights: bool | None = None,
-            splits_alignment: int | None = None, gates: bool = False) -> torch.nn.Module:
+            splits_alignment: int | None = None, gates: bool = False,
+            shared: bool = False) -> torch.nn.Module:
     """Makes experts of a transformers model run on moejit; each module may get another recipe. Its routers may, too.
 
     Neither parameters nor the state dict change. In modules of experts only the reference to the configuration is
@@ -40,10 +41,12 @@ def convert(model: torch.nn.Module, recipe: str | None = "fp8_flow", *,
         model: A model of transformers 5, or any module that contains such models. Its parameters may be on the device
             "meta".
         recipe: "fp8_flow", "bf16", ...; None: gives the modules back their earlier implementation.
-        filter_fn: Gets each module of experts, or router, and its name in `model`; returns whether to convert it. None:
-            all.
+        filter_fn: Gets each module of experts, router or shared expert, and its name in `model`; returns whether to
+            convert it. None: all.
         max_tokens, recompute, cache_weights, splits_alignment: As for moejit.torch.register_hf().
         gates: Whether to convert the routers too: scores, choice and probabilities become one kernel (docs/router.md).
+        shared: Whether shared experts run in one plan with the others, where they can: docs/moe-block.md. Their weights
+            then move behind the experts' weights, into one memory.
 
     Returns:
         `model` itself. moejit.torch.explain(model) says what was done.
@@ -63,7 +66,8 @@ def convert(model: torch.nn.Module, recipe: str | None = "fp8_flow", *,
     if recipe is None:
         for module in routers.values():
             hf_gates.revert_gate(module)
-        for module in chosen.values():
+        for name, module in chosen.items():
+            hf_shared.revert_shared(model, name, module)
             _revert(module)
             forget_name(module)
         return model
@@ -76,12 +80,16 @@ def convert(model: torch.nn.Module, recipe: str | None = "fp8_flow", *,
     implementation = _name(json.dumps(fields), max_tokens, cache_weights)
     for name, module in chosen.items():
         check_module(name, module, json.dumps(fields), max_tokens, getattr(model, "config", module.config))
-    changes = hf_gates.changes_of(model, routers, chosen, filter_fn) if gates else ()
+    changes = hf_gates.changes_of(model, routers, chosen, filter_fn) if gates else []
+    if shared:
+        changes += hf_shared.changes_of(model, chosen, (json.dumps(fields), max_tokens, cache_weights), filter_fn)
     _register(implementation)
+    for name, module in chosen.items():
+        hf_shared.revert_shared(model, name, module)
+        _revert(module)
     for change in changes:
         change()
     for module in chosen.values():
-        _revert(module)
         module.__dict__["_moejit_original_config"] = _Original(module.config, implementation)
         module.config = copy.copy(module.config)
         module.config._experts_implementation_internal = implementation
@@ -107,9 +115,11 @@ def explain(model: torch.nn.Module, plans: bool = False) -> str:
         elif quantized is not None:
             lines.append(f"{name or '(model)'}: {type(module).__name__}, not on moejit: its {quantized}")
         elif options is not None:
+            options = hf.options_of_calls(module)
             description = describe_before_calls(module, options[0], options[1] or _TOKENS_OF_PLANS)
             kind = "packed" if is_packed(module) else "FP8"
             lines.append(_line(name, module, description) + (f", on its {kind} weights" if has_codes(module) else ""))
+            lines += hf_shared.explain_shared(module)
             layers.update(_plans_of_calls(module))
         elif isinstance(module, hf_gates.MoejitGate):
             lines.append(f"{name or '(model)'}: {type(module).__name__}, runs on moejit, {hf_gates.explain_gate(module)}")

@@ -13,6 +13,7 @@ from moejit.torch.checks import check_dtypes, check_options, raise_better, user_
 from moejit.torch.experts import Experts
 from moejit.torch.gathered import is_sharded
 from moejit.torch.hf_fp8 import has_codes, weights_of
+from moejit.torch.hf_joined import SHARED, SharedExpert
 from moejit.torch.hf_layers import first_weights, foreign_of, make_call, top_k_of
 from moejit.torch.hf_mxfp4 import load_mxfp4
 from moejit.torch.hf_models import check_when_set, quantization_of, quantized_error, takes_implementations
@@ -89,7 +90,7 @@ def register(name: str, fields: str, max_tokens: int | None, cache_weights: bool
     `fields` are a description's fields, as JSON.
     """
     from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
-    ALL_EXPERTS_FUNCTIONS.register(name, functools.partial(_experts, fields, max_tokens, cache_weights))
+    ALL_EXPERTS_FUNCTIONS.register(name, functools.partial(run_experts, fields, max_tokens, cache_weights))
     try:
         from transformers.integrations.finegrained_fp8 import ALL_FP8_EXPERTS_FUNCTIONS
     except ImportError:
@@ -101,7 +102,7 @@ def is_ours(name: str | None) -> bool:
     """Returns whether an implementation of this name is moejit's."""
     from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
     found = ALL_EXPERTS_FUNCTIONS.get(name)
-    return isinstance(found, functools.partial) and found.func is _experts
+    return isinstance(found, functools.partial) and found.func is run_experts
 
 
 def options_of(module: torch.nn.Module) -> tuple[str, int | None, bool | None] | None:
@@ -123,9 +124,20 @@ def experts_of(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     return found
 
 
+def options_of_calls(module: torch.nn.Module) -> tuple[str, int | None, bool | None]:
+    """Returns options_of() a module as its calls have them, with the shared expert that runs with it."""
+    shared = module.__dict__.get(SHARED)
+    return options_of(module) if shared is None or not shared.is_joined else shared.options
+
+
+def weight_names(module: torch.nn.Module) -> tuple[str, str]:
+    """Returns the names of a module's two weights."""
+    return "gate_up_proj" if getattr(module, "has_gate", True) else "up_proj", "down_proj"
+
+
 def keep_weights(module: torch.nn.Module) -> None:
     """Quantizes the weights of a module that options_of() knows, and keeps them in its state."""
-    fields, max_tokens, cache_weights = options_of(module)
+    fields, max_tokens, cache_weights = options_of_calls(module)
     if has_codes(module):
         return
     refuse_quantized(module)
@@ -136,7 +148,10 @@ def keep_weights(module: torch.nn.Module) -> None:
     # Quantized weights do not depend on the tokens or top_k of calls. This layer is one that calls use, so its kernels
     # are needed anyway.
     call = make_call(module, fields, max_tokens or FEWEST_MAX_TOKENS, top_k_of(module) or 1, w1, cache_weights, state)
-    state.keep_weights(call, w1, module.down_proj)
+    shared = module.__dict__.get(SHARED)
+    with torch.no_grad():
+        weights = (w1, module.down_proj) if shared is None or not shared.is_joined else shared.weights(module)
+    state.keep_weights(call, *weights)
 
 
 def refuse_quantized(module: torch.nn.Module) -> None:
@@ -145,32 +160,38 @@ def refuse_quantized(module: torch.nn.Module) -> None:
         raise quantized_error(user_name(module), module, module.config)
 
 
-def _experts(fields: str, max_tokens: int | None, cache_weights: bool | None, module: torch.nn.Module,
-             hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
-    """Runs in place of a module's forward."""
+def run_experts(fields: str, max_tokens: int | None, cache_weights: bool | None, module: torch.nn.Module,
+                hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
+                shared: SharedExpert | None = None, shared_probs: torch.Tensor | None = None) -> torch.Tensor:
+    """Runs in place of a module's forward; with `shared`, of the shared expert's too, whose factors are `shared_probs`."""
     if torch.compiler.is_compiling():
         check_dtypes(user_name(module), hidden_states, _parameters(module))
-        return _run(fields, max_tokens, cache_weights, module, hidden_states, top_k_index, top_k_weights)
+        return _run(fields, max_tokens, cache_weights, module, hidden_states, top_k_index, top_k_weights, shared,
+                    shared_probs)
     try:
-        return _run(fields, max_tokens, cache_weights, module, hidden_states, top_k_index, top_k_weights)
+        return _run(fields, max_tokens, cache_weights, module, hidden_states, top_k_index, top_k_weights, shared,
+                    shared_probs)
     except RuntimeError as error:
         refuse_quantized(module)
         raise_better(error, user_name(module), hidden_states, _parameters(module))
 
 
 def _run(fields: str, max_tokens: int | None, cache_weights: bool | None, module: torch.nn.Module,
-         hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
+         hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor,
+         shared: SharedExpert | None = None, shared_probs: torch.Tensor | None = None) -> torch.Tensor:
     has_fp8 = has_codes(module)
     first = weights_of(module) if has_fp8 else first_weights(module)
     second, w1 = (None, first.w1_q) if has_fp8 else (module.down_proj, first)
     b1 = b2 = None
+    if shared is not None:
+        first, second = shared.weights(module)
     if module.has_bias:
         b1 = module.gate_up_proj_bias if getattr(module, "has_gate", True) else module.up_proj_bias
         b2 = module.down_proj_bias
     bound = max_tokens_of(hidden_states.numel() // hidden_states.shape[-1], max_tokens)
     call = _call_of(module, fields, bound, top_k_index.shape[-1], w1, cache_weights)
     return call_experts(call, hidden_states, top_k_index, top_k_weights, first, second, b1, b2,
-                        is_sharded=not has_fp8 and is_sharded(module))
+                        is_sharded=not has_fp8 and is_sharded(module), shared_probs=shared_probs)
 
 
 def _fp8_experts(fields: str, max_tokens: int | None, cache_weights: bool | None, module: torch.nn.Module,
