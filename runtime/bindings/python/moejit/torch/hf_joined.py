@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The weights of a block's shared expert behind those of its routed experts, in one memory.
+"""The weights of a block's shared expert in one memory, behind the weights of the routed experts.
 
 A dense MLP that is n times as wide as an expert is n slices of experts. If n is 1, its parameters become views of that
 memory. Rows of more slices cannot be a view of a matrix: they are copied behind the experts in each call.
