@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows what formulas become, and has the program moejit-formula check them.
+#include "cli/commands/formula_llvm.h"
 #include "cli/commands/layer_commands.h"
-#include "compiler/formula_program.h"
 #include "compiler/formula_report.h"
 
 #include <cmath>
-#include <filesystem>
 #include <fmt/format.h>
 #include <string>
-#include <system_error>
 #include <vector>
 
 namespace moejit::cli {
@@ -31,16 +29,12 @@ std::string text_of(const compiler::FormulaReport& formula,
   return lines;
 }
 
-// Has the program that lies beside this one compile the formula.
-Result<std::string> ask_llvm(const ActivationCommand& command) {
-  std::error_code error;
-  const auto own = std::filesystem::read_symlink("/proc/self/exe", error);
+Result<std::string> ask(const ActivationCommand& command) {
   std::vector<std::string> options;
   if (command.check) options.emplace_back("--check");
   if (command.ir) options.emplace_back("--ir");
   if (command.is_json) options.emplace_back("--json");
-  return compiler::run_formula_program(own.parent_path() / "moejit-formula", command.formula,
-                                       options);
+  return ask_llvm(command.formula, options);
 }
 
 }  // namespace
@@ -55,7 +49,7 @@ Result<void> run_activation(const ActivationCommand& command, Terminal& terminal
     return fail(Stage::kCommand, ErrorCode::kUsage, "--json wants --check or --ir",
                 "add one of them");
   if (command.check || command.ir) {
-    const Result<std::string> text = ask_llvm(command);
+    const Result<std::string> text = ask(command);
     if (text || text.error().code == ErrorCode::kCheckFailed)
       terminal.print(text ? *text : text.error().detail);
     MOEJIT_TRY(text);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cli/commands/formula_llvm.h"
 #include "cli/commands/layer_commands.h"
 #include "cli/commands/layer_file.h"
 #include "cli/terminal/output.h"
@@ -14,7 +15,8 @@ Result<void> run_plan(const PlanCommand& command, Terminal& terminal) {
     MOEJIT_TRY_ASSIGN(const compiler::Plan plan, read_plan(path, command.plan));
     if (!command.is_json)
       text += (text.empty() ? "" : "\n") +
-              compiler::print_plan(plan, command.explain, terminal.width());
+              compiler::print_plan(plan, command.explain, terminal.width()) +
+              (command.explain ? costs_of_formulas(plan) : "");
     else if (command.layers.size() == 1)
       text = compiler::plan_to_json(plan);
     else

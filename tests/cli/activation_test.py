@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`moejit activation`: what formulas become, and what another compiler makes of them."""
+import json
 import pathlib
 import shutil
 import subprocess
@@ -28,6 +29,26 @@ class Activation(tool.ToolTest):
         self.assertIn("define void @formula", told["ir"])
         self.assertIn("@llvm.exp.f32", told["ir"])
         self.assertGreater(told["operations"], 5)
+
+    def test_plans_tell_what_llvm_counts(self):
+        described = json.loads(tool.TINY.read_text())
+        layer = self.write("layer.json", {**described, "activation": {"expression": "silu(gate) * up"}})
+        told = self.succeed("plan", layer, "--explain").stdout
+        if pathlib.Path(tool.moejit).with_name("moejit-formula").exists():
+            count = self.succeed_json("activation", "silu(gate) * up", "--ir")["operations"]
+            self.assertRegex(told, rf"\nactivation .*silu.*: {count} operations of LLVM")
+        else:
+            self.assertNotIn("LLVM", told)
+        self.assertNotIn("LLVM", self.succeed("plan", layer).stdout)
+        own, program = self.folder / "moejit", self.folder / "moejit-formula"
+        shutil.copy(tool.moejit, own)
+        arguments = [own, "plan", layer, "--explain"]
+        alone = subprocess.run(arguments, capture_output=True, text=True, check=True)
+        self.assertNotIn("LLVM", alone.stdout + alone.stderr)
+        program.write_text("#!/bin/sh\necho '{\"operations\": 7, \"llvm\": \"99\"}'\n")
+        program.chmod(0o755)
+        counted = subprocess.run(arguments, capture_output=True, text=True, check=True)
+        self.assertIn(": 7 operations of LLVM 99 for value and derivatives of an element\n", counted.stdout)
 
     def test_what_is_wrong_is_shown_before_the_error(self):
         own, program = self.folder / "moejit", self.folder / "moejit-formula"
