@@ -39,9 +39,12 @@ struct HuggingFaceOptions {
   Recipe recipe = Recipe::kFp8Flow;
 };
 struct HuggingFaceLayer {
-  Layer layer;  // without a router
+  Layer layer;  // without a router and shared experts
   // How the model chooses experts. The error of kUnsupported says why no formula expresses it.
   Result<RouterFormula> router;
+  // Its shared experts, 0 if it has none. The error of kUnsupported says why the layer cannot have
+  // them.
+  Result<SharedExperts> shared;
   std::string model_type;
   std::vector<std::string> used_keys;  // "num_experts_per_tok -> top_k = 8"
   std::vector<std::string> notes;      // parts of the model that the description does not express

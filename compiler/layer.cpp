@@ -269,9 +269,7 @@ std::string layer_json(const Layer& layer, bool has_padding) {
   add("experts", std::to_string(layer.experts));
   add("local_experts", std::to_string(layer.local_experts));
   add("top_k", std::to_string(layer.top_k));
-  if (has_shared(layer))
-    add("shared", fmt::format(R"({{"experts": {}, "gate": {}}})", layer.shared.experts,
-                              layer.shared.gate ? "true" : "false"));
+  if (has_shared(layer)) add("shared", to_json(layer.shared));
   add("hidden", std::to_string(layer.hidden));
   add("intermediate", std::to_string(layer.intermediate));
   add("activation", to_json(layer.activation));
@@ -333,6 +331,11 @@ std::string layer_json(const Layer& layer, bool has_padding) {
 }
 
 }  // namespace
+
+std::string to_json(const SharedExperts& shared) {
+  return fmt::format(R"({{"experts": {}, "gate": {}}})", shared.experts,
+                     shared.gate ? "true" : "false");
+}
 
 std::string to_json(const Layer& layer) { return layer_json(layer, true); }
 

@@ -253,6 +253,7 @@ int64_t worst_case_permuted_rows(const Layer& layer);
 // `shared` only with shared experts, `router` only with a router. Grouped input has `input` and
 // `tokens_per_expert_dtype`, and no fields of topk_ids and topk_probs.
 std::string to_json(const Layer& layer);
+std::string to_json(const SharedExperts& shared);  // the field "shared"
 
 // Returns to_json() without splits_alignment and max_permuted_rows. The parser chooses them by
 // recipe, passes and max_tokens, which readers of the text may change.

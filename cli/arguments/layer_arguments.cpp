@@ -24,6 +24,9 @@ void add_layer(CLI::App& app, Action& action) {
                 "Describe a layer that chooses experts of logits, as the model does")
       ->needs("--from-hf")
       ->excludes("--for");
+  sub->add_flag("--shared", command->shared, "Describe a layer with the model's shared experts")
+      ->needs("--from-hf")
+      ->excludes("--for");
   sub->add_option("--recipe", command->recipe, "Number formats of a model's layer")
       ->capture_default_str();
   sub->add_option("--expert-parallel,--ep", command->expert_parallel,

@@ -55,15 +55,24 @@ Result<Layer> layer_from_config(const LayerCommand& command, const Terminal& ter
   MOEJIT_TRY_ASSIGN(compiler::HuggingFaceLayer made,
                     read_configuration(command.from_hugging_face, options).map_error(name_options));
   if (command.router && !made.router) return tl::unexpected(made.router.error());
+  if (command.shared && !made.shared) return tl::unexpected(made.shared.error());
+  if (command.shared && made.shared->experts == 0)
+    return fail(Stage::kCommand, ErrorCode::kUnsupported,
+                fmt::format("--shared: {} has no shared experts", made.model_type),
+                "leave --shared out");
   terminal.note("model_type " + made.model_type + ", used keys:");
   for (const std::string& key : made.used_keys) terminal.note("  " + key);
   for (const std::string& text_of_note : made.notes) terminal.note("note: " + text_of_note);
-  if (!command.router) return std::move(made.layer);
+  if (!command.router && !command.shared) return std::move(made.layer);
   Fields fields = Fields::parse(to_json_without_padding(made.layer));
-  fields["router"] = Fields::parse(to_json(*made.router));
+  if (command.shared) fields["shared"] = Fields::parse(to_json(*made.shared));
+  if (command.router) fields["router"] = Fields::parse(to_json(*made.router));
   // The router chooses of all experts, whichever are on this rank.
-  if (made.layer.local_experts < made.layer.experts) fields["foreign_experts"] = "ignore";
-  return compiler::parse_layer(fields.dump(), command.from_hugging_face + " with a router");
+  if (command.router && made.layer.local_experts < made.layer.experts)
+    fields["foreign_experts"] = "ignore";
+  return compiler::parse_layer(
+      fields.dump(),
+      command.from_hugging_face + (command.router ? " with a router" : " with shared experts"));
 }
 
 constexpr int64_t kFewestMaxTokens = 16;

@@ -24,6 +24,7 @@ struct LayerCommand {
   int32_t expert_parallel = 1;
   int64_t max_tokens = 8192;
   bool router = false;  // whether a model's layer chooses experts itself
+  bool shared = false;  // whether it has the model's shared experts
   std::string output;   // empty: print
 };
 Result<void> run_layer(const LayerCommand& command, Terminal& terminal);

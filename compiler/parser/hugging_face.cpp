@@ -2,6 +2,7 @@
 #include "compiler/compiler.h"
 #include "compiler/parser/hugging_face_figures.h"
 #include "compiler/parser/hugging_face_router.h"
+#include "compiler/parser/hugging_face_shared.h"
 #include "compiler/parser/hugging_face_source.h"
 #include "compiler/parser/layer_schema.h"
 #include "compiler/support/json_document.h"
@@ -200,6 +201,15 @@ void note_router(const Result<RouterFormula>& router, FigureReader& reader) {
                           router ? to_json(*router) : router.error().message));
 }
 
+void note_shared(const Result<SharedExperts>& shared, FigureReader& reader) {
+  if (!shared)
+    reader.note(
+        fmt::format("shared: such experts cannot run in the layer; {}", shared.error().message));
+  else if (shared->experts > 0)
+    reader.note(
+        fmt::format("shared: such experts run in the layer by \"shared\": {}", to_json(*shared)));
+}
+
 }  // namespace
 
 Result<HuggingFaceLayer> layer_from_hugging_face(std::string_view config_json,
@@ -218,11 +228,14 @@ Result<HuggingFaceLayer> layer_from_hugging_face(std::string_view config_json,
   MOEJIT_TRY_ASSIGN(Layer layer, read_figures(source, reader, options));
   Result<RouterFormula> router = read_hugging_face_router(source, layer.experts, layer.top_k);
   note_router(router, reader);
+  Result<SharedExperts> shared = read_hugging_face_shared(source, layer.intermediate);
+  note_shared(shared, reader);
   note_facts(root, reader);
   note_dense_layers(reader);
   note_other_layers(reader);
   return HuggingFaceLayer{.layer = std::move(layer),
                           .router = std::move(router),
+                          .shared = std::move(shared),
                           .model_type = source.model_type,
                           .used_keys = std::move(reader.used_keys),
                           .notes = std::move(reader.notes)};

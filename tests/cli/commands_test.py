@@ -164,6 +164,17 @@ class Descriptions(tool.ToolTest):
         self.assertNotIn("router", json.loads(done.stdout))
         self.assertIn('by "router": {"score": "sigmoid", "bias": true, "groups": 4,', done.stderr)
 
+    def test_layer_with_the_shared_experts_of_a_model(self):
+        config = self.write("config.json", {
+            "model_type": "qwen3_next", "hidden_size": 256, "moe_intermediate_size": 128, "num_experts": 8,
+            "num_experts_per_tok": 2, "hidden_act": "silu", "shared_expert_intermediate_size": 256})
+        layer = json.loads(self.succeed("layer", "--from-hf", config, "--shared", "--router").stdout)
+        self.assertEqual(layer["shared"], {"experts": 2, "gate": True})
+        self.assertIn("router", layer)
+        done = self.succeed("layer", "--from-hf", config)
+        self.assertNotIn("shared", json.loads(done.stdout))
+        self.assertIn('shared: such experts run in the layer by "shared": {"experts": 2, "gate": true}', done.stderr)
+
     def test_layer_comes_from_the_folder_of_a_model(self):
         self.write("config.json", {
             "model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336,

@@ -177,6 +177,8 @@ class LayerErrors(Refusal):
         self.refuse(["layer", "--from-hf", config, "--max-tokens", "0"], USAGE, "--max-tokens: got 0")
         self.refuse(["layer", TINY, "--router"], USAGE, "--from-hf")
         self.refuse(["layer", "--from-hf", config, "--router", "--for", "torch"], USAGE, "--for")
+        self.refuse(["layer", TINY, "--shared"], USAGE, "--from-hf")
+        self.refuse(["layer", "--from-hf", config, "--shared"], USAGE, "mixtral has no shared experts")
         config = self.write("c.json", {"model_type": "phimoe", "num_local_experts": 8, "num_experts_per_tok": 2,
                                        "hidden_size": 256, "intermediate_size": 128, "hidden_act": "silu"})
         self.refuse(["layer", "--from-hf", config, "--router"], USAGE, "whose router no formula expresses",

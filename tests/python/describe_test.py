@@ -43,6 +43,10 @@ class Describe(PackageTest):
         phimoe = {"model_type": "phimoe", "num_local_experts": 8, "num_experts_per_tok": 2, "hidden_size": 256,
                   "intermediate_size": 128}
         self.assertIsNone(moejit.describe(phimoe).router)
+        self.assertIsNone(wanted.shared)
+        deepseek = {"model_type": "deepseek_v2", "n_routed_experts": 8, "num_experts_per_tok": 2, "hidden_size": 256,
+                    "moe_intermediate_size": 128, "hidden_act": "silu"}
+        self.assertEqual(moejit.describe(deepseek).shared, {"experts": 2, "gate": False})
         (self.folder / "config.json").write_text(QWEN.read_text())
         for config in (str(QWEN), QWEN.read_text(), json.loads(QWEN.read_text()), self.folder, Configuration()):
             self.assertEqual(moejit.describe(config), wanted)

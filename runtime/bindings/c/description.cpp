@@ -13,7 +13,7 @@
 #include <vector>
 
 struct moejit_description {
-  std::string json, router;
+  std::string json, router, shared;
   moejit::compiler::HuggingFaceLayer made;
   std::vector<const char*> used_keys, notes;  // point into `made`
 };
@@ -76,6 +76,8 @@ moejit_error_code moejit_describe_hugging_face(const char* json, size_t json_byt
             {json, json_bytes}, given.source_name == nullptr ? "config" : given.source_name, read));
     handle->json = to_json_without_padding(handle->made.layer);
     if (handle->made.router) handle->router = to_json(*handle->made.router);
+    if (handle->made.shared && handle->made.shared->experts > 0)
+      handle->shared = to_json(*handle->made.shared);
     handle->used_keys = pointers_to(handle->made.used_keys);
     handle->notes = pointers_to(handle->made.notes);
     *description = handle.release();
@@ -99,7 +101,8 @@ moejit_error_code moejit_description_get_info(const moejit_description* descript
          .notes = description->notes.data(),
          .used_key_count = description->used_keys.size(),
          .note_count = description->notes.size(),
-         .router = description->made.router ? description->router.c_str() : nullptr},
+         .router = description->made.router ? description->router.c_str() : nullptr,
+         .shared = description->shared.empty() ? nullptr : description->shared.c_str()},
         info, "moejit_description_info");
   });
 }

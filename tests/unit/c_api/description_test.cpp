@@ -38,6 +38,7 @@ TEST_F(CApiDescription, IsALayerThatCanBeCreated) {
   EXPECT_NE(std::string_view(info_.notes[0]).find("router"), std::string_view::npos);
   EXPECT_NE(std::string_view(info_.router).find("\"logits_dtype\": \"bf16\""),
             std::string_view::npos);
+  EXPECT_EQ(info_.shared, nullptr);
   moejit_plan* layer = nullptr;
   const std::string_view json = info_.json;
   ASSERT_TRUE(is_ok(moejit_plan_create(json.data(), json.size(), "sim", nullptr, &layer)));

@@ -156,6 +156,48 @@ TEST(HuggingFace, ReadsTheRouterOfPublishedModels) {
                                      R"("logits_dtype": "bf16"})");
 }
 
+TEST(HuggingFace, ReadsTheSharedExpertsOfPublishedModels) {
+  const auto shared_of = [](const std::string& model) {
+    const HuggingFaceLayer made = layer_of_config(model).value();
+    return made.shared ? to_json(*made.shared) : made.shared.error().message;
+  };
+  EXPECT_EQ(shared_of("deepseek-v3"), R"({"experts": 1, "gate": false})");
+  EXPECT_EQ(shared_of("deepseek-v2-lite"), R"({"experts": 2, "gate": false})");
+  EXPECT_EQ(shared_of("glm-4.5-air"), R"({"experts": 1, "gate": false})");
+  EXPECT_EQ(shared_of("qwen3-next-80b-a3b"), R"({"experts": 1, "gate": true})");
+  EXPECT_EQ(shared_of("nemotron-3-nano-30b-a3b"),
+            R"({"experts": 2, "gate": false})");  // 3712 = 2 * 1856
+  EXPECT_EQ(shared_of("qwen3-30b-a3b"), R"({"experts": 0, "gate": false})");
+}
+
+TEST(HuggingFace, TellsWhySharedExpertsCannotRunInTheLayer) {
+  const auto reason_of = [](const std::string& model_type, const std::string& keys) {
+    const std::string config = R"({"model_type": ")" + model_type + R"(", "num_experts": 8,
+        "num_experts_per_tok": 2, "hidden_size": 256, "moe_intermediate_size": 128,
+        )";
+    const HuggingFaceLayer made = layer_from_hugging_face(config + keys + "}", "c", {}).value();
+    return made.shared ? to_json(*made.shared) : made.shared.error().message;
+  };
+  EXPECT_EQ(reason_of("qwen2_moe", R"("shared_expert_intermediate_size": 192)"),
+            "c:1: $.model_type: got shared experts 192 wide in all, wanted 1 to 64 times the "
+            "experts' 128");
+  EXPECT_EQ(reason_of("nemotron_h",
+                      R"("moe_shared_expert_intermediate_size": 256, "moe_latent_size": 64)"),
+            "c:3: $.moe_latent_size: got experts that see a projection of the tokens, and shared "
+            "experts that see the tokens");
+  EXPECT_EQ(reason_of("nemotron_h", R"("moe_shared_expert_intermediate_size": 256)"),
+            R"({"experts": 2, "gate": false})");
+  EXPECT_EQ(reason_of("ernie4_5_moe", R"("use_bias": true)"),
+            "c:3: $.use_bias: got shared experts with biases, beside experts without");
+  EXPECT_EQ(reason_of("hy_v4", R"("n_shared_experts": 1)"),
+            "c:1: $.model_type: got hy_v4: the experts' activation has a limit, and that of the "
+            "shared experts has none");
+  EXPECT_EQ(reason_of("deepseek_v3", R"("n_shared_experts": null)"),
+            R"({"experts": 0, "gate": false})");
+  EXPECT_EQ(reason_of("new_moe", R"("n_shared_experts": 1)"),
+            "c:1: $.model_type: got a family whose shared experts are not known");
+}
+
 TEST(HuggingFace, HasNoRouterWhereTheFileContradictsTheFamily) {
   const auto reason_of = [](const std::string& keys) {
     const std::string config = R"({"model_type": "deepseek_v3", "n_routed_experts": 8,

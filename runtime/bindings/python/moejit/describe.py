@@ -20,12 +20,14 @@ class Description(dict):
         used_keys: Which key gave which field: "num_experts_per_tok -> top_k = 8", ...
         notes: Sentences about parts of the model that a description does not express.
         router: How the model chooses experts, a formula of docs/router.md; None if there is none, and a note says why.
+        shared: The field `shared` for the model's shared experts; None if it has none, or a note says why.
     """
 
     def __init__(self, fields: Mapping[str, Any], model_type: str, used_keys: list[str], notes: list[str],
-                 router: dict[str, Any] | None = None) -> None:
+                 router: dict[str, Any] | None = None, shared: dict[str, Any] | None = None) -> None:
         super().__init__(fields)
-        self.model_type, self.used_keys, self.notes, self.router = model_type, used_keys, notes, router
+        self.model_type, self.used_keys, self.notes = model_type, used_keys, notes
+        self.router, self.shared = router, shared
 
 
 def describe(config: Mapping[str, Any] | str | os.PathLike | Any, *, recipe: str = "fp8_flow", max_tokens: int = 8192,
@@ -62,6 +64,6 @@ def describe(config: Mapping[str, Any] | str | os.PathLike | Any, *, recipe: str
         return Description(json.loads(info.json), info.model_type.decode(),
                            [key.decode() for key in info.used_keys[:info.used_key_count]],
                            [note.decode() for note in info.notes[:info.note_count]],
-                           None if info.router is None else json.loads(info.router))
+                           *(None if text is None else json.loads(text) for text in (info.router, info.shared)))
     finally:
         library.moejit_description_destroy(pointer)

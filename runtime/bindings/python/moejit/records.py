@@ -293,6 +293,7 @@ class DescriptionInfo(Record):
         ("used_key_count", c_size_t),
         ("note_count", c_size_t),
         ("router", c_char_p),
+        ("shared", c_char_p),
     ]
 
 
