@@ -9,8 +9,8 @@
 
 namespace moejit::cli {
 
-// Has moejit-formula, which lies beside this program, compile a formula. Options, result and errors
-// are those of compiler::run_formula_program().
+// Has moejit-formula, which lies beside this program, compile a formula. Takes the options and
+// returns the text and the errors of compiler::run_formula_program().
 Result<std::string> ask_llvm(std::string_view formula, std::span<const std::string> options);
 
 // Returns a line for each formula of a layer's description, of its activation or of its router's
