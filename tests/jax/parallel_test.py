@@ -37,6 +37,11 @@ class TwoDevices(unittest.TestCase):
                 self.assertLess(np.linalg.norm(one - other), 2 ** -7 * np.linalg.norm(other), name)
             self.assertEqual(differences(got, wanted), [], f"check_vma {check_vma}")
 
+    def test_forward_with_replicated_weights(self):
+        function = jax.shard_map(lambda *given: mj.forward(*given, layer=self.layer)[0], mesh=self.mesh,
+                                 in_specs=(WHOLE, SPLIT, SPLIT, SPLIT), out_specs=SPLIT)
+        self.assertEqual(differences(jax.jit(function)(*self.given[:4]), self.wanted["y"]), [])
+
     def test_expert_parallel(self):
         half = plan("fp8_flow", local_experts=EXPERTS // 2)
         for check_vma in (False, True):

@@ -39,7 +39,7 @@ def experts(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.A
         y, bf16 [..., H]; with `with_status` a pair of y and the status word, uint32 [1], for check_status().
 
     Raises:
-        moejit.Error: "tensor_mismatch", "missing_tensor", "invalid_value" (more than max_tokens): while JAX traces.
+        moejit.Error: "tensor_mismatch", "missing_tensor", and "unsupported" for what is refused: while JAX traces.
         jax.errors.JaxRuntimeError: What the library says when the program runs.
     """
     tokens = math.prod(x.shape[:-1])
@@ -66,7 +66,8 @@ def quantize(params: Arrays, *, layer: Plan) -> dict[str, jax.Array]:
     """
     if not layer.writes("update_weights"):
         return {}
-    return calls.run(layer, "update_weights", jax.lax.stop_gradient(dict(params)), 0)
+    weights = {name: params[name] for name in layer.weights if name in params}
+    return calls.run(layer, "update_weights", jax.lax.stop_gradient(weights), 0)
 
 
 def check_status(status: jax.Array) -> None:
