@@ -61,7 +61,6 @@ def run(layer: Plan, call: str, given: Arrays, tokens: int) -> dict[str, jax.Arr
     reads = [*layer.reads(call), *added]
     arrays = [_checked(layer, call, name, given, tokens) for name in reads]
     axes = varying_axes(arrays)
-    arrays = vary(arrays, axes)
     results = [_varying(layer.struct(name, tokens, call), axes) for name in writes]
     aliases = {reads.index(name): writes.index(name) for name in added}
     names = " ".join([*("=" * (name in added) + name for name in reads), *writes])
