@@ -23,6 +23,8 @@ from moejit.torch.hf_joined import SHARED
 from moejit.torch.hf_shared_kinds import MOE_BLOCKS
 
 PARTS = ("gate_proj", "up_proj", "down_proj")
+
+
 def converted(router="DeepseekV3TopkRouter", **options):
     """A block whose shared expert runs with the others, and tokens."""
     block = in_bf16(make_block(router, configurations()))
@@ -184,7 +186,7 @@ class Apart(unittest.TestCase):
             block.__class__ = type("OtherBlock", (type(block),), {})
 
         for change, reason in ((wide, "it is 40 wide, no multiple of the experts' 48"), (other, "its activation is not"),
-                               (in_float32, "its weights are float32 on cpu, the experts' bfloat16"),
+                               (in_float32, f"its weights are float32 on {DEVICE.type}.*, the experts' bfloat16"),
                                (biased, "it has biases"), (unknown, "no formula is known for the block OtherBlock")):
             with self.subTest(change.__name__):
                 block = in_bf16(make_block("DeepseekV3TopkRouter", configurations()))
