@@ -37,10 +37,21 @@ class TwoDevices(unittest.TestCase):
                 self.assertLess(np.linalg.norm(one - other), 2 ** -7 * np.linalg.norm(other), name)
             self.assertEqual(differences(got, wanted), [], f"check_vma {check_vma}")
 
-    def test_forward_with_replicated_weights(self):
-        function = jax.shard_map(lambda *given: mj.forward(*given, layer=self.layer)[0], mesh=self.mesh,
-                                 in_specs=(WHOLE, SPLIT, SPLIT, SPLIT), out_specs=SPLIT)
-        self.assertEqual(differences(jax.jit(function)(*self.given[:4]), self.wanted["y"]), [])
+    def test_accumulated_gradients(self):
+        layer = plan("fp8_flow", wgrad_dtype="f32")
+
+        def step(params, x, ids, probs, dy):
+            y, kept = mj.forward(params, x, ids, probs, layer=layer)
+            sums = {name: jnp.zeros(array.shape, jnp.float32) for name, array in params.items()}
+            sums, gradients = mj.accumulate(sums, kept, dy, layer=layer)
+            return jax.lax.psum(sums, "d"), {"y": y, **gradients}
+
+        step = jax.shard_map(step, mesh=self.mesh, in_specs=(WHOLE, *[SPLIT] * 4), out_specs=(WHOLE, SPLIT))
+        sums, made = jax.jit(step)(*self.given)
+        self.assertEqual(differences(made, {name: self.wanted[name] for name in made}), [])
+        for name, array in sums.items():  # the others are rounded to bf16: by at most 2^-9 of each value
+            other = np.asarray(self.wanted[f"d{name}"], np.float32)
+            self.assertLess(np.linalg.norm(np.asarray(array) - other), 2 ** -8 * np.linalg.norm(other), name)
 
     def test_expert_parallel(self):
         half = plan("fp8_flow", local_experts=EXPERTS // 2)
