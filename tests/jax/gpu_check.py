@@ -32,6 +32,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[1], os.environ.get("PYTHONP
 GRAPHS = "--xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL --xla_gpu_graph_min_graph_size=1"
 TESTS = ("bits_test", "transforms_test", "refusals_test", "parallel_test")
 TOKENS, STEPS = 8192, 20
+TRITON = "ragged_dot Triton"  # with jax_ragged_dot_use_gpu_pallas_triton_lowering
 
 failed = []
 
@@ -162,15 +163,18 @@ def time_steps():
     x = jax.random.normal(keys[1], (TOKENS, 2048), jnp.bfloat16)
     probs, ids = jax.lax.top_k(jax.nn.softmax(jax.random.normal(keys[2], (TOKENS, 128))), 8)
     given = params, x, ids.astype(jnp.int32), probs, jax.random.normal(keys[3], x.shape, jnp.bfloat16)
-    print(f"{'':10}{'step ms':>9}{'Layer ms':>10}{'temporary MiB':>15}{'saved + workspace + weights MiB':>33}{'y error':>9}")
+    functions = {"ragged_dot": ragged, TRITON: ragged, **{name: experts_of(layer) for name, layer in layers.items()}}
+    print(f"{'':18}{'step ms':>9}{'Layer ms':>10}{'temporary MiB':>15}{'saved + workspace + weights MiB':>33}{'y error':>9}")
     first = exact = None
-    for name, function in {"ragged_dot": ragged, **{name: experts_of(layer) for name, layer in layers.items()}}.items():
+    for name, function in functions.items():
         try:
+            if function is ragged:
+                jax.config.update("jax_ragged_dot_use_gpu_pallas_triton_lowering", name == TRITON)
             step = jax.jit(lambda *given: named(*value_and_grads(function, *given))).lower(*given).compile()
             y = np.asarray(step(*given)["y"], np.float32)
             milliseconds = median_ms(step, *given)
         except Exception as error:  # of any kind: the others must still be timed
-            print(f"{name:10}  {type(error).__name__}: {str(error).splitlines()[0][:100]}", flush=True)
+            print(f"{name:18}  {type(error).__name__}: {str(error).splitlines()[0][:100]}", flush=True)
             if name in layers:
                 failed.append(name)
             continue
@@ -186,7 +190,7 @@ def time_steps():
             blocks = f"{sum(struct.size for struct in structs) / 2 ** 20:.0f}"
             # Both round to bf16; fp8 codes have 3 bits of mantissa, and three products of them follow each other.
             check(f"error of {name} beside {first}", error < {"bf16": 2 ** -7, "fp8_flow": 0.1}[name], f"{error:.4f}")
-        print(f"{name:10}{milliseconds:9.3f}{direct:>10}{temporary:15.0f}{blocks:>33}{error:9.4f}", flush=True)
+        print(f"{name:18}{milliseconds:9.3f}{direct:>10}{temporary:15.0f}{blocks:>33}{error:9.4f}", flush=True)
 
 
 PARTS = {"tests": run_tests, "replay": run_replay, "times": time_steps}
