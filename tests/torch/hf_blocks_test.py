@@ -23,7 +23,8 @@ ROUTERS = ("Qwen3MoeTopKRouter", "Qwen2MoeTopKRouter", "MixtralTopKRouter", "Gpt
            "AXK1TopkRouter")
 # So that shared experts are one or two experts wide, of a width of 48.
 SHARED = {"shared_expert_intermediate_size": 96, "moe_shared_expert_intermediate_size": 96, "num_shared_experts": 2,
-          "shared_experts_intermediate_size": 48, "n_shared_experts": 1, "moe_routed_scaling_factor": 2.5}
+          "shared_experts_intermediate_size": 48, "n_shared_experts": 1}
+SCALES = {"moe_routed_scaling_factor": 2.5}
 KEPT = ("n_shared_experts",)
 
 
@@ -36,7 +37,7 @@ def classes_of(source):
 def make_block(router, saved):
     """A block of the modeling file of a router, with random weights in bf16."""
     kind, config = class_and_config(router, saved)
-    for key, value in VARIED.items():
+    for key, value in {**VARIED, **SCALES}.items():
         if hasattr(config, key):
             setattr(config, key, value)
     for key, value in SHARED.items():
