@@ -68,8 +68,10 @@ class Wheel(unittest.TestCase):
         metadata = (self.info / "METADATA").read_text(encoding="utf-8").splitlines()
         self.assertIn(f"Version: {self.version}", metadata)
         self.assertIn("Requires-Python: >=3.9", metadata)
-        self.assertEqual([re.sub(r"\s|'|\"", "", line) for line in metadata if line.startswith("Requires-Dist")],
-                         ["Requires-Dist:nvidia-cuda-nvrtc<14,>=13;extra==cuda"])
+        needs = [re.sub(r"\s|'|\"", "", line) for line in metadata if line.startswith("Requires-Dist")]
+        self.assertIn("Requires-Dist:nvidia-cuda-nvrtc<14,>=13;extra==cuda", needs)
+        # Whoever installs no extra installs nothing else.
+        self.assertEqual({line.partition(";extra==")[2] for line in needs}, {"torch", "jax", "cuda"})
         entries = (self.info / "entry_points.txt").read_text(encoding="utf-8")
         self.assertIn("moejit = moejit.tool:main", entries)
         self.assertIn("[vllm.general_plugins]\nmoejit = moejit.vllm_plugin:register", entries)
