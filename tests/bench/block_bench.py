@@ -16,9 +16,8 @@ import torch
 
 import moejit.torch
 from experts_steps import relative_error
-from graph_capture import warmed_up
 from moejit.torch.moe import gate_logits
-from router_bench import deepseek_v3, qwen3
+from router_bench import captured, deepseek_v3, qwen3
 from weight_checks_bench import medians
 
 GROUPED = {"score": "sigmoid", "bias": True, "groups": 8, "groups_kept": 4, "normalize": "sum", "epsilon": 1e-20,
@@ -43,7 +42,8 @@ class Block:
         self.dy = torch.randn(max_tokens, hidden, device=device).bfloat16()
         sizes = {"hidden": hidden, "intermediate": intermediate, "recipe": recipe, "max_tokens": max_tokens}
         self.routed = moejit.torch.HostedExperts({"experts": experts, "top_k": TOP_K, **sizes}, device=device)
-        self.shared = moejit.torch.HostedExperts({"experts": shared, "input": "grouped", **sizes}, device=device) if shared else None
+        self.shared = moejit.torch.HostedExperts({"experts": shared, "input": "grouped", **sizes},
+                                                 device=device) if shared else None
         self.ones = torch.ones(max_tokens, device=device)
         self.all_rows = torch.tensor([max_tokens], dtype=torch.int32, device=device)
         self.bias = self.moe.gate.e_score_correction_bias
@@ -78,18 +78,11 @@ class Block:
         return run
 
 
-def captured(form, x, calls):
-    """Returns a replay of calls without gradients."""
+def inference(form, x):
     def call():
         with torch.no_grad():
             form(x)
-
-    stream = warmed_up(call)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        for _ in range(calls):
-            call()
-    return graph.replay
+    return call
 
 
 def repeated(step, calls):
@@ -134,7 +127,8 @@ def main(arguments=None):
             label = f"{name} {options.recipe} T {tokens}"
             print(f"{label}: differences {errors(block, forms):.4f}", flush=True)
             if device == "cuda" and tokens in options.tokens:
-                told(f"{label} forward, graph", forms, medians([captured(form, block.x, 8) for form in forms.values()], 8))
+                graphs = [captured(inference(form, block.x), 8) for form in forms.values()]
+                told(f"{label} forward, graph", forms, medians(graphs, 8))
             if device == "cuda" and tokens in options.step:
                 told(f"{label} step", forms, medians([repeated(block.step(form), 5) for form in forms.values()], 5))
             del block, forms

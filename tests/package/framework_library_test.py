@@ -8,7 +8,7 @@ import sys
 
 NEEDED = re.compile(r"^(libmoejit\.so\.\d+|libstdc\+\+\.so\.6|libgcc_s\.so\.1|libm\.so\.6|libc\.so\.6"
                     r"|ld-linux-x86-64\.so\.2)$")  # glibc's own, which has the addresses of thread_local variables
-# Of versions: libc, libgcc and libstdc++.
+# Functions of the C interface, and versioned ones, which libc, libgcc and libstdc++ have.
 UNDEFINED = re.compile(r"^moejit_\w+(@.*)?$|@(GLIBC|GLIBCXX|GCC|CXXABI)_")
 WEAK = re.compile(r"^(_ITM_|__gmon_start__)")  # which any library asks for and none needs
 # By the framework: the library that it needs, the functions that it asks for, and what it exports.

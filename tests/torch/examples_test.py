@@ -25,17 +25,23 @@ def losses_of(output):
 
 class Examples(unittest.TestCase):
 
-    def output_of(self, name, *launcher):
+    def output_of(self, name, *launcher, arguments=()):
         """What an example prints."""
         program = ROOT / "docs" / "examples" / "pytorch" / name
         for _ in range(3):
-            done = subprocess.run([sys.executable, *launcher, program, DEVICE.type], env=os.environ, check=False,
-                                  capture_output=True, text=True)
+            command = [sys.executable, *launcher, program, DEVICE.type, *arguments]
+            done = subprocess.run(command, env=os.environ, check=False, capture_output=True, text=True)
             # Ranks of gloo sometimes end like this when the interpreter takes their threads down, after all output.
             if "terminate called without an active exception" not in done.stderr:
                 break
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
+
+    def test_whole_blocks_learn(self):
+        few = "--steps", "10", "--tokens", "32", "--kinds", "8", "--recipe", "fp8_flow"
+        told = re.search(r"fp8_flow: first loss ([\d.]+), last ([\d.]+), load [\d.]+ [\d.]+\n",
+                         self.output_of("train_moe.py", arguments=few))
+        self.assertLess(float(told[2]), float(told[1]) / 2)
 
     def test_a_model_of_transformers_learns(self):
         losses = losses_of(self.output_of("train_hf.py"))

@@ -2,7 +2,7 @@
 """Trains two whole MoE blocks, routers included, to learn a noisy table, and keeps the load of their experts even.
 
     python3 train_moe.py cuda --steps 500                           # one line for each recipe
-    python3 train_moe.py cpu --steps 4 --tokens 64 --recipe bf16    # in the simulator
+    python3 train_moe.py cpu --steps 20 --tokens 32 --kinds 8 --recipe bf16    # in the simulator
 
 Prints the mean loss of the last fifth of the steps, and of the last steps the largest share of an expert over the mean.
 """
@@ -13,17 +13,17 @@ import torch
 import moejit.torch
 
 RECIPES = "bf16", "fp8_flow", "fp8_blockwise", "fp8_current", "fp8_delayed", "fp8_rowwise", "mxfp8", "nvfp4"
-HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, KINDS, CLASSES = 256, 128, 8, 2, 4096, 64
+HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, CLASSES = 256, 128, 8, 2, 64
 BIAS_RATE, LOAD_STEPS = 2e-3, 20
 FORMULA = {"score": "sigmoid", "bias": True, "normalize": "sum"}  # as DeepSeek-V3's
 
 
 class Model(torch.nn.Module):
-    """Classifies tokens, of which there are KINDS."""
+    """Classifies tokens, of which there are so many kinds."""
 
-    def __init__(self, recipe, tokens, device):
+    def __init__(self, recipe, kinds, tokens, device):
         super().__init__()
-        self.embedding = torch.nn.Embedding(KINDS, HIDDEN, device=device)
+        self.embedding = torch.nn.Embedding(kinds, HIDDEN, device=device)
         self.blocks = torch.nn.ModuleList(
             moejit.torch.MoE(EXPERTS, HIDDEN, INTERMEDIATE, TOP_K, router=FORMULA, recipe=recipe, max_tokens=tokens,
                              device=device, dtype=torch.float32) for _ in range(2))
@@ -40,9 +40,9 @@ class Model(torch.nn.Module):
 def batches(settings):
     """Yields tokens and their classes. A token has its own class nine times of ten."""
     generator = torch.Generator().manual_seed(1)
-    table = torch.randint(CLASSES, (KINDS,), generator=generator)
+    table = torch.randint(CLASSES, (settings.kinds,), generator=generator)
     for _ in range(settings.steps):
-        tokens = torch.randint(KINDS, (settings.tokens,), generator=generator)
+        tokens = torch.randint(settings.kinds, (settings.tokens,), generator=generator)
         noise = torch.randint(CLASSES, (settings.tokens,), generator=generator)
         is_noise = torch.rand(settings.tokens, generator=generator) < 0.1
         yield (each.to(settings.device) for each in (tokens, torch.where(is_noise, noise, table[tokens])))
@@ -51,7 +51,7 @@ def batches(settings):
 def train(recipe, settings):
     """Returns the losses of all steps, and the largest load of an expert over the mean in each block."""
     torch.manual_seed(0)
-    model = Model(recipe, settings.tokens, settings.device)
+    model = Model(recipe, settings.kinds, settings.tokens, settings.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.0)
     losses, loads = [], torch.zeros(2, EXPERTS, device=settings.device)
     for step, (tokens, classes) in enumerate(batches(settings)):
@@ -74,6 +74,7 @@ def main():
     parser.add_argument("device", choices=("cpu", "cuda"))
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("--kinds", type=int, default=4096, help="how many tokens there are to learn")
     parser.add_argument("--recipe", nargs="+", default=RECIPES)
     settings = parser.parse_args()
     for recipe in settings.recipe:

@@ -41,8 +41,8 @@ typedef struct moejit_description_info {
   size_t used_key_count;
   size_t note_count;
   const char* router;  // how the model chooses experts, as docs/router.md says; NULL: notes say why
-  const char*
-      shared;  // its shared experts, JSON of a layer's "shared"; NULL: none, or notes say why
+  // Its shared experts, JSON of a layer's "shared"; NULL: none, or notes say why.
+  const char* shared;
 } moejit_description_info;
 MOEJIT_API moejit_error_code moejit_description_get_info(const moejit_description* description,
                                                          moejit_description_info* info);

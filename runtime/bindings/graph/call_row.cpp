@@ -70,8 +70,7 @@ std::vector<CallArgument> name_quantized(const std::vector<CallArgument>& reads)
       named.push_back(argument);
       continue;
     }
-    for (const PlannedTensor* slice :
-         argument.slices)  // a copy of scales is cheap, one of codes not
+    for (const PlannedTensor* slice : argument.slices)  // a copy of codes is not cheap
       named.push_back({.name = slice->name,
                        .planned = slice,
                        .is_read = true,

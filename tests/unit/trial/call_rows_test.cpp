@@ -9,32 +9,12 @@ namespace {
 using runtime::make_tensor;
 using runtime::TensorMap;
 
-TEST(CallRows, AreCountedFromTheRouting) {
+// Three rows of expert 0, one of expert 1, none of expert 2; the second token has none.
+compiler::CallRows rows_beside(compiler::SharedExperts shared) {
   const compiler::Layer layer{.experts = 3,
                               .local_experts = 3,
                               .top_k = 2,
-                              .hidden = 16,
-                              .intermediate = 16,
-                              .splits_alignment = 16,
-                              .max_tokens = 4,
-                              .max_permuted_rows = 64};
-  // Three rows of expert 0, one of expert 1, none of expert 2; the second token has none.
-  const TensorMap inputs = {{"topk_ids", make_tensor<int32_t>(compiler::DType::kI32, {4, 2},
-                                                              {0, -1, -1, -1, 1, 0, -1, 0})}};
-  const compiler::Plan plan{.layer = layer, .bounds = call_bounds(layer)};
-  const compiler::CallRows rows = count_rows(plan, {.dims = {.tokens = 4}, .tensors = inputs});
-  EXPECT_EQ(rows.tokens, 4);
-  EXPECT_EQ(rows.routed, 4);
-  EXPECT_EQ(rows.padded, 32);
-  EXPECT_EQ(rows.routed_tokens, 3);
-  EXPECT_EQ(rows.routed_experts, 2);
-}
-
-TEST(CallRows, HaveSharedExperts) {
-  const compiler::Layer layer{.experts = 3,
-                              .local_experts = 3,
-                              .top_k = 2,
-                              .shared = {.experts = 2},
+                              .shared = shared,
                               .hidden = 16,
                               .intermediate = 16,
                               .splits_alignment = 16,
@@ -43,7 +23,20 @@ TEST(CallRows, HaveSharedExperts) {
   const TensorMap inputs = {{"topk_ids", make_tensor<int32_t>(compiler::DType::kI32, {4, 2},
                                                               {0, -1, -1, -1, 1, 0, -1, 0})}};
   const compiler::Plan plan{.layer = layer, .bounds = call_bounds(layer)};
-  const compiler::CallRows rows = count_rows(plan, {.dims = {.tokens = 4}, .tensors = inputs});
+  return count_rows(plan, {.dims = {.tokens = 4}, .tensors = inputs});
+}
+
+TEST(CallRows, AreCountedFromTheRouting) {
+  const compiler::CallRows rows = rows_beside({});
+  EXPECT_EQ(rows.tokens, 4);
+  EXPECT_EQ(rows.routed, 4);
+  EXPECT_EQ(rows.padded, 32);
+  EXPECT_EQ(rows.routed_tokens, 3);
+  EXPECT_EQ(rows.routed_experts, 2);
+}
+
+TEST(CallRows, HaveSharedExperts) {
+  const compiler::CallRows rows = rows_beside({.experts = 2});
   EXPECT_EQ(rows.routed, 12);
   EXPECT_EQ(rows.padded, 64);
   EXPECT_EQ(rows.routed_tokens, 4);

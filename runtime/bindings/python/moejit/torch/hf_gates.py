@@ -12,6 +12,7 @@ import torch
 from moejit.describe import describe
 from moejit.torch.checks import name_of
 from moejit.torch.devices import target_of
+from moejit.torch.hf_classes import Converted, converted, original_class
 from moejit.torch.hf_gate_kinds import GATES
 from moejit.torch.plans import text_of
 from moejit.torch.router import router
@@ -20,20 +21,14 @@ _ROUTER = "_moejit_router"
 FEWEST_TOKENS = 256  # of the bounds that router() chooses
 
 
-def original_class(module: torch.nn.Module) -> type:
-    """Returns the class that a module had before it was converted."""
-    return type(module).original if isinstance(module, MoejitGate) else type(module)
-
-
 def is_gate(module: torch.nn.Module) -> bool:
     """Returns whether a module is a router that convert_gate() takes, converted or not."""
     kind = original_class(module)
     return kind.__name__ in GATES and kind.__module__.startswith("transformers.")
 
 
-class MoejitGate(torch.nn.Module):
-    """A router of transformers whose choice is made by moejit.torch.router(); `original` is the class it had."""
-    original: type
+class MoejitGate(Converted):
+    """A router of transformers whose choice is made by moejit.torch.router()."""
 
     def forward(self, hidden_states: torch.Tensor, argument: torch.Tensor | None = None):
         """Returns what the module told of its logits, probabilities [T, K] and int64 ids [T, K]."""
@@ -49,23 +44,9 @@ class MoejitGate(torch.nn.Module):
                                **formula)
         return gate.told(self, logits), probs.to(x.dtype) if gate.rounds else probs, ids
 
-    def __reduce__(self) -> tuple:
-        return _blank, (self.original,), self.__dict__
-
 
 def _at(module: torch.nn.Module, path: str) -> torch.Tensor:
     return functools.reduce(getattr, path.split("."), module)
-
-
-@functools.cache
-def _converted(original: type) -> type:
-    return type(original.__name__, (MoejitGate, original), {"original": original, "__module__": __name__})
-
-
-def _blank(original: type) -> torch.nn.Module:
-    """Returns a converted module without its state, for copies and unpickling."""
-    kind = _converted(original)
-    return kind.__new__(kind)
 
 
 def formula_of(gate: torch.nn.Module, config: Any) -> tuple[int, dict[str, Any]]:
@@ -103,7 +84,7 @@ def convert_gate(name: str, gate: torch.nn.Module, config: Any) -> Callable[[], 
 
     def change() -> None:
         gate.__dict__[_ROUTER] = top_k, formula
-        gate.__class__ = _converted(original_class(gate))
+        gate.__class__ = converted(MoejitGate, original_class(gate))
     return change
 
 

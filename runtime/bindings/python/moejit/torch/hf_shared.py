@@ -13,6 +13,7 @@ from moejit.torch.arguments import is_exporting
 from moejit.torch.checks import name_of
 from moejit.torch.devices import target_of
 from moejit.torch.gathered import is_sharded
+from moejit.torch.hf_classes import Converted, converted, original_class
 from moejit.torch.hf_fp8 import has_codes
 from moejit.torch.hf_joined import SHARED, SharedExpert, linears_of
 from moejit.torch.hf_layers import describe_before_calls, first_weights
@@ -22,9 +23,8 @@ from moejit.torch.layers import FEWEST_MAX_TOKENS, call_text
 _NAMES = ("shared_experts", "shared_expert", "shared_mlp")
 
 
-class MoejitBlock(torch.nn.Module):
-    """A block of transformers whose shared expert runs with its experts; `original` is the class it had."""
-    original: type
+class MoejitBlock(Converted):
+    """A block of transformers whose shared expert runs with its experts."""
 
     def forward(self, hidden_states: torch.Tensor, input_ids: torch.Tensor | None = None) -> torch.Tensor:
         """Returns what the block's own class returns, which runs itself where the shared expert cannot be joined."""
@@ -42,9 +42,6 @@ class MoejitBlock(torch.nn.Module):
         y = hf.run_experts(*shared.options, self.experts, flat, ids, probs, shared, factor)
         return row.after(self, y.view(hidden_states.shape))
 
-    def __reduce__(self) -> tuple:
-        return _blank, (self.original,), self.__dict__
-
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
         _join(self)
@@ -60,17 +57,6 @@ def _join(block: torch.nn.Module, _: object = None) -> None:
     shared = block.experts.__dict__[SHARED]
     if not _why_not_plain(block.experts, shared):
         shared.join(block.experts)
-
-
-@functools.cache
-def _converted(original: type) -> type:
-    return type(original.__name__, (MoejitBlock, original), {"original": original, "__module__": __name__})
-
-
-def _blank(original: type) -> torch.nn.Module:
-    """Returns a converted block without its state, for copies and unpickling."""
-    kind = _converted(original)
-    return kind.__new__(kind)
 
 
 def why_apart(experts: torch.nn.Module, shared: SharedExpert) -> str:
@@ -139,7 +125,7 @@ def _has_activation_of(experts: torch.nn.Module, mlp: torch.nn.Module) -> bool:
 def _slices_of(block: torch.nn.Module, experts: torch.nn.Module, mlp: torch.nn.Module) -> int:
     """Returns n; raises an error that says in words why a shared expert is no n slices of the experts beside it."""
     linears, w1 = linears_of(mlp), first_weights(experts)
-    own = type(block).original if isinstance(block, MoejitBlock) else type(block)
+    own = original_class(block)
     if own.__name__ not in MOE_BLOCKS or not own.__module__.startswith("transformers."):
         raise RuntimeError(f"no formula is known for the block {own.__name__}")
     if has_codes(experts):
@@ -170,7 +156,7 @@ def _shared_of(block: torch.nn.Module, name: str, experts: torch.nn.Module, mlp:
     """Returns how a shared expert runs, or why it does not; nothing is changed."""
     try:
         slices = _slices_of(block, experts, mlp)
-        gate = MOE_BLOCKS[getattr(type(block), "original", type(block)).__name__].gate
+        gate = MOE_BLOCKS[original_class(block).__name__].gate
         fields = json.dumps({**json.loads(options[0]), "shared": {"experts": slices, "gate": bool(gate)}})
         shared = SharedExpert(name, mlp, slices, (fields, *options[1:]))
         reason = _why_not_plain(experts, shared)
@@ -204,7 +190,7 @@ def _change(block: torch.nn.Module, experts: torch.nn.Module, shared: SharedExpe
     experts.__dict__[SHARED] = shared
     if shared.reason:
         return
-    block.__class__ = _converted(type(block))
+    block.__class__ = converted(MoejitBlock, original_class(block))
     shared.join(experts)
     block.register_load_state_dict_post_hook(_join)  # for assign=True
 

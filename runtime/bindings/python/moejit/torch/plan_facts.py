@@ -233,4 +233,5 @@ def plan_facts(planned: Planned) -> Plan:
     saved = BlockSize(info.saved_bytes, info.saved_fixed_bytes, info.saved_bytes_per_token)
     deferred = BlockSize(info.deferred_bytes, info.deferred_fixed_bytes, info.deferred_bytes_per_token)
     return Plan(planned.target, info.plan_digest, planned.description, info.max_tokens, saved, deferred,
-                info.workspace_bytes, (info.quantized_rowwise_bytes, info.quantized_colwise_bytes), planned.tensors, planned.calls)
+                info.workspace_bytes, (info.quantized_rowwise_bytes, info.quantized_colwise_bytes), planned.tensors,
+                planned.calls)
