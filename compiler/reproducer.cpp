@@ -36,9 +36,8 @@ std::string report_of(const KernelSource& source, const Error& error) {
 
 Result<void> write_reproducer(const KernelSource& source, const fs::path& folder,
                               const Error& error) {
-  const auto flavor =
-      source.target.kind == TargetKind::kSim ? templates::Flavor::kSim : templates::Flavor::kDevice;
-  MOEJIT_TRY_ASSIGN(const auto headers, templates::include_closure(source.text, flavor));
+  MOEJIT_TRY_ASSIGN(const auto headers,
+                    templates::include_closure(source.text, header_overlays(source.target)));
   for (const templates::IncludedFile& header : headers)
     MOEJIT_TRY(write_below(folder, header.include_name, header.file->text));
   MOEJIT_TRY(write_below(folder, "kernel.cu", source.text));

@@ -4,8 +4,10 @@
 #include "compiler/support/error.h"
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace moejit::compiler {
 
@@ -14,18 +16,78 @@ enum class TargetKind {
   kSim,   // the host C++ compiler makes a shared object for the simulator
 };
 
+// What the instructions of an architecture can do that kernels ask for.
+struct TargetFeatures {
+  bool has_wgmma = true;  // multiplies tiles of shared memory by warpgroups
+  // TMA and other bulk copies, mbarriers that count their bytes, clusters of CTAs.
+  bool has_bulk_copies = true;
+  bool has_fp8_conversions = true;  // between floats and e4m3 or e5m2
+  bool operator==(const TargetFeatures&) const = default;
+};
+
+// Most dynamic shared memory of a CTA on Hopper, for which tiles are chosen first.
+inline constexpr int32_t kHopperSharedBytes = 232448;
+
 // The platform that a kernel is compiled for. Planning and compiling need only this record, no
 // device.
 struct Target {
   TargetKind kind = TargetKind::kCuda;
-  std::string arch = "sm_90a";           // "host" for the simulator
-  int32_t shared_memory_bytes = 232448;  // most dynamic shared memory that a CTA may ask for
+  // "sm_90a"; "host" for the simulator. What follows a hyphen names a variant for tests, which the
+  // GPUs of the architecture run, too.
+  std::string arch = "sm_90a";
+  int32_t shared_memory_bytes =
+      kHopperSharedBytes;                // most dynamic shared memory that a CTA may ask for
+  int32_t shared_memory_of_sm = 233472;  // bytes that the CTAs of an SM share
+  int32_t threads_of_sm = 2048;          // most resident threads
   int32_t max_threads_per_cta = 1024;
+  TargetFeatures features;
 
   bool operator==(const Target&) const = default;
 };
 
-// Convert "cuda:sm_90a" and "sim". An unknown name is an error that lists the known ones.
+// The version of a GPU's instructions, as the driver tells it: 9.0 of an H100.
+struct ComputeCapability {
+  int32_t major = 0, minor = 0;
+  bool operator==(const ComputeCapability&) const = default;
+};
+
+struct NvrtcVersion {
+  int32_t major = 12, minor = 0;
+};
+
+// What is known of an architecture. The sizes are from the CUDA C++ Programming Guide 13.0, section
+// "Compute Capabilities", table "Technical Specifications per Compute Capability".
+struct Architecture {
+  Target target;
+  std::string name;                             // of the target
+  std::vector<ComputeCapability> capabilities;  // of the GPUs that run its cubins; the usual first
+  std::string_view gpus;                        // "H100, H200, H20"
+  // How far the kernels were shown to work: "measured", "bits shown", or "compiled and simulated,
+  // never run". docs/targets.md says what each means.
+  std::string_view evidence;
+  NvrtcVersion oldest_nvrtc;  // that compiles for it
+};
+
+// Returns all architectures that have a name, oldest first. "sm_90a" is the usual one.
+std::span<const Architecture> architectures();
+
+// Return the architecture of a target, or of GPUs with this capability; nullptr if there is none.
+// Where cubins of several run on such a GPU, it is the one that is made for it alone.
+const Architecture* find_architecture(const Target& target);
+const Architecture* find_architecture(ComputeCapability capability);
+
+// Returns whether a GPU of this capability runs kernels of a target.
+bool runs_on(const Target& target, ComputeCapability capability);
+
+// Returns the name that NVRTC has for a target's architecture: "sm_90a".
+std::string_view nvrtc_arch(const Target& target);
+
+// Returns the folders, in order, whose files stand in for files of "moejit_device/ptx/" that the
+// target has no instructions for. They lie below templates/.
+std::span<const std::string_view> header_overlays(const Target& target);
+
+// Convert "cuda:sm_90a", its short form "cuda", and "sim". An unknown name is an error that lists
+// the known ones.
 Result<Target> parse_target(std::string_view name);
 std::string to_string(const Target& target);
 

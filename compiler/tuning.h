@@ -16,6 +16,7 @@
 namespace moejit::compiler {
 
 struct KernelPlan;
+struct KernelSource;
 
 // Records of what was fastest on a GPU, and how plans use them (docs/tuning.md). Nothing here
 // measures anything: the same description, target and records give the same plan on all machines.
@@ -88,9 +89,10 @@ std::string to_json(const TuningRecord& record);
 // Returns the entry as JSON in one line.
 std::string to_json(const TuningEntry& entry);
 
-// Returns 32 hexadecimal digits over a kernel's text and the headers that it includes. They change
-// exactly when the kernel does. Error kInternal: a header that moejit does not have.
-Result<std::string> text_digest(std::string_view text);
+// Returns 32 hexadecimal digits over a kernel's text and the headers that it includes on its
+// target. They change exactly when the kernel does. Error kInternal: a header that moejit does not
+// have.
+Result<std::string> text_digest(const KernelSource& source);
 
 // Returns a record with the entries of both, and of two of a problem the better founded.
 // Merging is commutative, associative and idempotent. Error kInvalidValue: they are of two GPUs.

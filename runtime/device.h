@@ -181,8 +181,10 @@ inline constexpr int32_t kCurrentGpu = -1;
 // there is none. An adopted context has to outlive the device. Equal kernels of several layers are
 // loaded once; a kernel that no layer uses any more may stay loaded for the next. Destroying the
 // device unloads them and waits for the GPU, unless the process is ending. Opens libcuda on first
-// use. Errors: kDriverMissing, kNoDevice, kUnsupported (the target cannot run on this GPU).
-Result<std::unique_ptr<Device>> open_cuda_device(int32_t ordinal = kCurrentGpu);
+// use. Plans for the device have its target: `target`, or else the one that is made for this GPU.
+// Errors: kDriverMissing, kNoDevice, kUnsupported (the target cannot run on this GPU).
+Result<std::unique_ptr<Device>> open_cuda_device(
+    int32_t ordinal = kCurrentGpu, const std::optional<compiler::Target>& target = std::nullopt);
 
 struct SimulatorOptions {
   uint64_t seed = 0;    // order in which fibers run and asynchronous copies complete

@@ -11,7 +11,6 @@ namespace moejit::templates {
 namespace {
 
 constexpr std::string_view kDevicePtx = "moejit_device/ptx/";
-constexpr std::string_view kSimPtx = "moejit_sim/ptx/";
 
 std::string_view trim_left(std::string_view text) {
   const auto first = text.find_first_not_of(" \t");
@@ -73,22 +72,22 @@ const EmbeddedFile* find_embedded(std::string_view include_name) {
   return at != files.end() && at->include_name == include_name ? &*at : nullptr;
 }
 
-const EmbeddedFile* resolve_include(std::string_view include_name, Flavor flavor) {
-  if (flavor == Flavor::kSim && include_name.starts_with(kDevicePtx)) {
-    const std::string sim_name =
-        std::string(kSimPtx) + std::string(include_name.substr(kDevicePtx.size()));
-    if (const EmbeddedFile* file = find_embedded(sim_name)) return file;
-  }
+const EmbeddedFile* resolve_include(std::string_view include_name, Overlays overlays) {
+  if (include_name.starts_with(kDevicePtx))
+    for (const std::string_view folder : overlays)
+      if (const EmbeddedFile* file = find_embedded(
+              fmt::format("{}/ptx/{}", folder, include_name.substr(kDevicePtx.size()))))
+        return file;
   return find_embedded(include_name);
 }
 
-Result<std::vector<IncludedFile>> include_closure(std::string_view source, Flavor flavor) {
+Result<std::vector<IncludedFile>> include_closure(std::string_view source, Overlays overlays) {
   std::map<std::string_view, const EmbeddedFile*> found;
   std::vector<const EmbeddedFile*> pending;
   const auto add = [&](const Names& names, std::string_view includer) -> Result<void> {
     for (const std::string_view name : names) {
       if (found.contains(name)) continue;
-      const EmbeddedFile* file = resolve_include(name, flavor);
+      const EmbeddedFile* file = resolve_include(name, overlays);
       if (file == nullptr) {
         return fail(Stage::kEmit, ErrorCode::kInternal,
                     fmt::format("include \"{}\" in {}: no such embedded header", name, includer),

@@ -17,9 +17,9 @@ struct EmbeddedFile {
   std::string_view text;
 };
 
-// Which implementation of moejit_device/ptx/ a kernel sees: the GPU's own, or the simulator's,
-// whose files live under moejit_sim/ptx/ with the same names.
-enum class Flavor { kDevice, kSim };
+// Folders whose files stand in for files of moejit_device/ptx/ with the same names; the first that
+// has a file counts. "moejit_sim" has moejit_sim/ptx/. Empty: a kernel sees moejit_device/ptx/.
+using Overlays = std::span<const std::string_view>;
 
 // All embedded files, sorted by include name.
 std::span<const EmbeddedFile> embedded_files();
@@ -27,9 +27,8 @@ std::span<const EmbeddedFile> embedded_files();
 // The embedded file of exactly this name, or nullptr.
 const EmbeddedFile* find_embedded(std::string_view include_name);
 
-// The file that `#include "include_name"` means in this flavor, or nullptr: for kSim,
-// "moejit_device/ptx/X" is served by "moejit_sim/ptx/X" where that exists.
-const EmbeddedFile* resolve_include(std::string_view include_name, Flavor flavor);
+// The file that `#include "include_name"` means with these overlays, or nullptr.
+const EmbeddedFile* resolve_include(std::string_view include_name, Overlays overlays);
 
 // A file of a closure and the name under which the source includes it.
 struct IncludedFile {
@@ -41,6 +40,6 @@ struct IncludedFile {
 // name it is included by. A quoted include that is not embedded is an Error; includes in angle
 // brackets are left to the compiler. What embedded files include is read off them once per process;
 // they are part of the program and cannot change.
-Result<std::vector<IncludedFile>> include_closure(std::string_view source, Flavor flavor);
+Result<std::vector<IncludedFile>> include_closure(std::string_view source, Overlays overlays);
 
 }  // namespace moejit::templates

@@ -37,7 +37,8 @@ std::shared_ptr<Command> add_command(CLI::App& parent, Action& action, const std
   return command;
 }
 
-inline constexpr const char* kTargetHelp = "cuda:sm_90a (short: cuda) or sim";
+inline constexpr const char* kTargetHelp =
+    "cuda:ARCH, as cuda:sm_90a (short: cuda), or sim; docs/targets.md lists them";
 
 // Where the kernels of a command come from.
 void add_cache_options(CLI::App& sub, trial::CacheOptions& cache);

@@ -39,7 +39,7 @@ void add_build(CLI::App& app, Action& action) {
       sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
   sub->add_option_function<std::string>(
          "--arch", [command](const std::string& arch) { command->target = "cuda:" + arch; },
-         "sm_90a: short for --target cuda:sm_90a")
+         "Short for --target cuda:ARCH, as sm_90a")
       ->excludes(target);
   add_cache_options(*sub, command->cache);
   add_tuning_options(*sub, command->tuning);

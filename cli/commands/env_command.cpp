@@ -54,8 +54,10 @@ Finding find_gpu() {
   auto device = runtime::open_cuda_device();
   if (!device) return {"GPU", false, std::move(device).error().message};
   return {"GPU", true,
-          fmt::format("{}, {} SMs, its driver knows CUDA {}", (*device)->name(),
-                      (*device)->sm_count(), (*device)->gpu_facts().cuda_version)};
+          fmt::format("{}, {} SMs, its driver knows CUDA {}; target {} ({})", (*device)->name(),
+                      (*device)->sm_count(), (*device)->gpu_facts().cuda_version,
+                      to_string((*device)->target()),
+                      compiler::find_architecture((*device)->target())->evidence)};
 }
 
 // Returns which GPUs reach each other, as the ranks of a group have to.
@@ -197,7 +199,7 @@ std::vector<Finding> findings() {
       find_executable(),
       find_build(),
       find_system(),
-      find_toolchain("compiler of cuda:sm_90a", {}),
+      find_toolchain("compiler of cuda", {}),
       find_compiler_build(),
       find_toolchain("compiler of sim", {.kind = compiler::TargetKind::kSim, .arch = "host"}),
       find_disassembler(),

@@ -40,8 +40,8 @@ Result<std::vector<std::byte>> read_binary(const fs::path& path) {
 }
 
 // A temporary folder with a text as kernel.cu and the headers that it includes.
-Result<TemporaryFolder> folder_with(std::string_view text) {
-  MOEJIT_TRY_ASSIGN(const auto closure, templates::include_closure(text, templates::Flavor::kSim));
+Result<TemporaryFolder> folder_with(std::string_view text, const Target& target) {
+  MOEJIT_TRY_ASSIGN(const auto closure, templates::include_closure(text, header_overlays(target)));
   MOEJIT_TRY_ASSIGN(TemporaryFolder folder, TemporaryFolder::create());
   MOEJIT_TRY(write_temporary_file(folder.path() / "kernel.cu", text));
   for (const templates::IncludedFile& included : closure) {
@@ -98,7 +98,8 @@ Result<KernelBinary> link_kernel(const HostCompiler& compiler, const TemporaryFo
 Result<std::vector<Result<KernelBinary>>> compile_whole_unit(
     std::span<const KernelSource> sources) {
   MOEJIT_TRY_ASSIGN(const HostCompiler compiler, find_compiler());
-  MOEJIT_TRY_ASSIGN(const TemporaryFolder folder, folder_with(text_of_unit(sources)));
+  MOEJIT_TRY_ASSIGN(const TemporaryFolder folder,
+                    folder_with(text_of_unit(sources), sources.front().target));
   std::vector<std::string> options = compile_options(compiler.version);
   std::erase(options, "-shared");
   options.insert(options.end(), {"-ffunction-sections", "-fdata-sections", "-I.", "-x", "c++", "-c",
@@ -117,7 +118,7 @@ Result<std::vector<Result<KernelBinary>>> compile_whole_unit(
 
 Result<KernelBinary> compile_for_simulator(const KernelSource& source) {
   MOEJIT_TRY_ASSIGN(const HostCompiler compiler, find_compiler());
-  MOEJIT_TRY_ASSIGN(const TemporaryFolder folder, folder_with(source.text));
+  MOEJIT_TRY_ASSIGN(const TemporaryFolder folder, folder_with(source.text, source.target));
   std::vector<std::string> options = compile_options(compiler.version);
   options.insert(options.end(), {"-I.", "-x", "c++", "kernel.cu", "-o", "kernel.so", kLibraries});
   MOEJIT_TRY_ASSIGN(const ProcessResult result, run_compiler(compiler, folder, options));
@@ -148,7 +149,7 @@ constexpr std::string_view kHostCompilerField = "compiler=";
 
 Result<std::vector<std::string>> identity_with(const KernelSource& source, std::string compiler) {
   MOEJIT_TRY_ASSIGN(const auto closure,
-                    templates::include_closure(source.text, templates::Flavor::kSim));
+                    templates::include_closure(source.text, header_overlays(source.target)));
   std::string options;
   for (const std::string& option : compile_options(compiler)) options += " " + option;
   std::vector<std::string> fields{std::move(compiler)};

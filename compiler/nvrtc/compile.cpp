@@ -21,7 +21,6 @@
 namespace moejit::compiler {
 namespace {
 
-using templates::Flavor;
 using templates::IncludedFile;
 
 // Owner of NVRTC's handle of one compilation.
@@ -139,6 +138,16 @@ bool forbids_spills(const KernelSource& source, const std::vector<IncludedFile>&
          });
 }
 
+// Checks that NVRTC is new enough to know the target's architecture.
+Result<void> check_version(const NvrtcApi& api, const Target& target) {
+  const NvrtcVersion oldest = find_architecture(target)->oldest_nvrtc;
+  if (api.is_at_least(oldest.major, oldest.minor)) return {};
+  return fail(Stage::kCompile, ErrorCode::kCompilerMissing,
+              fmt::format("NVRTC {}.{} knows no {}, wanted {}.{} or newer", api.major, api.minor,
+                          nvrtc_arch(target), oldest.major, oldest.minor),
+              fmt::format("it is {}; MOEJIT_NVRTC names another one", api.path));
+}
+
 // Returns whether NVRTC reports phases. Older versions are not known to have the option.
 bool tells_phases(const NvrtcApi& api) { return api.is_at_least(12, 6); }
 
@@ -172,8 +181,9 @@ TimedResult compile_and_time(const NvrtcApi& api, Program& program,
 Result<CompiledKernel> compile_with_nvrtc_and_time(const KernelSource& source,
                                                    const std::stop_token& stop) {
   MOEJIT_TRY_ASSIGN(const NvrtcApi* api, nvrtc());
+  MOEJIT_TRY(check_version(*api, source.target));
   MOEJIT_TRY_ASSIGN(const std::vector<IncludedFile> headers,
-                    templates::include_closure(source.text, Flavor::kDevice));
+                    templates::include_closure(source.text, header_overlays(source.target)));
   const ForkGate gate;
   MOEJIT_TRY_ASSIGN(Program program, create_program(*api, source, headers));
   const std::vector<std::string> options = compile_options(source.target, api->major, api->minor);
@@ -214,7 +224,7 @@ constexpr std::string_view kBuiltinsBuildId = "builtins_build_id=";
 Result<std::vector<std::string>> identity_with(const KernelSource& source,
                                                const NvrtcRelease& release) {
   MOEJIT_TRY_ASSIGN(const std::vector<IncludedFile> headers,
-                    templates::include_closure(source.text, Flavor::kDevice));
+                    templates::include_closure(source.text, header_overlays(source.target)));
   std::vector<std::string> fields = {
       fmt::format("{}{}.{}", kNvrtcField, release.major, release.minor),
       fmt::format("{}{}", kBuildId, release.build_id),

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/nvrtc/compile_options.h"
 
+#include <fmt/core.h>
+
 namespace moejit::compiler {
 
 std::vector<std::string> compile_options(const Target& target, int nvrtc_major, int nvrtc_minor) {
   std::vector<std::string> options = {
-      "--gpu-architecture=" + target.arch,
+      fmt::format("--gpu-architecture={}", nvrtc_arch(target)),
       "--std=c++20",
       "--fmad=false",
       "--ftz=false",

@@ -81,8 +81,8 @@ void describe_grouped_gemm(OperationDraft& draft) {
   read_groups(draft, e);
   draft.write("d", DType::kBF16, {p, n});
   draft.write_optional("elapsed", DType::kI64, 2);
-  draft.make([=](const Target&, const PlanOptions& options) {
-    return plan_grouped_gemm(problem, p.value, options);
+  draft.make([=](const Target& target, const PlanOptions& options) {
+    return plan_grouped_gemm(problem, p.value, target, options);
   });
 }
 
@@ -136,8 +136,8 @@ void describe_contraction_grouped_gemm(OperationDraft& draft) {
   read_groups(draft, e);
   draft.write("d", dtype_of(problem.output), {e, rows, n});
   draft.write_optional("elapsed", DType::kI64, 2);
-  draft.make([=](const Target&, const PlanOptions& options) {
-    return plan_contraction_grouped_gemm(problem, c.value, options);
+  draft.make([=](const Target& target, const PlanOptions& options) {
+    return plan_contraction_grouped_gemm(problem, c.value, target, options);
   });
 }
 

@@ -21,9 +21,11 @@ Result<Plan> plan_operation(const OperationDescription& operation, const Target&
   MOEJIT_TRY_ASSIGN(OperationParts parts, read_operation(to_json(operation), "operation"));
   MOEJIT_TRY_ASSIGN(KernelPlan kernel, parts.make_kernel(target, options));
   kernel.operation = operation.name;
+  const std::string subject = fmt::format("the operation {}", operation.name);
+  MOEJIT_TRY(check_target(kernel, target, subject));
   explain_tuning(kernel, target, options.tuning);
   Plan plan;  // filled field by field, as plan_layer() does
-  plan.subject = fmt::format("the operation {}", operation.name);
+  plan.subject = subject;
   plan.target = target;
   if (options.tuning != nullptr) plan.tuned_for = options.tuning->gpu();
   plan.bounds = kernel.bounds;

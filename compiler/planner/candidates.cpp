@@ -74,10 +74,10 @@ namespace {
 
 template <typename Spec>
 Spec tuned_spec(KernelPlan& kernel, const Spec& usual, const CallBounds& bounds,
-                const PlanOptions& options) {
+                const Target& target, const PlanOptions& options) {
   kernel.problem = problem_name(usual, bounds);
   return choose_candidate(
-      kernel, options, [&] { return usual; }, [&] { return candidates_of(usual, bounds); });
+      kernel, target, options, [&] { return usual; }, [&] { return candidates_of(usual, bounds); });
 }
 
 void add_burst_reason(KernelPlan& kernel, const RowChainSpec& spec) {
@@ -90,19 +90,20 @@ void add_burst_reason(KernelPlan& kernel, const RowChainSpec& spec) {
 
 }  // namespace
 
-void tune_kernel(KernelPlan& kernel, const CallBounds& bounds, const PlanOptions& options) {
+void tune_kernel(KernelPlan& kernel, const CallBounds& bounds, const Target& target,
+                 const PlanOptions& options) {
   if (const auto* const chain = std::get_if<RowChainSpec>(&kernel.spec)) {
-    const RowChainSpec spec = tuned_spec(kernel, *chain, bounds, options);
+    const RowChainSpec spec = tuned_spec(kernel, *chain, bounds, target, options);
     add_burst_reason(kernel, spec);
     kernel.spec = spec;
   } else if (const auto* const transpose = std::get_if<TransposeSpec>(&kernel.spec)) {
-    kernel.spec = tuned_spec(kernel, TransposeSpec(*transpose), bounds, options);
+    kernel.spec = tuned_spec(kernel, TransposeSpec(*transpose), bounds, target, options);
   } else if (const auto* const cast = std::get_if<ColumnCastSpec>(&kernel.spec)) {
-    kernel.spec = tuned_spec(kernel, ColumnCastSpec(*cast), bounds, options);
+    kernel.spec = tuned_spec(kernel, ColumnCastSpec(*cast), bounds, target, options);
   } else if (const auto* const gradient = std::get_if<GatedGradientSpec>(&kernel.spec)) {
-    kernel.spec = tuned_spec(kernel, GatedGradientSpec(*gradient), bounds, options);
+    kernel.spec = tuned_spec(kernel, GatedGradientSpec(*gradient), bounds, target, options);
   } else if (const auto* const columns = std::get_if<GroupColumnsSpec>(&kernel.spec)) {
-    kernel.spec = tuned_spec(kernel, GroupColumnsSpec(*columns), bounds, options);
+    kernel.spec = tuned_spec(kernel, GroupColumnsSpec(*columns), bounds, target, options);
   }
 }
 

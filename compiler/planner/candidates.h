@@ -56,10 +56,10 @@ struct Candidate {
 template <typename Spec>
 class CandidateList {
  public:
-  // Adds a spec unless the list has it already, or it takes more shared memory than a CTA may have.
+  // Adds a spec unless the list has it already, or it takes more shared memory than any CTA has.
   void add(const Spec& spec) {
     const auto is_same = [&](const Candidate<Spec>& candidate) { return candidate.spec == spec; };
-    if (launch_shape(spec).shared_bytes <= Target{}.shared_memory_bytes &&
+    if (launch_shape(spec).shared_bytes <= kHopperSharedBytes &&
         std::ranges::none_of(candidates_, is_same))
       candidates_.push_back({spec, choices_of(spec)});
   }
@@ -171,22 +171,34 @@ std::vector<Candidate<GatedGradientSpec>> candidates_of(const GatedGradientSpec&
 std::vector<Candidate<GroupColumnsSpec>> candidates_of(const GroupColumnsSpec& usual,
                                                        const CallBounds& bounds);
 
-// Returns the spec of a kernel whose problem is set. If the options' records name choices for the
-// problem, it is the spec of `list()` with these choices, else the spec of `choose()`. Sets the
-// kernel's choices, and its candidates if they are asked for. Without records nothing is listed.
+// Makes a spec that was chosen for Hopper small enough for a target; the results keep their bits.
+GatedGradientSpec fitted(GatedGradientSpec spec, const Target& target);
+template <typename Spec>
+Spec fitted(const Spec& spec, const Target&) {
+  return spec;
+}
+
+// Returns the spec of a kernel whose problem is set, as it fits the target. If the options' records
+// name choices for the problem, it is the spec of `list()` with these choices. Else it is the spec
+// of `choose()`. Sets the kernel's choices, and its candidates if they are asked for, each
+// once. Without records nothing is listed.
 template <typename Choose, typename List>
-auto choose_candidate(KernelPlan& kernel, const PlanOptions& options, const Choose& choose,
-                      const List& list) {
-  auto spec = choose();
+auto choose_candidate(KernelPlan& kernel, const Target& target, const PlanOptions& options,
+                      const Choose& choose, const List& list) {
+  auto spec = fitted(choose(), target);
   kernel.choices = choices_of(spec);
   if (options.tuning == nullptr && !options.list_candidates) return spec;
   const auto found =
       options.tuning == nullptr ? std::nullopt : options.tuning->find(kernel.problem);
   for (const auto& candidate : list()) {
-    if (options.list_candidates) kernel.candidates.push_back(candidate.choices);
-    if (!found || candidate.choices != found->entry->choices) continue;
-    spec = candidate.spec;
-    kernel.choices = candidate.choices;
+    const auto of_target = fitted(candidate.spec, target);
+    const Choices choices = choices_of(of_target);
+    if (options.list_candidates &&
+        std::ranges::find(kernel.candidates, choices) == kernel.candidates.end())
+      kernel.candidates.push_back(choices);
+    if (!found || choices != found->entry->choices) continue;
+    spec = of_target;
+    kernel.choices = choices;
   }
   return spec;
 }
@@ -198,6 +210,7 @@ void explain_tuning(KernelPlan& kernel, const Target& target, const Tuning* tuni
 
 // Gives a memory-bound kernel, whose spec has the usual choices, its problem and those choices that
 // the options' records name for it. Other kernels stay as they are.
-void tune_kernel(KernelPlan& kernel, const CallBounds& bounds, const PlanOptions& options);
+void tune_kernel(KernelPlan& kernel, const CallBounds& bounds, const Target& target,
+                 const PlanOptions& options);
 
 }  // namespace moejit::compiler

@@ -186,10 +186,11 @@ std::vector<TensorMapPlan> contraction_grouped_gemm_tensor_maps(
 
 KernelPlan contraction_grouped_gemm_kernel(const ContractionGroupedGemmSpec& problem,
                                            int64_t columns, int64_t mean_columns,
-                                           const GemmTensors& tensors, const PlanOptions& options) {
+                                           const GemmTensors& tensors, const Target& target,
+                                           const PlanOptions& options) {
   KernelPlan kernel{.problem = problem_name(problem, mean_columns)};
   const ContractionGroupedGemmSpec spec = choose_candidate(
-      kernel, options, [&] { return choose_tiles(problem, mean_columns); },
+      kernel, target, options, [&] { return choose_tiles(problem, mean_columns); },
       [&] { return contraction_grouped_gemm_candidates(problem, mean_columns); });
   kernel.spec = spec;
   kernel.tensor_maps = contraction_grouped_gemm_tensor_maps(spec, columns, tensors);
@@ -198,10 +199,11 @@ KernelPlan contraction_grouped_gemm_kernel(const ContractionGroupedGemmSpec& pro
 }
 
 Result<KernelPlan> plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem,
-                                                 int64_t columns, const PlanOptions& options) {
+                                                 int64_t columns, const Target& target,
+                                                 const PlanOptions& options) {
   MOEJIT_TRY(check(problem));
   KernelPlan kernel = contraction_grouped_gemm_kernel(
-      problem, columns, columns / problem.local_experts, {"a", "b", "d"}, options);
+      problem, columns, columns / problem.local_experts, {"a", "b", "d"}, target, options);
   kernel.operation = "contraction_grouped_gemm";
   kernel.arguments = {{"counts", "counts"}, {"offs", "offs"}, {"elapsed", "elapsed"}};
   if (problem.scales != GradientScales::kNone) {

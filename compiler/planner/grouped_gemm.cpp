@@ -169,7 +169,7 @@ bool must_be_swapped(const GroupedGemmSpec& problem) {
 GroupedGemmSpec with_stages(GroupedGemmSpec spec, int32_t most) {
   // Each CTA of an SM takes this much more than it asks for.
   constexpr int32_t kReserved = 1024;
-  const int64_t of_cta = (Target{}.shared_memory_bytes + kReserved) / spec.ctas_per_sm - kReserved;
+  const int64_t of_cta = (kHopperSharedBytes + kReserved) / spec.ctas_per_sm - kReserved;
   spec.stages = most;
   while (launch_shape(spec).shared_bytes > of_cta) --spec.stages;
   return spec;
@@ -336,10 +336,10 @@ std::vector<std::string> tile_reasons(const GroupedGemmSpec& problem, const Grou
 
 KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, int64_t rows,
                                const GroupRows& groups, const GemmTensors& tensors,
-                               const PlanOptions& options) {
+                               const Target& target, const PlanOptions& options) {
   KernelPlan kernel{.problem = problem_name(problem, groups)};
   const GroupedGemmSpec spec = choose_candidate(
-      kernel, options, [&] { return choose_spec(problem, groups); },
+      kernel, target, options, [&] { return choose_spec(problem, groups); },
       [&] { return grouped_gemm_candidates(problem, groups); });
   kernel.spec = spec;
   kernel.tensor_maps = grouped_gemm_tensor_maps(spec, rows, tensors);
@@ -369,7 +369,7 @@ KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, int64_t rows,
 }
 
 Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows,
-                                     const PlanOptions& options) {
+                                     const Target& target, const PlanOptions& options) {
   MOEJIT_TRY(check_grouped_gemm(problem));
   const GroupRows groups{.mean = ceil_div(rows, problem.local_experts), .most = rows};
   KernelPlan kernel = grouped_gemm_kernel(problem, rows, groups,
@@ -380,7 +380,7 @@ Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t row
                                            .b_scale_inv = "b_scale_inv",
                                            .probs = "probs",
                                            .bias = "bias"},
-                                          options);
+                                          target, options);
   kernel.operation = "grouped_gemm";
   kernel.arguments.push_back({"elapsed", "elapsed"});
   complete_kernel(kernel, bounds_of_rows(rows, problem.local_experts));

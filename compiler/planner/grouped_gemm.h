@@ -124,7 +124,7 @@ std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec,
 // choose_spec() chooses them.
 KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, int64_t rows,
                                const GroupRows& groups, const GemmTensors& tensors,
-                               const PlanOptions& options);
+                               const Target& target, const PlanOptions& options);
 
 // Plans one grouped GEMM without a layer, and chooses its tiles. It reads operands, is_a_e5m2,
 // scales, accumulation, b_major, bias, local_experts, sections, section_n and k of `problem`, and
@@ -132,13 +132,14 @@ KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, int64_t rows,
 // of their arguments. Launch, numbers and work are for P = `rows`. Errors: parts of the problem
 // that do not go together (kUnsupported).
 Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows,
-                                     const PlanOptions& options = {});
+                                     const Target& target = {}, const PlanOptions& options = {});
 
 // Plans one contraction-grouped GEMM of C = `columns` columns, a multiple of 128, in the same way.
 // It reads scales, output, accumulation, is_a_e5m2, has_bf16_operands, ends_groups, local_experts,
 // rows and n.
 Result<KernelPlan> plan_contraction_grouped_gemm(const ContractionGroupedGemmSpec& problem,
-                                                 int64_t columns, const PlanOptions& options = {});
+                                                 int64_t columns, const Target& target = {},
+                                                 const PlanOptions& options = {});
 
 // Returns whether groups of an operand's columns that start at multiples of `splits_alignment` may
 // end within a step of the contraction.
@@ -169,6 +170,7 @@ std::vector<TensorMapPlan> contraction_grouped_gemm_tensor_maps(
 // The options' records name the choices, or choose_tiles() makes them.
 KernelPlan contraction_grouped_gemm_kernel(const ContractionGroupedGemmSpec& problem,
                                            int64_t columns, int64_t mean_columns,
-                                           const GemmTensors& tensors, const PlanOptions& options);
+                                           const GemmTensors& tensors, const Target& target,
+                                           const PlanOptions& options);
 
 }  // namespace moejit::compiler

@@ -73,7 +73,7 @@ KernelPlan make_kernel(const Operation& operation, const KernelContext& context)
         }
       },
       operation.kind);
-  tune_kernel(kernel, context.bounds, context.options);
+  tune_kernel(kernel, context.bounds, context.target, context.options);
   for (const std::string_view role : {"saved_tokens", "tokens_status", "elapsed"})
     if (operation.phase == Phase::kBackward || role == "elapsed")
       add_arguments(kernel, operation, {role});

@@ -121,8 +121,9 @@ void limit_ctas(KernelPlan& kernel) {
 }
 
 // Adds a complete kernel for each operation, and the steps between them.
-void make_kernels(const Graph& graph, const Layer& layer, const Layer& of_experts,
-                  const Target& target, const PlanOptions& options, Plan& plan) {
+// Errors as of check_target().
+Result<void> make_kernels(const Graph& graph, const Layer& layer, const Layer& of_experts,
+                          const Target& target, const PlanOptions& options, Plan& plan) {
   const CallBounds of_call = call_bounds(layer), of_slots = call_bounds(of_experts);
   for (const Operation& operation : graph.operations) {
     if (kind_of<Collective>(operation) != nullptr) {
@@ -139,6 +140,7 @@ void make_kernels(const Graph& graph, const Layer& layer, const Layer& of_expert
     KernelPlan kernel =
         make_kernel(operation, {.bounds = bounds, .target = target, .options = options});
     complete_kernel(kernel, bounds);
+    MOEJIT_TRY(check_target(kernel, target, plan.subject));
     if (layer.weight_checks && operation.phase == Phase::kWeights) limit_ctas(kernel);
     explain_tuning(kernel, target, options.tuning);
     if (is_of_call) set_rank(kernel, options.rank, options.timeout_ms);
@@ -147,6 +149,7 @@ void make_kernels(const Graph& graph, const Layer& layer, const Layer& of_expert
     if (of_call.slots > 0 && !is_of_call && runs_in_passes) fix_tokens(kernel);
     plan.kernels.push_back(std::move(kernel));
   }
+  return {};
 }
 
 // Sets the bytes of the blocks from the tensor in which all of them arrive, by ranks.
@@ -193,7 +196,7 @@ Result<Plan> plan_layer(const Layer& described, const Target& target, const Plan
   Graph graph = fused_graph(plain, chosen, of_experts, options, plan.reasons);
   if (layer.router) route_by_logits(graph, described, status_name(layer, options));
   MOEJIT_TRY(validate(graph));
-  make_kernels(graph, layer, of_experts, target, options, plan);
+  MOEJIT_TRY(make_kernels(graph, layer, of_experts, target, options, plan));
   if (options.tuning != nullptr) plan.tuned_for = options.tuning->gpu();
   plan.tensors = make_tensors(graph);
   size_blocks(plan, layer.expert_parallel.ranks);

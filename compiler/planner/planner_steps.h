@@ -18,6 +18,10 @@ namespace moejit::compiler {
 // run. A layer that passes can be planned.
 Result<void> check_support(const Layer& layer, const Target& target);
 
+// Checks that a target runs a complete kernel of a plan about `subject`. Error kUnsupported: its
+// GPUs lack instructions or shared memory.
+Result<void> check_target(const KernelPlan& kernel, const Target& target, std::string_view subject);
+
 // Returns the operations of a layer's weights, forward and backward phases, without any fusion and
 // with every gradient that the layer has. The formats of the recipe decide which casts there are.
 Graph layer_graph(const Layer& layer);

@@ -79,7 +79,7 @@ namespace {
 
 Result<std::string> digest_of(const KernelPlan& kernel, const Target& target) {
   MOEJIT_TRY_ASSIGN(const KernelSource source, emit_kernel(kernel, target));
-  return text_digest(source.text);
+  return text_digest(source);
 }
 
 }  // namespace
@@ -98,12 +98,12 @@ bool is_measured_text(const TuningEntry& entry, const KernelPlan& kernel, const 
   return of_name && *of_name == entry.text_digest;
 }
 
-Result<std::string> text_digest(std::string_view text) {
+Result<std::string> text_digest(const KernelSource& source) {
   constexpr std::size_t kDigits = 32;
   MOEJIT_TRY_ASSIGN(const auto headers,
-                    templates::include_closure(text, templates::Flavor::kDevice));
+                    templates::include_closure(source.text, header_overlays(source.target)));
   FieldHasher hasher;
-  hasher.add("text", text);
+  hasher.add("text", source.text);
   for (const auto& header : headers) hasher.add(header.include_name, header.file->sha256);
   return hasher.digest().hex().substr(0, kDigits);
 }

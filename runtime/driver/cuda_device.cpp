@@ -52,7 +52,7 @@ class CudaDevice final : public Device {
         properties_(std::move(properties)),
         switches_(switches) {}
 
-  compiler::Target target() const override { return {}; }
+  compiler::Target target() const override { return properties_.target; }
   std::string name() const override { return properties_.name; }
   int32_t sm_count() const override { return properties_.sm_count; }
   GpuFacts gpu_facts() const override { return properties_.facts; }
@@ -155,7 +155,7 @@ void CudaDevice::leave() {
 }
 
 Result<std::unique_ptr<LoadedKernel>> CudaDevice::load(const compiler::KernelBinary& binary) {
-  if (binary.target.kind != compiler::TargetKind::kCuda || binary.target.arch != target().arch)
+  if (!compiler::runs_on(binary.target, properties_.capability))
     return fail(Stage::kLoad, ErrorCode::kUnsupported,
                 fmt::format("kernel {} was compiled for {}, wanted {} for the {}", binary.entry,
                             to_string(binary.target), to_string(target()), name()));
@@ -332,10 +332,16 @@ void CudaDevice::release_mark(void* mark) {
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> open_cuda_device(int32_t ordinal) {
+Result<std::unique_ptr<Device>> open_cuda_device(int32_t ordinal,
+                                                 const std::optional<compiler::Target>& target) {
   MOEJIT_TRY_ASSIGN(const DriverApi* api, driver_api());
   MOEJIT_TRY_ASSIGN(const auto context, Context::adopt(*api, ordinal));
   MOEJIT_TRY_ASSIGN(auto properties, gpu_properties(*context));
+  if (target && !compiler::runs_on(*target, properties.capability))
+    return fail(Stage::kLoad, ErrorCode::kUnsupported,
+                fmt::format("the GPU {} runs {}, wanted {}", properties.name,
+                            to_string(properties.target), to_string(*target)));
+  if (target) properties.target = *target;
   MOEJIT_TRY_ASSIGN(const bool checks_pointers, is_switched_on(Variable::kCheckPointers));
   MOEJIT_TRY_ASSIGN(const bool serializes_launches, is_switched_on(Variable::kSerialLaunches));
   return std::make_unique<CudaDevice>(

@@ -40,6 +40,26 @@ Result<GpuFacts> facts_of(const Context& context) {
                   .cuda_version = cuda_version_text(context.api().version)};
 }
 
+Result<compiler::ComputeCapability> capability_of(const Context& context) {
+  compiler::ComputeCapability capability;
+  MOEJIT_TRY_ASSIGN(capability.major,
+                    attribute(context, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
+  MOEJIT_TRY_ASSIGN(capability.minor,
+                    attribute(context, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+  return capability;
+}
+
+// Returns "8.0 (A100, A30), ...".
+std::string known_capabilities() {
+  std::string text;
+  for (const compiler::Architecture& known : compiler::architectures()) {
+    const compiler::ComputeCapability capability = known.capabilities.front();
+    text += fmt::format("{}{}.{} ({})", text.empty() ? "" : ", ", capability.major,
+                        capability.minor, known.gpus);
+  }
+  return text;
+}
+
 // Returns a fact that plans can do without; 0 if the driver does not know it.
 int64_t known(const Context& context, CUdevice_attribute which) {
   return attribute(context, which).value_or(0);
@@ -62,19 +82,15 @@ Result<GpuProperties> gpu_properties(const Context& context) {
   std::array<char, 256> name{};
   MOEJIT_TRY_DRIVER(context.api(), Stage::kLoad, device_get_name,
                     (name.data(), static_cast<int>(name.size()), context.device()));
-  MOEJIT_TRY_ASSIGN(const int32_t major,
-                    attribute(context, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
-  MOEJIT_TRY_ASSIGN(const int32_t minor,
-                    attribute(context, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
-  // sm_90a has an "a": its code runs on compute capability 9.0 and nothing newer.
-  if (major != 9 || minor != 0)
+  MOEJIT_TRY_ASSIGN(const compiler::ComputeCapability capability, capability_of(context));
+  const compiler::Architecture* const known = compiler::find_architecture(capability);
+  if (known == nullptr)
     return fail(
         Stage::kLoad, ErrorCode::kUnsupported,
-        fmt::format("the GPU {} has compute capability {}.{}, wanted 9.0 (H100, H200, H20) "
-                    "for the target cuda:sm_90a",
-                    name.data(), major, minor),
+        fmt::format("the GPU {} has compute capability {}.{}, wanted one of {}", name.data(),
+                    capability.major, capability.minor, known_capabilities()),
         "open the simulator instead: moejit_device_open_simulator(), in C++ open_simulator()");
-  GpuProperties properties{.name = name.data()};
+  GpuProperties properties{.name = name.data(), .capability = capability, .target = known->target};
   MOEJIT_TRY_ASSIGN(properties.sm_count,
                     attribute(context, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
   MOEJIT_TRY_ASSIGN(properties.most_shared_bytes,

@@ -23,9 +23,10 @@ Result<void> Devices::open_simulated(int32_t ranks, int64_t memory_bytes, uint64
   return {};
 }
 
-Result<void> Devices::open_gpus(int32_t ranks, int64_t memory_bytes) {
+Result<void> Devices::open_gpus(int32_t ranks, int64_t memory_bytes,
+                                const std::optional<compiler::Target>& target) {
   for (int32_t rank = 0; rank < ranks; ++rank) {
-    auto device = runtime::open_cuda_device(rank);
+    auto device = runtime::open_cuda_device(rank, target);
     if (!device && rank == 0) return tl::make_unexpected(std::move(device).error());
     if (!device)
       return fail(Stage::kCommand, ErrorCode::kNoDevice,
@@ -57,8 +58,14 @@ bool is_no_usable_gpu(ErrorCode code) {
 Result<compiler::Target> parse(const std::string& target) {
   auto parsed = compiler::parse_target(target);
   if (parsed) return parsed;
-  return fail(Stage::kCommand, ErrorCode::kInvalidValue,
-              fmt::format("unknown target \"{}\", wanted auto, cuda:sm_90a or sim", target));
+  Error error = std::move(parsed).error();
+  error.hint = "auto takes the GPU where there is one, else sim; cuda takes any GPU";
+  return tl::make_unexpected(std::move(error));
+}
+
+// Returns the target that a name asks GPUs for; none for any.
+std::optional<compiler::Target> asked_for(const std::string& name, const compiler::Target& parsed) {
+  return name == "auto" || name == "cuda" ? std::nullopt : std::optional(parsed);
 }
 
 }  // namespace
@@ -70,7 +77,7 @@ Result<std::unique_ptr<Devices>> Devices::open_one(const std::string& target, ui
   std::unique_ptr<Devices> devices(new Devices);
   std::string reason;
   if (parsed.kind == compiler::TargetKind::kCuda) {
-    auto gpu = runtime::open_cuda_device();
+    auto gpu = runtime::open_cuda_device(runtime::kCurrentGpu, asked_for(target, parsed));
     if (gpu) {
       devices->add(std::move(*gpu));
       devices->describe(fmt::format("{} on {}", compiler::to_string(devices->device(0).target()),
@@ -101,7 +108,7 @@ void Devices::describe(std::string description, std::string_view reason) {
 Result<std::unique_ptr<Devices>> Devices::open(const std::string& target, int32_t ranks,
                                                int64_t memory_bytes, uint64_t seed) {
   if (target == "auto") {
-    auto gpus = open("cuda:sm_90a", ranks, memory_bytes, seed);
+    auto gpus = open("cuda", ranks, memory_bytes, seed);
     return gpus ? std::move(gpus) : open("sim", ranks, memory_bytes, seed);
   }
   MOEJIT_TRY_ASSIGN(const compiler::Target parsed, parse(target));
@@ -109,7 +116,7 @@ Result<std::unique_ptr<Devices>> Devices::open(const std::string& target, int32_
   if (parsed.kind == compiler::TargetKind::kSim)
     MOEJIT_TRY(devices->open_simulated(ranks, memory_bytes, seed));
   else
-    MOEJIT_TRY(devices->open_gpus(ranks, memory_bytes));
+    MOEJIT_TRY(devices->open_gpus(ranks, memory_bytes, asked_for(target, parsed)));
   return devices;
 }
 

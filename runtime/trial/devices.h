@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,15 +18,16 @@ namespace moejit::trial {
 // that all of them reach. They are simulated ones, or the first GPUs of this machine.
 class Devices {
  public:
-  // Opens one device without such memory: for cuda, cuda:sm_90a, sim, or auto. auto takes a GPU
-  // that the target can run on; if there is none, it takes the simulator with `seed`. Returns
+  // Opens one device without such memory: for cuda, which is any GPU, the name of a target, or
+  // auto. auto takes a GPU; if there is none, it takes the simulator with `seed`. Returns
   // kInvalidValue and the errors of opening the named device. If no GPU can be used, the hint is
   // `without_gpu`, which says what the command can do instead.
   static Result<std::unique_ptr<Devices>> open_one(const std::string& target, uint64_t seed,
                                                    std::string_view without_gpu);
-  // Opens devices for `target`: sim, cuda, cuda:sm_90a, or auto, which takes GPUs if there are
-  // enough. Each rank gets `memory_bytes`. Returns the errors of opening devices; kNoDevice if
-  // there are fewer GPUs than ranks; kUnsupported if two of them have no link.
+  // Opens devices for `target`: any GPUs for cuda, those that a named target runs on, sim, or auto,
+  // which takes GPUs if there are enough. Each rank gets `memory_bytes`. Returns the errors of
+  // opening devices; kNoDevice if there are fewer GPUs than ranks; kUnsupported if two of them have
+  // no link.
   static Result<std::unique_ptr<Devices>> open(const std::string& target, int32_t ranks,
                                                int64_t memory_bytes, uint64_t seed);
   Devices(const Devices&) = delete;
@@ -50,7 +52,8 @@ class Devices {
   void add(std::unique_ptr<runtime::Device> device);
   void describe(std::string description, std::string_view reason = {});
   Result<void> open_simulated(int32_t ranks, int64_t memory_bytes, uint64_t seed);
-  Result<void> open_gpus(int32_t ranks, int64_t memory_bytes);
+  Result<void> open_gpus(int32_t ranks, int64_t memory_bytes,
+                         const std::optional<compiler::Target>& target);
 
   std::unique_ptr<runtime::SimulatorGroup> group_;
   std::vector<std::unique_ptr<runtime::Device>> owned_;  // not of group_

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tool without a driver, and with one that finds no GPU: all but launching works."""
+"""The tool without a driver, with one that finds no GPU, and with a GPU that is no Hopper."""
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,24 @@ def check(driver, reason, folder):
     return wrong
 
 
+def check_other_gpu(folder):
+    """A GPU of compute capability 12.0: the tool names its target and what is known of it, and refuses layers."""
+    environment = dict(os.environ, MOEJIT_CUDA_DRIVER=FAKE_CUDA, MOEJIT_CACHE_DIR=folder + "/cache",
+                       MOEJIT_RUN_DIR=folder + "/run", FAKE_CUDA_CONTROL=folder + "/control")
+    with open(folder + "/control", "wb") as control:
+        control.write(struct.pack("<iii", 0, 0, 120))  # GPUs, version of the driver, compute capability
+    wrong = []
+    for arguments, wanted in (
+            (["env"], "; target cuda:sm_120f (compiled and simulated, never run)"),
+            (["bench", LAYER, "--tokens", "8"], "does not run on target cuda:sm_120f"),
+            (["bench", LAYER, "--tokens", "8", "--target", "cuda:sm_90a"], "runs cuda:sm_120f, wanted cuda:sm_90a")):
+        done = subprocess.run([TOOL, *arguments], env=environment, capture_output=True, text=True, timeout=200,
+                              check=False)
+        if wanted not in done.stdout + done.stderr:
+            wrong.append(f"{arguments}: wanted '{wanted}' in: {done.stdout}{done.stderr}")
+    return wrong
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="moejit-no-gpu-") as folder:
         wrong = check("/nowhere/libcuda.so.1", "no CUDA driver library found", folder)
@@ -47,6 +66,8 @@ def main():
         with open(folder + "/control", "wb") as control:
             control.write((-1).to_bytes(4, "little", signed=True))
         wrong += check(FAKE_CUDA, "finds no GPU", folder)
+    with tempfile.TemporaryDirectory(prefix="moejit-other-gpu-") as folder:
+        wrong += check_other_gpu(folder)
     print("\n".join(wrong), end="")
     return 1 if wrong else 0
 

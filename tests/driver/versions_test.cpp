@@ -95,13 +95,46 @@ TEST_F(VersionsTest, WithoutTheQueryOfParametersTheyAreNotCompared) {
   EXPECT_NE(layer, nullptr);
 }
 
-TEST_F(VersionsTest, RefusesAGpuThatTheTargetCannotRunOn) {
-  for (const int capability : {80, 89, 100, 103, 120}) {
+TEST_F(VersionsTest, RefusesAGpuThatNoTargetIsFor) {
+  for (const int capability : {70, 75, 87, 110}) {
     cuda()->compute_capability = capability;
     const auto device = runtime::open_cuda_device();
     ASSERT_FALSE(device);
     EXPECT_EQ(device.error().code, ErrorCode::kUnsupported);
+    EXPECT_NE(device.error().message.find("9.0 (H100, H200, H20)"), std::string::npos)
+        << device.error().message;
   }
+}
+
+TEST_F(VersionsTest, OpensAGpuForTheTargetThatIsMadeForIt) {
+  for (const auto& [capability, name] :
+       {std::pair(80, "cuda:sm_80"), {89, "cuda:sm_89"}, {103, "cuda:sm_103a"}}) {
+    cuda()->compute_capability = capability;
+    EXPECT_EQ(to_string(open()->target()), name);
+  }
+}
+
+TEST_F(VersionsTest, OpensAGpuForATargetThatItRuns) {
+  cuda()->compute_capability = 103;
+  const auto family = compiler::parse_target("cuda:sm_100f").value();
+  const auto device = runtime::open_cuda_device(runtime::kCurrentGpu, family);
+  ASSERT_TRUE(succeeded(device));
+  EXPECT_EQ((*device)->target(), family);
+  const auto refused = runtime::open_cuda_device(runtime::kCurrentGpu, compiler::Target{});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(refused.error().message.find("runs cuda:sm_103a, wanted cuda:sm_90a"),
+            std::string::npos)
+      << refused.error().message;
+}
+
+TEST_F(VersionsTest, LoadsNoKernelOfAnotherTarget) {
+  cuda()->compute_capability = 120;
+  const auto device = open();
+  const auto loaded = device->load(compiler::KernelBinary{
+      .entry = "other", .target = compiler::Target{}, .bytes = {}, .usage = {}});
+  ASSERT_FALSE(loaded);
+  EXPECT_EQ(loaded.error().code, ErrorCode::kUnsupported);
 }
 
 TEST_F(VersionsTest, AMachineWithoutAGpuIsATypedError) {

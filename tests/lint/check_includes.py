@@ -9,6 +9,7 @@ SUPPORT = "compiler/support/"
 RULES = {
     "templates/moejit_device/": ["moejit_device/"],
     "templates/moejit_sim/": ["moejit_sim/", "moejit_device/"],
+    "templates/moejit_sm80/": ["moejit_device/"],
     "compiler/support/": [SUPPORT],
     "templates/": ["templates/*", SUPPORT],
     "compiler/": ["compiler/", "templates/*", "moejit_device/params/"],

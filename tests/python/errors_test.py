@@ -104,6 +104,9 @@ class Provoked(PackageTest):
             moejit.Layer(SMALL, "cuda:sm_90a").prepare(small_layer.test_engine(), moejit.Device.simulator())
         with self.raises("invalid_value", "workers"):
             moejit.Device.simulator(workers=-1)
+        self.assertEqual(moejit.target_of_capability(12, 0), "cuda:sm_120f")
+        with self.assertRaisesRegex(moejit.Error, "no target is for the compute capability 7.5"):
+            moejit.target_of_capability(7, 5)
         with self.assertRaisesRegex(ValueError, "cache_network"):
             moejit.Engine(cache_network="never")
 

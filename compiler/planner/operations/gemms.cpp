@@ -65,7 +65,7 @@ KernelPlan make_kernel(const Operation& operation, const GroupedGemm& gemm,
   const CallBounds& bounds = context.bounds;
   KernelPlan kernel =
       grouped_gemm_kernel(gemm.problem, bounds.max_permuted_rows, group_rows(bounds),
-                          gemm_tensors(operation), context.options);
+                          gemm_tensors(operation), context.target, context.options);
   if (may_be_swapped(gemm.problem)) add_tile_kind_reason(kernel, bounds);
   return kernel;
 }
@@ -82,7 +82,7 @@ KernelPlan make_kernel(const Operation& operation, const GroupedGemmActivation& 
                 : (d != nullptr ? GemmEpilogue::kStoreAndActivation : GemmEpilogue::kActivation);
   KernelPlan kernel =
       grouped_gemm_kernel(problem, context.bounds.max_permuted_rows, group_rows(context.bounds),
-                          gemm_tensors(operation), context.options);
+                          gemm_tensors(operation), context.target, context.options);
   add_tile_kind_reason(kernel, context.bounds);
   if (d != nullptr)
     kernel.reasons.push_back(
@@ -113,7 +113,7 @@ KernelPlan make_kernel(const Operation& operation, const Wgrad& wgrad,
        .b = b.tensor,
        .d = write_of(operation, "d").tensor,
        .d_up = problem.is_separate ? write_of(operation, "d_up").tensor : ""},
-      context.options);
+      context.target, context.options);
   add_arguments(kernel, operation, {"counts", "offs"});
   if (!a.scale_inv.empty()) {
     kernel.arguments.push_back({"a_scale_inv", a.scale_inv});

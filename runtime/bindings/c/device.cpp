@@ -68,6 +68,22 @@ moejit_error_code moejit_device_open_cuda(int32_t ordinal, moejit_device** devic
   });
 }
 
+moejit_error_code moejit_target_of_capability(int32_t major, int32_t minor, const char** target) {
+  return guarded(Stage::kPlan, [&]() -> Result<void> {
+    if (target == nullptr)
+      return null_argument(Stage::kPlan, "target", "moejit_target_of_capability");
+    *target = nullptr;
+    const moejit::compiler::Architecture* const known =
+        moejit::compiler::find_architecture({major, minor});
+    if (known == nullptr)
+      return fail(Stage::kPlan, ErrorCode::kUnsupported,
+                  fmt::format("no target is for the compute capability {}.{}", major, minor),
+                  "docs/targets.md lists the targets and their GPUs");
+    *target = known->name.c_str();
+    return {};
+  });
+}
+
 moejit_error_code moejit_device_open_simulator(const moejit_simulator_options* options,
                                                moejit_device** device) {
   return guarded(Stage::kLoad, [&]() -> Result<void> {

@@ -50,8 +50,15 @@ typedef struct moejit_device moejit_device;
 // current context if that belongs to this GPU. Else it retains the GPU's primary context until the
 // device and its layers are destroyed. MOEJIT_CURRENT_GPU is the GPU of the current context, or the
 // first one if no context is current. An adopted context has to outlive device and layers. Errors:
-// MOEJIT_ERROR_DRIVER_MISSING, _NO_DEVICE, _UNSUPPORTED (not of compute capability 9.0), _DRIVER.
+// MOEJIT_ERROR_DRIVER_MISSING, _NO_DEVICE, _UNSUPPORTED (no target is for its compute capability),
+// _DRIVER.
 MOEJIT_API moejit_error_code moejit_device_open_cuda(int32_t ordinal, moejit_device** device);
+
+// Gives the name of the target that is made for GPUs of a compute capability: "cuda:sm_90a" for 9
+// and 0. It asks no driver. The name is valid as long as the library. Errors:
+// MOEJIT_ERROR_UNSUPPORTED (no target is for it; `*target` is NULL).
+MOEJIT_API moejit_error_code moejit_target_of_capability(int32_t major, int32_t minor,
+                                                         const char** target);
 
 typedef struct moejit_simulator_options {
   size_t struct_size;
@@ -68,7 +75,7 @@ MOEJIT_API void moejit_device_destroy(moejit_device* device);
 typedef struct moejit_device_info {
   size_t struct_size;
   const char* name;    // "NVIDIA H200", "simulator"; valid as long as the device
-  const char* target;  // of its layers: "cuda:sm_90a", "sim"; valid as long as the device
+  const char* target;  // of its plans: "cuda:sm_90a" of an H100, "sim"; valid as long as the device
   DLDevice dl_device;  // where tensors of its calls are
   int32_t sm_count;
 } moejit_device_info;

@@ -234,6 +234,17 @@ TEST(CApiStatus, IsASentenceAboutEachBit) {
   EXPECT_EQ(moejit_status_text(0), nullptr);
 }
 
+TEST(CApiDevice, NamesTheTargetOfAComputeCapability) {
+  const char* target = nullptr;
+  ASSERT_EQ(moejit_target_of_capability(9, 0, &target), MOEJIT_OK);
+  EXPECT_STREQ(target, "cuda:sm_90a");
+  EXPECT_TRUE(is_error(moejit_target_of_capability(7, 5, &target), MOEJIT_ERROR_UNSUPPORTED,
+                       "compute capability 7.5"));
+  EXPECT_EQ(target, nullptr);
+  EXPECT_TRUE(
+      is_error(moejit_target_of_capability(9, 0, nullptr), MOEJIT_ERROR_INVALID_VALUE, "is NULL"));
+}
+
 TEST(CApiDevice, SaysThatThereIsNoDriver) {
   ASSERT_EQ(setenv("MOEJIT_CUDA_DRIVER", "/nowhere/libcuda.so", 1), 0);
   moejit_device* device = nullptr;

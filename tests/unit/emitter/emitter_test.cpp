@@ -298,9 +298,11 @@ TEST(Emitter, IncludesOnlyEmbeddedHeaders) {
   for (const KernelPlan& kernel : kernels()) {
     const KernelSource source = emitted(kernel);
     EXPECT_EQ(source.text.find("#include <"), std::string::npos);
-    for (const auto flavor : {templates::Flavor::kDevice, templates::Flavor::kSim}) {
-      EXPECT_TRUE(succeeded(templates::include_closure(source.text, flavor)));
-    }
+    for (const Architecture& known : architectures())
+      EXPECT_TRUE(
+          succeeded(templates::include_closure(source.text, header_overlays(known.target))));
+    EXPECT_TRUE(succeeded(templates::include_closure(
+        source.text, header_overlays({.kind = TargetKind::kSim, .arch = "host"}))));
   }
 }
 

@@ -16,7 +16,7 @@ layers as operators and modules of PyTorch.
 from __future__ import annotations
 
 from moejit.describe import Description, describe
-from moejit.device import Device, Memory
+from moejit.device import Device, Memory, target_of_capability
 from moejit.engine import Engine
 from moejit.errors import Error
 from moejit.group import Group, GroupMember, SimulatorGroup
@@ -33,7 +33,7 @@ from moejit.tool import tool_path
 
 __all__ = ["ANY_AMOUNT", "CallInfo", "Description", "Device", "Engine", "EngineInfo", "Error", "Group", "GroupLayer",
            "GroupMember", "Layer", "Memory", "Operation", "PlanInfo", "SimulatorGroup", "Sizes", "Tensor", "TensorInfo",
-           "TensorPlace", "__version__", "check_status", "describe", "nccl_make_id", "tool_path"]
+           "TensorPlace", "__version__", "check_status", "describe", "nccl_make_id", "target_of_capability", "tool_path"]
 
 
 def check_status(status: int) -> None:

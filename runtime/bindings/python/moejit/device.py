@@ -16,12 +16,23 @@ from moejit.streams import address_of
 DL_CPU, DL_CUDA = 1, 2
 
 
+def target_of_capability(major: int, minor: int) -> str:
+    """Returns the target that is made for GPUs of a compute capability: "cuda:sm_90a" for 9 and 0. Asks no driver.
+
+    Raises:
+        Error: "unsupported": no target is for it.
+    """
+    target = c_void_p()
+    load().moejit_target_of_capability(major, minor, byref(target))
+    return ctypes.string_at(target.value).decode()
+
+
 class Device(Owner):
     """A GPU, or the simulator, which runs kernels on the CPU. Device.cuda() and Device.simulator() make one.
 
     Attributes:
         name: "NVIDIA H200", or "simulator".
-        target: Target of layers for this device: "cuda:sm_90a" or "sim".
+        target: Target of plans for this device: "cuda:sm_90a" of an H100, or "sim".
         sm_count: Number of streaming multiprocessors of a GPU.
     """
 
@@ -40,7 +51,7 @@ class Device(Owner):
                 first one.
 
         Raises:
-            Error: "driver_missing", "no_device", "unsupported" (not of compute capability 9.0), "driver".
+            Error: "driver_missing", "no_device", "unsupported" (no target is for its compute capability), "driver".
         """
         pointer = c_void_p()
         load().moejit_device_open_cuda(records.CURRENT_GPU if ordinal is None else ordinal, byref(pointer))

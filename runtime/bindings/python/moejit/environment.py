@@ -66,10 +66,10 @@ def _find_transformers() -> Finding:
 
 
 def _find_nvrtc(tools: dict) -> Finding:
-    found = tools.get("compiler of cuda:sm_90a", {})
+    found = tools.get("compiler of cuda", {})
     if found.get("found"):
         return Finding("NVRTC", True, found["text"])
-    return Finding("NVRTC", False, "not found: kernels for cuda:sm_90a cannot be compiled; pip install "
+    return Finding("NVRTC", False, "not found: kernels for GPUs cannot be compiled; pip install "
                                    "'moejit[cuda]', or set MOEJIT_NVRTC")
 
 

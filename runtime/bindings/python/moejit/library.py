@@ -33,6 +33,7 @@ FUNCTIONS = {
     "moejit_error_code_name": (c_char_p, (ctypes.c_int,)),
     "moejit_last_error": (_Record(records.Error), ()),
     "moejit_device_open_cuda": (_Code, (c_int32, _Result)),
+    "moejit_target_of_capability": (_Code, (c_int32, c_int32, _Result)),
     "moejit_device_open_simulator": (_Code, (_Record(records.SimulatorOptions), _Result)),
     "moejit_device_destroy": (None, (_Handle,)),
     "moejit_device_get_info": (_Code, (_Handle, _Record(records.DeviceInfo))),

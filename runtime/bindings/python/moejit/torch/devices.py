@@ -7,10 +7,24 @@ import warnings
 
 import torch
 
+from moejit.device import target_of_capability
+
 
 def target_of(device: torch.device) -> str:
-    """Returns the target for tensors on a device: the simulator for the CPU."""
-    return "sim" if device.type == "cpu" else "cuda:sm_90a"
+    """Returns the target for tensors on a device: the one of their GPU, or the simulator for the CPU."""
+    return "sim" if device.type == "cpu" else _target_of_gpu(device.index)
+
+
+@torch.compiler.assume_constant_result
+def _target_of_gpu(index: int | None) -> str:
+    return _known_target_of_gpu(index)
+
+
+@functools.lru_cache(maxsize=None)
+def _known_target_of_gpu(index: int | None) -> str:
+    if not torch.cuda.is_available():
+        return "cuda:sm_90a"  # of tensors without memory, as in fake mode
+    return target_of_capability(*torch.cuda.get_device_capability(index))
 
 
 _has_told_of_simulator = False

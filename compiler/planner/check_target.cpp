@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/launch.h"
+#include "compiler/planner/candidates.h"
+#include "compiler/planner/planner_steps.h"
+
+#include <fmt/core.h>
+#include <string>
+#include <type_traits>
+#include <variant>
+
+namespace moejit::compiler {
+namespace {
+
+template <typename Spec, typename... Others>
+constexpr bool kIsOneOf = (std::is_same_v<Spec, Others> || ...);
+
+// Returns what the instructions of a target lack for a kernel, or nothing.
+std::string_view lack_of(const KernelSpec& spec, const TargetFeatures& features) {
+  return std::visit(
+      [&]<typename Spec>(const Spec&) -> std::string_view {
+        if (kIsOneOf<Spec, GroupedGemmSpec, ContractionGroupedGemmSpec> && !features.has_wgmma)
+          return "WGMMA, by which grouped GEMMs multiply";
+        if (kIsOneOf<Spec, DispatchPermuteSpec, RouteDispatchPermuteSpec, CombineRowsSpec> &&
+            !features.has_bulk_copies)
+          return "bulk copies, by which ranks exchange rows";
+        return {};
+      },
+      spec);
+}
+
+}  // namespace
+
+GatedGradientSpec fitted(GatedGradientSpec spec, const Target& target) {
+  // Each warp has a part of shared memory of its own.
+  while (spec.threads > 64 && launch_shape(spec).shared_bytes > target.shared_memory_bytes)
+    spec.threads /= 2;
+  return spec;
+}
+
+namespace {
+
+bool runs(const KernelPlan& kernel, const Target& target) {
+  return lack_of(kernel.spec, target.features).empty() &&
+         kernel.launch.shared_bytes <= target.shared_memory_bytes;
+}
+
+}  // namespace
+
+Result<void> check_target(const KernelPlan& kernel, const Target& target,
+                          std::string_view subject) {
+  if (runs(kernel, target)) return {};
+  std::string lack(lack_of(kernel.spec, target.features));
+  if (lack.empty())
+    lack = fmt::format("{} bytes of shared memory for a CTA, but {}", kernel.launch.shared_bytes,
+                       target.shared_memory_bytes);
+  std::string others;
+  for (const Architecture& known : architectures())
+    if (runs(kernel, known.target)) others += known.name + ", ";
+  return fail(Stage::kPlan, ErrorCode::kUnsupported,
+              fmt::format("{}: the kernel {} does not run on target {}, whose GPUs have no {}",
+                          subject, kernel.operation, to_string(target), lack),
+              fmt::format("it runs on {}sim", others));
+}
+
+}  // namespace moejit::compiler

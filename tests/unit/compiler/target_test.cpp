@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/target.h"
+
+#include "compiler/compiler.h"
+#include "compiler/support/file.h"
+#include "templates/embedded_templates.h"
+#include "tests/support/matchers.h"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <set>
+
+namespace moejit::compiler {
+namespace {
+
+using ::moejit::testing::succeeded;
+
+TEST(Target, NamesAreReadBack) {
+  std::set<std::string> names;
+  for (const Architecture& known : architectures()) {
+    EXPECT_EQ(known.name, "cuda:" + known.target.arch);
+    EXPECT_TRUE(names.insert(known.name).second) << known.name;
+    const auto parsed = parse_target(known.name);
+    ASSERT_TRUE(succeeded(parsed));
+    EXPECT_EQ(*parsed, known.target);
+  }
+  EXPECT_EQ(parse_target("cuda").value(), Target{});
+  EXPECT_EQ(to_string(parse_target("sim").value()), "sim");
+  EXPECT_EQ(names.size(), 8u);
+}
+
+TEST(Target, AnUnknownNameIsToldTheKnownOnes) {
+  for (const char* name : {"", "cuda:", "sm_90a", "cuda:sm_90", "cuda:sm_90A", "sim:sm_90a"}) {
+    const auto parsed = parse_target(name);
+    ASSERT_FALSE(parsed) << name;
+    for (const Architecture& known : architectures())
+      EXPECT_NE(parsed.error().message.find(known.name), std::string::npos);
+  }
+}
+
+TEST(Target, IsTheOneThatIsMadeForAGpu) {
+  struct Case {
+    ComputeCapability capability;
+    std::string_view name;
+  };
+  for (const auto& [capability, name] :
+       {Case{{8, 0}, "cuda:sm_80"}, Case{{9, 0}, "cuda:sm_90a"}, Case{{10, 3}, "cuda:sm_103a"},
+        Case{{12, 1}, "cuda:sm_121a"}}) {
+    const Architecture* const found = find_architecture(capability);
+    ASSERT_NE(found, nullptr) << name;
+    EXPECT_EQ(found->name, name);
+    EXPECT_TRUE(runs_on(found->target, capability));
+  }
+  for (const ComputeCapability unknown : {ComputeCapability{7, 5}, {8, 7}, {9, 1}, {11, 0}})
+    EXPECT_EQ(find_architecture(unknown), nullptr);
+}
+
+TEST(Target, OfAFamilyRunsOnAllItsGpus) {
+  const Target family = parse_target("cuda:sm_120f").value(),
+               own = parse_target("cuda:sm_121a").value();
+  EXPECT_TRUE(runs_on(family, {12, 0}));
+  EXPECT_TRUE(runs_on(family, {12, 1}));
+  EXPECT_FALSE(runs_on(own, {12, 0}));
+  EXPECT_FALSE(runs_on(Target{}, {10, 0}));
+  EXPECT_FALSE(runs_on(parse_target("sim").value(), {9, 0}));
+}
+
+TEST(Target, OverlaysAreFoldersOfHeaders) {
+  for (const Architecture& known : architectures()) {
+    for (const std::string_view folder : header_overlays(known.target)) {
+      const std::string prefix = fmt::format("{}/ptx/", folder);
+      bool is_there = false;
+      for (const templates::EmbeddedFile& file : templates::embedded_files())
+        is_there = is_there || file.include_name.starts_with(prefix);
+      EXPECT_TRUE(is_there) << prefix;
+    }
+  }
+}
+
+TEST(Target, IsInTheDocumentation) {
+  const std::string page = read_text_file(MOEJIT_SOURCE_DIR "/docs/targets.md").value();
+  for (const Architecture& known : architectures()) {
+    std::string capabilities;
+    for (const ComputeCapability& each : known.capabilities)
+      capabilities +=
+          fmt::format("{}{}.{}", capabilities.empty() ? "" : ", ", each.major, each.minor);
+    const auto begin =
+        page.find(fmt::format("| `{}` | {} | {} |", known.name, known.gpus, capabilities));
+    ASSERT_NE(begin, std::string::npos) << known.name;
+    const std::string row = page.substr(begin, page.find('\n', begin) - begin);
+    EXPECT_TRUE(row.ends_with(fmt::format("| {} |", known.evidence))) << row;
+  }
+}
+
+Result<Plan> planned(const std::string& json, const std::string& target) {
+  const auto operation = parse_operation(json, "operation");
+  EXPECT_TRUE(succeeded(operation));
+  return plan_operation(*operation, parse_target(target).value());
+}
+
+TEST(Target, WithoutItsInstructionsAKernelIsRefused) {
+  const auto plan = planned(
+      R"({"operation": "grouped_gemm", "local_experts": 4, "max_permuted_rows": 192, "n": 256,
+          "k": 256, "scales": "row_block"})",
+      "cuda:sm_80");
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(plan.error().message.find("cuda:sm_80"), std::string::npos) << plan.error().message;
+  EXPECT_NE(plan.error().hint.find("cuda:sm_90a, sim"), std::string::npos) << plan.error().hint;
+}
+
+}  // namespace
+}  // namespace moejit::compiler
