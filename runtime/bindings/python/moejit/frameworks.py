@@ -12,6 +12,7 @@ from moejit import library
 
 OLDEST_TORCH = (2, 10)
 OLDEST_JAX = (0, 10)
+OLDEST_FLAX = (0, 12)
 OLDEST_TRANSFORMERS = (5, 0)
 
 
@@ -79,11 +80,21 @@ def require_jax() -> None:
     _require("jax", OLDEST_JAX)
 
 
-def _require(name: str, oldest: tuple[int, int]) -> None:
+def require_flax() -> None:
+    """Raises an error if flax is missing or too old.
+
+    Raises:
+        ImportError: The sentence says what is wrong and what to do.
+    """
+    _require("flax", OLDEST_FLAX, "moejit.jax.flax")
+
+
+def _require(name: str, oldest: tuple[int, int], module: str | None = None) -> None:
+    module = module or f"moejit.{name}"
     version = installed_version(name)
     if version is None and importlib.util.find_spec(name) is None:
-        raise ImportError(f"moejit.{name} needs {name}, which is not installed\nhint: pip install {name}; the rest of the "
+        raise ImportError(f"{module} needs {name}, which is not installed\nhint: pip install {name}; the rest of the "
                           "package works without it")
     if version is not None and not is_new_enough(version, oldest):
-        raise ImportError(f"moejit.{name} needs {name} {text_of(oldest)} or newer, this is {version}\nhint: pip "
+        raise ImportError(f"{module} needs {name} {text_of(oldest)} or newer, this is {version}\nhint: pip "
                           f"install --upgrade {name}")

@@ -6,7 +6,9 @@ _require_jax()
 
 from moejit.jax.accumulate import accumulate, forward
 from moejit.jax.experts import check_status, experts, quantize
+from moejit.jax.kernels import from_flax, to_flax
 from moejit.jax.parallel import expert_parallel
 from moejit.jax.plans import Plan, init, plan
 
-__all__ = ["Plan", "accumulate", "check_status", "expert_parallel", "experts", "forward", "init", "plan", "quantize"]
+__all__ = ["Plan", "accumulate", "check_status", "expert_parallel", "experts", "forward", "from_flax", "init", "plan",
+           "quantize", "to_flax"]
