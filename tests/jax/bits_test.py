@@ -23,11 +23,14 @@ def relative_error(got, wanted):
 class Bits(unittest.TestCase):
 
     def check(self, layer, tokens=40):
-        given = inputs(tokens, layer)
-        compiled = jax.jit(lambda *given: named(*value_and_grads(experts_of(layer), *given)))
-        self.assertEqual(differences(compiled(*given), of_layer(layer, *given)), [])
+        given, state = inputs(tokens, layer), mj.init_state(layer)
+        step = jax.jit(step_of(layer))
+        for number in range(3 if state else 1):
+            got, after = step(*given, state)
+            self.assertEqual(differences({**got, **after}, of_layer(layer, *given, state)), [], f"step {number}")
+            state = after
 
-    def test_every_recipe_without_state(self):
+    def test_every_recipe(self):
         for recipe in RECIPES:
             with self.subTest(recipe):
                 self.check(plan(recipe))

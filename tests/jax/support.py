@@ -16,8 +16,7 @@ import moejit.jax as mj
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXPERTS, HIDDEN, INTERMEDIATE, TOP_K, MAX_TOKENS = 8, 256, 128, 2, 64
-# All recipes but fp8_delayed, which has a state.
-RECIPES = ("bf16", "fp8_flow", "fp8_blockwise", "fp8_rowwise", "mxfp8", "fp8_current", "nvfp4")
+RECIPES = ("bf16", "fp8_flow", "fp8_blockwise", "fp8_rowwise", "mxfp8", "fp8_current", "fp8_delayed", "nvfp4")
 TARGET = "sim" if jax.default_backend() == "cpu" else "auto"
 
 
@@ -58,6 +57,17 @@ def named(y, dparams, dx, dprobs):
     return {"y": y, "dx": dx, "dprobs": dprobs, **{f"d{name}": array for name, array in dparams.items()}}
 
 
+def step_of(layer, **options):
+    """A function of params, x, ids, probs, dy and state: results and gradients by name, and the state after it."""
+    def step(params, x, ids, probs, dy, state):
+        y, pull = jax.vjp(lambda params, x, probs, state: mj.experts(params, x, ids, probs, layer=layer, state=state,
+                                                                     **options), params, x, probs, state)
+        *gradients, state = pull(dy)
+        return named(y, *gradients), state
+
+    return step
+
+
 def experts_of(layer, **options):
     return functools.partial(mj.experts, layer=layer, **options)
 
@@ -74,11 +84,11 @@ def differences(got, wanted):
             if not np.array_equal(bits(one), bits(other))]
 
 
-def of_layer(layer, params, x, ids, probs, dy):
-    """What moejit.Layer computes from memory with the same bits."""
+def of_layer(layer, params, x, ids, probs, dy, state=None):
+    """What moejit.Layer computes from memory with the same bits; with a state also the state after the step."""
     direct = moejit.Layer(layer.description, TARGET).prepare()
     tensors = direct.allocate(tokens=x.shape[0])
-    for name, array in {"x": x, "topk_ids": ids, "topk_probs": probs, "dy": dy, **params}.items():
+    for name, array in {"x": x, "topk_ids": ids, "topk_probs": probs, "dy": dy, **params, **(state or {})}.items():
         if name in tensors:
             tensors[name].memory.write(np.asarray(array).tobytes())
     gradients = ["dx", "dprobs", *(f"d{name}" for name in params)]
@@ -87,6 +97,8 @@ def of_layer(layer, params, x, ids, probs, dy):
     saved = direct.forward(tensors)
     if saved is not None:
         direct.backward(tensors, saved=saved)
+    for pass_ in ("forward", "backward") if state else ():
+        direct.update_scales(tensors, pass_)
 
     def read(name):
         struct = layer.struct(name, x.shape[0])
@@ -94,4 +106,4 @@ def of_layer(layer, params, x, ids, probs, dy):
         # Gradients of biases are made in float32; JAX wants the dtype of the biases.
         return array.astype(jnp.bfloat16) if name in ("db1", "db2") else array
 
-    return {name: read(name) for name in results}
+    return {name: read(name) for name in (*results, *(state or {}))}

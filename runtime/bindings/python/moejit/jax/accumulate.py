@@ -10,22 +10,23 @@ import jax
 
 from moejit.errors import Error
 from moejit.jax import calls
+from moejit.jax import state as states
 from moejit.jax.calls import Arrays
-from moejit.jax.experts import quantize, run_forward
+from moejit.jax.experts import quantized_of, run_forward
 from moejit.jax.plans import Plan
 
 
 def forward(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.Array, *, layer: Plan,
-            quantized: Arrays | None = None) -> tuple[jax.Array, dict[str, jax.Array]]:
+            quantized: Arrays | None = None, state: Arrays | None = None) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Computes experts() with the same arguments, and returns what accumulate() needs.
 
     Returns:
-        y, bf16 [..., H], and arrays by name.
+        y, bf16 [..., H], and arrays by name: with the recipe fp8_delayed also the state, with what forward has recorded.
     """
     flat = [array.reshape(math.prod(array.shape[:-1]), array.shape[-1]) for array in (x, topk_ids, topk_probs)]
     weights = {name: params[name] for name in layer.weights}
-    blocks = quantize(params, layer=layer) if quantized is None else quantized
-    made, kept = run_forward(layer, weights, *flat, blocks)
+    blocks, recorded = quantized_of(params, states.checked(state, layer), layer, quantized)
+    made, kept = run_forward(layer, weights, *flat, blocks, recorded)
     return made["y"].reshape(x.shape), kept
 
 
@@ -42,7 +43,8 @@ def accumulate(sums: Mapping[str, jax.Array], kept: Arrays, dy: jax.Array, *,
         layer: The layer.
 
     Returns:
-        The accumulators with the gradients, and the gradients "dx" and "dprobs".
+        The accumulators with the gradients, and the gradients "dx" and "dprobs". With the recipe fp8_delayed these have
+        also "state", for the next micro-batch or for update_scales().
 
     Raises:
         moejit.Error: "unsupported": gradients of the layer are bf16, which cannot be added to.
@@ -55,4 +57,6 @@ def accumulate(sums: Mapping[str, jax.Array], kept: Arrays, dy: jax.Array, *,
     made = calls.run(layer, "backward+add", given, flat.shape[0])
     shapes = {"dx": dy.shape, "dprobs": (*dy.shape[:-1], -1)}
     gradients = {name: made[name].reshape(shape) for name, shape in shapes.items() if name in made}
+    if layer.state:
+        gradients["state"] = {name: made.get(name, kept[name]) for name in layer.state}
     return {name: made[f"d{name}"] for name in sums}, gradients

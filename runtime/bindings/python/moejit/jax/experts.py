@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
 import moejit
 from moejit.errors import Error
 from moejit.jax import calls
+from moejit.jax import state as states
 from moejit.jax.calls import Arrays
 from moejit.jax.plans import Plan
 
@@ -19,7 +20,8 @@ _GRADIENTS = {"x": "dx", "topk_probs": "dprobs"}
 
 
 def experts(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.Array, *, layer: Plan,
-            quantized: Arrays | None = None, with_status: bool = False) -> Any:
+            quantized: Arrays | None = None, state: Arrays | None = None, update_scales: bool = True,
+            with_status: bool = False) -> Any:
     """Computes the sum of each token's experts, weighted with its probabilities.
 
     Works under jit, grad, remat, scan and shard_map, with the bits of moejit.Layer. vmap, jvp and second derivatives are
@@ -33,6 +35,9 @@ def experts(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.A
         topk_probs: Their factors, float32 [..., K].
         layer: What plan() has returned.
         quantized: What quantize() has returned for the same params. None: the weights are quantized in the call.
+        state: Of the recipe fp8_delayed, as init_state() begins it. Its gradient is no gradient: it is the state after
+            the step, with what forward and backward have recorded. Without gradients nothing is recorded.
+        update_scales: Whether that state has moved on by a step. False: update_scales() does it, after some calls.
         with_status: Whether to return the status word as well.
 
     Returns:
@@ -46,28 +51,37 @@ def experts(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.A
     if tokens > layer.max_tokens:
         raise Error("tensor_mismatch", "launch", f"tensor x: it has {tokens} tokens, wanted at most {layer.max_tokens}, "
                     "which is max_tokens of the description", "plan the layer with a larger max_tokens")
-    given = _Given(params, x, topk_ids, topk_probs, layer)
-    blocks = quantize(jax.lax.stop_gradient(given.weights), layer=layer) if quantized is None else quantized
-    y, status = _experts(layer, given.weights, *given.tokens, calls.vary(dict(blocks), given.axes))
+    given = _Given(params, x, topk_ids, topk_probs, layer, state)
+    blocks, recorded = quantized_of(given.weights, given.state, layer, quantized)
+    options = _Options(layer, update_scales, tuple(sorted(given.axes - calls.varying_axes(given.state))))
+    y, status = _experts(options, given.weights, *given.tokens, *calls.vary((dict(blocks), recorded), given.axes), given.state)
     y = y.reshape(x.shape)
     return (y, status) if with_status else y
 
 
-def quantize(params: Arrays, *, layer: Plan) -> dict[str, jax.Array]:
+def quantize(params: Arrays, *, layer: Plan, state: Arrays | None = None) -> Any:
     """Quantizes weights as the layer's recipe says, for several calls with the same weights.
 
     Args:
         params: As for experts().
         layer: The layer.
+        state: Of the recipe fp8_delayed, as for experts().
 
     Returns:
         Blocks of bytes, uint8: "quantized" has what forward reads, "quantized_colwise" what only backward reads. Empty
         for recipes that quantize no weights. Gradients do not flow through them: experts() gives them to its params.
+        With `state` a pair of the blocks and of the state, which has recorded the weights.
     """
-    if not layer.writes("update_weights"):
-        return {}
     weights = {name: params[name] for name in layer.weights if name in params}
-    return calls.run(layer, "update_weights", jax.lax.stop_gradient(weights), 0)
+    weights, before = jax.lax.stop_gradient((weights, states.checked(state, layer)))
+    made = calls.run(layer, "update_weights", {**weights, **before}, 0) if layer.writes("update_weights") else {}
+    blocks = {name: array for name, array in made.items() if name not in before}
+    return blocks if state is None else (blocks, {**before, **{name: made[name] for name in before if name in made}})
+
+
+def quantized_of(weights: Arrays, state: Arrays, layer: Plan, blocks: Arrays | None) -> tuple[Arrays, Arrays]:
+    """Returns the blocks of a call and the state that has recorded them. Quantizes the weights if there are no blocks."""
+    return quantize(weights, layer=layer, state=state) if blocks is None else (blocks, jax.lax.stop_gradient(state))
 
 
 def check_status(status: jax.Array) -> None:
@@ -79,9 +93,10 @@ def check_status(status: jax.Array) -> None:
 
 
 class _Given:
-    """The arrays of a call of experts(), with tokens in one dimension, all varying over the same mesh axes."""
+    """The arrays of a call of experts(), with tokens in one dimension, all but the state varying over the same mesh axes."""
 
-    def __init__(self, params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.Array, layer: Plan) -> None:
+    def __init__(self, params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.Array, layer: Plan,
+                 state: Arrays | None) -> None:
         missing = [name for name in layer.weights if name not in params]
         if missing:
             raise Error("missing_tensor", "launch", f"params have no {missing[0]}, wanted {', '.join(layer.weights)}")
@@ -91,41 +106,51 @@ class _Given:
                             f"{[*x.shape[:-1], 'K']} beside x {list(x.shape)}")
         weights = {name: params[name] for name in layer.weights}
         tokens = [array.reshape(math.prod(array.shape[:-1]), array.shape[-1]) for array in (x, topk_ids, topk_probs)]
-        self.axes = calls.varying_axes((weights, tokens))
+        self.state = states.checked(state, layer)
+        self.axes = calls.varying_axes((weights, tokens, self.state))
         self.weights, self.tokens = calls.vary((weights, tokens), self.axes)
 
 
-def run_forward(layer: Plan, weights: Arrays, x: jax.Array, ids: jax.Array, probs: jax.Array,
-                blocks: Arrays) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+class _Options(NamedTuple):
+    """What a call of experts() is besides its arrays."""
+    layer: Plan
+    updates_scales: bool
+    reduced: tuple[str, ...]  # mesh axes over which the state does not vary, and tokens do
+
+
+def run_forward(layer: Plan, weights: Arrays, x: jax.Array, ids: jax.Array, probs: jax.Array, blocks: Arrays,
+                state: Arrays) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
     """Makes a forward call.
 
     Returns:
-        What it made, and of its arrays those that backward reads.
+        What it made, and of its arrays those that backward reads, with the state.
     """
-    given = {**weights, **blocks, "x": x, "topk_ids": ids, "topk_probs": probs}
+    given = {**weights, **blocks, **state, "x": x, "topk_ids": ids, "topk_probs": probs}
     made = calls.run(layer, "forward", given, x.shape[0])
     if not layer.has_call("backward"):
         return made, {}
-    return made, {name: array for name, array in {**given, **made}.items() if name in layer.reads("backward")}
+    kept = {*layer.reads("backward"), *layer.state}
+    return made, {name: array for name, array in {**given, **made}.items() if name in kept}
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _experts(layer: Plan, weights: Arrays, x: jax.Array, ids: jax.Array, probs: jax.Array,
-             blocks: Arrays) -> tuple[jax.Array, jax.Array]:
-    made, _ = run_forward(layer, weights, x, ids, probs, blocks)
+def _experts(options: _Options, weights: Arrays, x: jax.Array, ids: jax.Array, probs: jax.Array, blocks: Arrays,
+             recorded: Arrays, state: Arrays) -> tuple[jax.Array, jax.Array]:
+    made, _ = run_forward(options.layer, weights, x, ids, probs, blocks, recorded)
     return made["y"], made["status"]
 
 
-def _forward_rule(layer: Plan, weights: Arrays, x: jax.Array, ids: jax.Array, probs: jax.Array, blocks: Arrays) -> Any:
-    if not layer.has_call("backward"):
+def _forward_rule(options: _Options, weights: Arrays, x: jax.Array, ids: jax.Array, probs: jax.Array, blocks: Arrays,
+                  recorded: Arrays, state: Arrays) -> Any:
+    if not options.layer.has_call("backward"):
         raise Error("unsupported", "plan", "gradients of a layer that is planned with backward=False",
                     "plan it with backward=True")
-    made, kept = run_forward(layer, weights, x, ids, probs, blocks)
-    return (made["y"], made["status"]), kept
+    made, kept = run_forward(options.layer, weights, x, ids, probs, blocks, recorded)
+    return (made["y"], made["status"]), (kept, state if options.reduced else {})
 
 
-def _backward_rule(layer: Plan, kept: Arrays, cotangents: Any) -> Any:
-    dy = cotangents[0]
+def _backward_rule(options: _Options, residuals: Any, cotangents: Any) -> Any:
+    (kept, before), dy, layer = residuals, cotangents[0], options.layer
     made = calls.run(layer, "backward", {**kept, "dy": dy}, dy.shape[0])
 
     def gradient(name: str) -> jax.Array | None:
@@ -133,7 +158,10 @@ def _backward_rule(layer: Plan, kept: Arrays, cotangents: Any) -> Any:
         return None if of_name is None else of_name.astype(layer.struct(name, 0).dtype)
 
     weights = {name: gradient(name) for name in layer.weights}
-    return weights, gradient("x"), None, gradient("topk_probs"), None
+    state = states.largest({name: made.get(name, kept[name]) for name in layer.state}, before, options.reduced)
+    if options.updates_scales:
+        state = states.update_scales(state, layer=layer)
+    return weights, gradient("x"), None, gradient("topk_probs"), None, None, state
 
 
 _experts.defvjp(_forward_rule, _backward_rule)

@@ -56,6 +56,11 @@ class Plan:
         return tuple(name for name, tensor in self.tensors.items()
                      if tensor.role == "weight" and not tensor.is_optional)
 
+    @property
+    def state(self) -> tuple[str, ...]:
+        """Names of what the layer keeps from step to step, the keys of `state`; none but with the recipe fp8_delayed."""
+        return tuple(name for name, tensor in self.tensors.items() if tensor.role == "state")
+
     def has_call(self, call: str) -> bool:
         return call in self._layer.calls
 
@@ -121,7 +126,7 @@ def plan(description: Mapping[str, Any] | str | os.PathLike, target: str = "auto
 
     Raises:
         moejit.Error: The description is wrong, or the target cannot run it; "unsupported": experts() does not have what
-            the layer needs, such as a state from step to step.
+            the layer needs, such as a router.
     """
     if target == "auto" and jax.default_backend() != "gpu":
         target = "sim"
@@ -142,9 +147,6 @@ def _refuse_others(layer: Layer) -> None:
     for name, tensor in layer.tensors.items():
         if name not in call.tensors - call.optional:
             continue
-        if tensor.role == "state":
-            raise Error("unsupported", "plan", f'recipe "{layer.description["recipe"]}" keeps {name} from step to step, '
-                        "which functions of moejit.jax do not", 'use "fp8_current", whose scales are those of the step')
         if tensor.role == "input" and name not in _GIVEN:
             raise Error("unsupported", "plan", f"forward of the layer reads {name}, wanted {', '.join(_GIVEN)}, weights "
                         "and biases alone", "take \"router\", \"shared\" with a gate, \"input\" and the dispatch out of "
@@ -169,3 +171,9 @@ def init(key: jax.Array, layer: Plan) -> dict[str, jax.Array]:
             drawn = jax.random.normal(jax.random.fold_in(key, number), struct.shape)
             params[name] = (drawn / struct.shape[-1] ** 0.5).astype(struct.dtype)
     return params
+
+
+def init_state(layer: Plan) -> dict[str, jax.Array]:
+    """Returns the first state of a layer: histories of zeros and scales of ones. Empty for layers that keep none."""
+    structs = {name: layer.struct(name, 0) for name in layer.state}
+    return {name: jnp.full(struct.shape, float(name.endswith("scale")), struct.dtype) for name, struct in structs.items()}

@@ -7,15 +7,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.linen.fp8_ops import OVERWRITE_WITH_GRADIENT
 from jax.nn.initializers import Initializer, zeros
 
 from moejit.jax.experts import experts
 from moejit.jax.flax import weights
-from moejit.jax.plans import Plan
+from moejit.jax.plans import Plan, init_state
 
 
 class Experts(nn.Module):
     """The experts of a layer, with a parameter for each name in Plan.weights: `w1` [E, 2I, H], `w2` [E, H, I].
+
+    With the recipe fp8_delayed it has the state of delayed scaling as well. It is in flax's collection of variables that
+    flax.training.train_state.TrainState overwrites with their gradients.
 
     Attributes:
         layer: What moejit.jax.plan() returned.
@@ -33,4 +37,6 @@ class Experts(nn.Module):
         """Computes moejit.jax.experts() of the parameters, with the options of that function."""
         params = {name: self.param(name, weights.init_of(shape, self.kernel_init, self.bias_init), shape, self.param_dtype)
                   for name, shape in weights.shapes_of(self.layer).items()}
-        return experts(weights.rounded(params), x, topk_ids, topk_probs, layer=self.layer, **options)
+        state = {name: self.variable(OVERWRITE_WITH_GRADIENT, name, lambda first=array: first).value
+                 for name, array in init_state(self.layer).items()}
+        return experts(weights.rounded(params), x, topk_ids, topk_probs, layer=self.layer, state=state, **options)

@@ -11,11 +11,17 @@ from jax.nn.initializers import Initializer, zeros
 
 from moejit.jax.experts import experts
 from moejit.jax.flax import weights
-from moejit.jax.plans import Plan
+from moejit.jax.plans import Plan, init_state
+
+
+class ScalingState(nnx.Variable):
+    """A part of the state of delayed scaling. Its gradient is the state after the step, with which nnx.update() replaces it."""
 
 
 class Experts(nnx.Module):
     """The experts of a layer, with a parameter for each name in Plan.weights: nnx.Param `w1` [E, 2I, H], `w2` [E, H, I].
+
+    With the recipe fp8_delayed it has a ScalingState for each name in Plan.state as well.
 
     Attributes:
         layer: The layer.
@@ -35,8 +41,11 @@ class Experts(nnx.Module):
         for name, shape in weights.shapes_of(layer).items():
             draw = weights.init_of(shape, kernel_init, bias_init)
             setattr(self, name, nnx.Param(draw(rngs.params(), shape, param_dtype)))
+        for name, array in init_state(layer).items():
+            setattr(self, name, ScalingState(array))
 
     def __call__(self, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.Array, **options: Any) -> Any:
         """Computes moejit.jax.experts() of the parameters, with the options of that function."""
         params = weights.rounded({name: getattr(self, name)[...] for name in self.layer.weights})
-        return experts(params, x, topk_ids, topk_probs, layer=self.layer, **options)
+        state = {name: getattr(self, name)[...] for name in self.layer.state}
+        return experts(params, x, topk_ids, topk_probs, layer=self.layer, state=state, **options)
