@@ -12,7 +12,7 @@ from moejit.errors import Error
 from moejit.jax import calls
 from moejit.jax import state as states
 from moejit.jax.calls import Arrays
-from moejit.jax.experts import quantized_of, run_forward
+from moejit.jax.experts import run_forward
 from moejit.jax.plans import Plan
 
 
@@ -25,8 +25,7 @@ def forward(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.A
     """
     flat = [array.reshape(math.prod(array.shape[:-1]), array.shape[-1]) for array in (x, topk_ids, topk_probs)]
     weights = {name: params[name] for name in layer.weights}
-    blocks, recorded = quantized_of(params, states.checked(state, layer), layer, quantized)
-    made, kept = run_forward(layer, weights, *flat, blocks, recorded)
+    made, kept = run_forward(layer, weights, *flat, states.checked(state, layer), quantized)
     return made["y"].reshape(x.shape), kept
 
 

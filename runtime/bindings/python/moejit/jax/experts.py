@@ -2,6 +2,7 @@
 """The experts of a layer as a function with gradients."""
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from typing import Any, NamedTuple
@@ -15,9 +16,6 @@ from moejit.jax import state as states
 from moejit.jax.calls import Arrays
 from moejit.jax.plans import Plan
 
-# The gradients of forward's inputs; of a weight it is "d" and its name.
-_GRADIENTS = {"x": "dx", "topk_probs": "dprobs"}
-
 
 def experts(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.Array, *, layer: Plan,
             quantized: Arrays | None = None, state: Arrays | None = None, update_scales: bool = True,
@@ -25,7 +23,7 @@ def experts(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.A
     """Computes the sum of each token's experts, weighted with its probabilities.
 
     Works under jit, grad, remat, scan and shard_map, with the bits of moejit.Layer. vmap, jvp and second derivatives are
-    refused. Gradients go to params, x and topk_probs.
+    refused. Gradients go to params, x and topk_probs. Gradients that nobody asks for are not computed.
 
     Args:
         params: Weights and biases by name: "w1" bf16 [E, 2I, H], "w2" bf16 [E, H, I], and "b1", "b2" if the layer has
@@ -52,9 +50,8 @@ def experts(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.A
         raise Error("tensor_mismatch", "launch", f"tensor x: it has {tokens} tokens, wanted at most {layer.max_tokens}, "
                     "which is max_tokens of the description", "plan the layer with a larger max_tokens")
     given = _Given(params, x, topk_ids, topk_probs, layer, state)
-    blocks, recorded = quantized_of(given.weights, given.state, layer, quantized)
     options = _Options(layer, update_scales, tuple(sorted(given.axes - calls.varying_axes(given.state))))
-    y, status = _experts(options, given.weights, *given.tokens, *calls.vary((dict(blocks), recorded), given.axes), given.state)
+    y, status = _experts(options, given.weights, *given.tokens, given.state, calls.vary(quantized, given.axes))
     y = y.reshape(x.shape)
     return (y, status) if with_status else y
 
@@ -77,11 +74,6 @@ def quantize(params: Arrays, *, layer: Plan, state: Arrays | None = None) -> Any
     made = calls.run(layer, "update_weights", {**weights, **before}, 0) if layer.writes("update_weights") else {}
     blocks = {name: array for name, array in made.items() if name not in before}
     return blocks if state is None else (blocks, {**before, **{name: made[name] for name in before if name in made}})
-
-
-def quantized_of(weights: Arrays, state: Arrays, layer: Plan, blocks: Arrays | None) -> tuple[Arrays, Arrays]:
-    """Returns the blocks of a call and the state that has recorded them. Quantizes the weights if there are no blocks."""
-    return quantize(weights, layer=layer, state=state) if blocks is None else (blocks, jax.lax.stop_gradient(state))
 
 
 def check_status(status: jax.Array) -> None:
@@ -118,14 +110,15 @@ class _Options(NamedTuple):
     reduced: tuple[str, ...]  # mesh axes over which the state does not vary, and tokens do
 
 
-def run_forward(layer: Plan, weights: Arrays, x: jax.Array, ids: jax.Array, probs: jax.Array, blocks: Arrays,
-                state: Arrays) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-    """Makes a forward call.
+def run_forward(layer: Plan, weights: Arrays, x: jax.Array, ids: jax.Array, probs: jax.Array, state: Arrays,
+                quantized: Arrays | None) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+    """Makes a forward call; quantizes the weights before it if `quantized` is None.
 
     Returns:
         What it made, and of its arrays those that backward reads, with the state.
     """
-    given = {**weights, **blocks, **state, "x": x, "topk_ids": ids, "topk_probs": probs}
+    blocks, recorded = quantize(weights, layer=layer, state=state) if quantized is None else (quantized, state)
+    given = {**weights, **blocks, **recorded, "x": x, "topk_ids": ids, "topk_probs": probs}
     made = calls.run(layer, "forward", given, x.shape[0])
     if not layer.has_call("backward"):
         return made, {}
@@ -134,34 +127,60 @@ def run_forward(layer: Plan, weights: Arrays, x: jax.Array, ids: jax.Array, prob
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _experts(options: _Options, weights: Arrays, x: jax.Array, ids: jax.Array, probs: jax.Array, blocks: Arrays,
-             recorded: Arrays, state: Arrays) -> tuple[jax.Array, jax.Array]:
-    made, _ = run_forward(options.layer, weights, x, ids, probs, blocks, recorded)
+def _experts(options: _Options, weights: Arrays, x: jax.Array, ids: jax.Array, probs: jax.Array, state: Arrays,
+             quantized: Arrays | None) -> tuple[jax.Array, jax.Array]:
+    made, _ = run_forward(options.layer, weights, x, ids, probs, state, quantized)
     return made["y"], made["status"]
 
 
-def _forward_rule(options: _Options, weights: Arrays, x: jax.Array, ids: jax.Array, probs: jax.Array, blocks: Arrays,
-                  recorded: Arrays, state: Arrays) -> Any:
-    if not options.layer.has_call("backward"):
+def _forward_rule(options: _Options, *primals: Any) -> Any:
+    layer = options.layer
+    if not layer.has_call("backward"):
         raise Error("unsupported", "plan", "gradients of a layer that is planned with backward=False",
                     "plan it with backward=True")
-    made, kept = run_forward(options.layer, weights, x, ids, probs, blocks, recorded)
-    return (made["y"], made["status"]), (kept, state if options.reduced else {})
+    values = weights, x, ids, probs, state, quantized = jax.tree.map(lambda primal: primal.value, primals)
+    is_wanted = jax.tree.map(lambda primal: primal.perturbed, primals)
+    names = {**is_wanted[0], "x": is_wanted[1], "topk_probs": is_wanted[3]}
+    if not all(is_wanted[4].values()):
+        raise Error("unsupported", "plan", "gradients without the gradient of the state, which is the state after the step",
+                    "differentiate with respect to the state as well, as jax.grad(loss, argnums=(0, 1)) does")
+    planned = layer.with_gradients(frozenset(_in_description(name) for name, is_wanted in names.items() if is_wanted))
+    if quantized is None or planned.has_blocks_of(layer):
+        layer = planned
+    made, kept = run_forward(layer, weights, x, ids, probs, state, quantized)
+    return (made["y"], made["status"]), (_Static(layer), kept, state if options.reduced else {})
 
 
 def _backward_rule(options: _Options, residuals: Any, cotangents: Any) -> Any:
-    (kept, before), dy, layer = residuals, cotangents[0], options.layer
+    (static, kept, before), dy = residuals, cotangents[0]
+    layer = static.layer
     made = calls.run(layer, "backward", {**kept, "dy": dy}, dy.shape[0])
 
     def gradient(name: str) -> jax.Array | None:
-        of_name = made.get(_GRADIENTS.get(name, f"d{name}"))  # None: the description asks for none, which JAX takes as 0
+        of_name = made.get(_gradient_of(name))  # None: nobody wants it, or the description has none; JAX takes it as 0
         return None if of_name is None else of_name.astype(layer.struct(name, 0).dtype)
 
     weights = {name: gradient(name) for name in layer.weights}
     state = states.largest({name: made.get(name, kept[name]) for name in layer.state}, before, options.reduced)
     if options.updates_scales:
         state = states.update_scales(state, layer=layer)
-    return weights, gradient("x"), None, gradient("topk_probs"), None, None, state
+    return weights, gradient("x"), None, gradient("topk_probs"), state, None
 
 
-_experts.defvjp(_forward_rule, _backward_rule)
+def _gradient_of(name: str) -> str:
+    return "dprobs" if name == "topk_probs" else f"d{name}"
+
+
+def _in_description(name: str) -> str:
+    """Returns the name of a gradient in "gradients" of a description, where gate and up are one."""
+    return _gradient_of(name).removesuffix("_gate").removesuffix("_up")
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class _Static:
+    """A plan among residuals."""
+    layer: Plan
+
+
+_experts.defvjp(_forward_rule, _backward_rule, symbolic_zeros=True)

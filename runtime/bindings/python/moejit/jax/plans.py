@@ -61,6 +61,16 @@ class Plan:
         """Names of what the layer keeps from step to step, the keys of `state`; none but with the recipe fp8_delayed."""
         return tuple(name for name, tensor in self.tensors.items() if tensor.role == "state")
 
+    def with_gradients(self, names: frozenset[str]) -> Plan:
+        """Returns the plan that computes of its own gradients ("dx", "dprobs", "dw1", ...) only these, one or more."""
+        own = self.description["gradients"]
+        wanted = tuple(name for name in own if name in names)
+        return self if wanted in ((), tuple(own)) else _with_gradients(self.text, wanted)
+
+    def has_blocks_of(self, other: Plan) -> bool:
+        """Returns whether quantized weights lie in blocks of another plan where this one looks for them."""
+        return _places(self.text).items() <= _places(other.text).items()
+
     def has_call(self, call: str) -> bool:
         return call in self._layer.calls
 
@@ -95,6 +105,22 @@ class Plan:
 def _layer_of(text: str) -> Layer:
     read = texts.read(text)
     return Layer(json.loads(read.json), read.target)
+
+
+@functools.lru_cache(maxsize=None)
+def _with_gradients(text: str, names: tuple[str, ...]) -> Plan:
+    layer = _layer_of(text)
+    return _plan_of(Layer({**layer.description, "gradients": list(names)}, layer.target))
+
+
+@functools.lru_cache(maxsize=None)
+def _places(text: str) -> dict[Any, int]:
+    """Returns the offsets of quantized weights in their blocks, and the bytes of blocks that calls read."""
+    layer = _layer_of(text)
+    places: dict[Any, int] = {(tensor.name, tensor.quantized_block): tensor.quantized_offset
+                              for tensor in layer.tensors.values() if tensor.quantized_block >= 0}
+    sizes = layer.info.quantized_rowwise_bytes, layer.info.quantized_colwise_bytes
+    return places | {name: size for name, size in zip(_QUANTIZED, sizes) if size}
 
 
 @functools.lru_cache(maxsize=None)
@@ -139,6 +165,10 @@ def plan(description: Mapping[str, Any] | str | os.PathLike, target: str = "auto
         **fields, "passes": ["forward"]}
     layer = Layer(fields, target, name=name)
     _refuse_others(layer)
+    return _plan_of(layer)
+
+
+def _plan_of(layer: Layer) -> Plan:
     return Plan(texts.make(layer.target, layer.info.plan_digest, layer.description))
 
 

@@ -13,7 +13,7 @@ from moejit.jax.plans import Plan
 def update_scales(state: Arrays, *, layer: Plan) -> dict[str, jax.Array]:
     """Moves a state on by a step: finds the scales of the next step from the magnitudes that were recorded.
 
-    experts() does so in its gradient unless it is told `update_scales=False`.
+    The gradient of experts() has moved on already unless the call has `update_scales=False`.
 
     Args:
         state: What calls of the step have recorded.
