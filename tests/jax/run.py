@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 from run_folder import run_folder
 
 # The longest first, so that none is left alone at the end.
-FIRST = ("bits_test.py", "parallel_test.py", "docs_test.py")
+FIRST = ("docs_test.py", "transforms_test.py", "bits_test.py")
 
 
 def main(build, jobs, jax_folder):
@@ -25,6 +25,7 @@ def main(build, jobs, jax_folder):
         packages = [str(ROOT / "runtime" / "bindings" / "python"), jax_folder]
         os.environ["PYTHONPATH"] = os.pathsep.join(packages)  # of processes that tests start
         sys.path[:0] = packages
+        import flax.nnx, moejit.jax  # noqa: E401  # once for all tests; neither starts threads
         return run_folder(pathlib.Path(__file__).resolve().parent, jobs, "moejit.jax", FIRST)
 
 

@@ -35,16 +35,18 @@ def plan(recipe="bf16", wgrad_dtype="bf16", backward=True, **fields):
 
 
 def inputs(tokens, layer, seed=0):
-    """params, x, ids, probs and dy of a layer: each token has distinct experts."""
-    keys = jax.random.split(jax.random.key(seed), 6)
-    x = jax.random.normal(keys[0], (tokens, HIDDEN), jnp.bfloat16)
-    order = jnp.argsort(jax.random.uniform(keys[1], (tokens, EXPERTS)), axis=1)
-    probs = jax.random.uniform(keys[2], (tokens, TOP_K), jnp.float32) + 0.1
-    params = mj.init(keys[3], layer)
-    for name in ("b1", "b2"):
-        if name in params:
-            params[name] = jax.random.normal(keys[4], params[name].shape).astype(params[name].dtype)
-    return params, x, order[:, :TOP_K].astype(jnp.int32), probs, jax.random.normal(keys[5], x.shape, jnp.bfloat16)
+    """params, x, ids, probs and dy of a layer: each token has distinct experts. NumPy draws: JAX would compile it all."""
+    random = np.random.default_rng(seed)
+
+    def draw(shape, deviation=1.0):
+        return jnp.asarray((random.standard_normal(shape) * deviation).astype(jnp.bfloat16))
+
+    structs = {name: layer.struct(name, 0) for name in layer.weights}
+    params = {name: draw(struct.shape, struct.shape[-1] ** -0.5 if len(struct.shape) == 3 else 1)
+              for name, struct in structs.items()}
+    ids = random.random((tokens, EXPERTS)).argsort(axis=1)[:, :TOP_K].astype(np.int32)
+    probs = random.random((tokens, TOP_K), np.float32) + np.float32(0.1)
+    return params, draw((tokens, HIDDEN)), jnp.asarray(ids), jnp.asarray(probs), draw((tokens, HIDDEN))
 
 
 def value_and_grads(function, params, x, ids, probs, dy):

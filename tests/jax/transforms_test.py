@@ -59,7 +59,7 @@ class Transforms(unittest.TestCase):
         function = compiled(experts_of(LAYER, quantized=blocks))
         self.assertEqual(differences(function(*self.given), self.wanted), [])
         # Forward reads the blocks alone.
-        others = mj.init(jax.random.key(7), LAYER)
+        others = inputs(1, LAYER, seed=7)[0]
         self.assertEqual(differences(experts_of(LAYER, quantized=blocks)(others, *self.given[1:4]), self.wanted["y"]), [])
         self.assertEqual(mj.quantize(self.given[0], layer=plan("bf16")), {})
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.custom_batching
+import jax.numpy as jnp
 from jax.sharding import ManualAxisType, NamedSharding, PartitionSpec
 
 from moejit.errors import Error
@@ -39,7 +40,7 @@ def _register() -> ctypes.CDLL:
 _library = _register()
 
 
-def run(layer: Plan, call: str, given: Arrays, tokens: int) -> dict[str, jax.Array]:
+def run(layer: Plan, call: str, given: Arrays, tokens: int, saved_bytes: int = 0) -> dict[str, jax.Array]:
     """Makes a call of a plan.
 
     Args:
@@ -48,6 +49,7 @@ def run(layer: Plan, call: str, given: Arrays, tokens: int) -> dict[str, jax.Arr
         given: Arrays by the names of tensors and blocks; others than the call takes are ignored. What the call adds to
             is among them: the result has its memory if the caller donates it.
         tokens: T of the call.
+        saved_bytes: Of the saved block that the call writes, if more than it needs.
 
     Returns:
         What the call writes, by name, without the workspace.
@@ -61,7 +63,11 @@ def run(layer: Plan, call: str, given: Arrays, tokens: int) -> dict[str, jax.Arr
     reads = [*layer.reads(call), *added]
     arrays = [_checked(layer, call, name, given, tokens) for name in reads]
     axes = varying_axes(arrays)
-    results = [_varying(layer.struct(name, tokens, call), axes) for name in writes]
+    structs = [layer.struct(name, tokens, call) for name in writes]
+    if "saved" in writes:
+        place = writes.index("saved")
+        structs[place] = jax.ShapeDtypeStruct((max(saved_bytes, structs[place].size),), jnp.uint8)
+    results = [_varying(struct, axes) for struct in structs]
     aliases = {reads.index(name): writes.index(name) for name in added}
     names = " ".join([*("=" * (name in added) + name for name in reads), *writes])
     function = jax.ffi.ffi_call(TARGET, results, input_output_aliases=aliases)
@@ -93,7 +99,7 @@ def _checked(layer: Plan, call: str, name: str, given: Arrays, tokens: int) -> j
     if given.get(name) is None:
         raise Error("missing_tensor", "launch", f"tensor {name}: the call {call} needs it and it is not given")
     wanted, array = layer.struct(name, tokens, call), given[name]
-    if array.shape != wanted.shape:
+    if array.shape != wanted.shape and not (name == "saved" and array.ndim == 1 and array.size >= wanted.size):
         raise Error("tensor_mismatch", "launch", f"tensor {name}: its shape is {list(array.shape)}, wanted "
                     f"{list(wanted.shape)}")
     if array.dtype != wanted.dtype:
@@ -101,6 +107,9 @@ def _checked(layer: Plan, call: str, name: str, given: Arrays, tokens: int) -> j
         if name == "topk_ids":
             hint += ', or plan the layer with "topk_ids_dtype"'
         raise Error("tensor_mismatch", "launch", f"tensor {name}: its dtype is {array.dtype}, wanted {wanted.dtype}", hint)
+    if any(jax.typeof(array).sharding.spec):
+        raise Error("unsupported", "plan", f"tensor {name}: it is sharded along explicit axes of the mesh, by "
+                    f"{jax.typeof(array).sharding.spec}", "call the function in jax.shard_map, or give axes the type Auto")
     return array
 
 

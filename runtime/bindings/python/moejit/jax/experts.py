@@ -11,7 +11,7 @@ import jax
 
 import moejit
 from moejit.errors import Error
-from moejit.jax import calls
+from moejit.jax import calls, partition
 from moejit.jax import state as states
 from moejit.jax.calls import Arrays
 from moejit.jax.plans import Plan
@@ -111,16 +111,17 @@ class _Options(NamedTuple):
 
 
 def run_forward(layer: Plan, weights: Arrays, x: jax.Array, ids: jax.Array, probs: jax.Array, state: Arrays,
-                quantized: Arrays | None) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+                quantized: Arrays | None, keeps: bool = True) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
     """Makes a forward call; quantizes the weights before it if `quantized` is None.
 
     Returns:
-        What it made, and of its arrays those that backward reads, with the state.
+        What it made, and if it `keeps` something, the arrays that backward reads, with the state.
     """
     blocks, recorded = quantize(weights, layer=layer, state=state) if quantized is None else (quantized, state)
     given = {**weights, **blocks, **recorded, "x": x, "topk_ids": ids, "topk_probs": probs}
-    made = calls.run(layer, "forward", given, x.shape[0])
-    if not layer.has_call("backward"):
+    keeps = keeps and layer.has_call("backward")
+    made = partition.run(layer, "forward", given, x.shape[0], keeps_saved=keeps)
+    if not keeps:
         return made, {}
     kept = {*layer.reads("backward"), *layer.state}
     return made, {name: array for name, array in {**given, **made}.items() if name in kept}
@@ -129,7 +130,7 @@ def run_forward(layer: Plan, weights: Arrays, x: jax.Array, ids: jax.Array, prob
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _experts(options: _Options, weights: Arrays, x: jax.Array, ids: jax.Array, probs: jax.Array, state: Arrays,
              quantized: Arrays | None) -> tuple[jax.Array, jax.Array]:
-    made, _ = run_forward(options.layer, weights, x, ids, probs, state, quantized)
+    made, _ = run_forward(options.layer, weights, x, ids, probs, state, quantized, keeps=False)
     return made["y"], made["status"]
 
 
@@ -154,7 +155,7 @@ def _forward_rule(options: _Options, *primals: Any) -> Any:
 def _backward_rule(options: _Options, residuals: Any, cotangents: Any) -> Any:
     (static, kept, before), dy = residuals, cotangents[0]
     layer = static.layer
-    made = calls.run(layer, "backward", {**kept, "dy": dy}, dy.shape[0])
+    made = partition.run(layer, "backward", {**kept, "dy": dy}, dy.shape[0])
 
     def gradient(name: str) -> jax.Array | None:
         of_name = made.get(_gradient_of(name))  # None: nobody wants it, or the description has none; JAX takes it as 0
