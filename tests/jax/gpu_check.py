@@ -10,8 +10,10 @@ runtime/bindings/jax/libmoejit_jax.so. No network is needed.
   python3 tests/jax/gpu_check.py tests      # the tests of this folder on the GPU
   python3 tests/jax/gpu_check.py replay     # command buffers, replayed with other routing
   python3 tests/jax/gpu_check.py times      # a step of Qwen3-30B-A3B's experts beside jax.lax.ragged_dot
+  python3 tests/jax/gpu_check.py exchange   # the same with experts on two GPUs: all-gather beside ragged_all_to_all
 """
 import ctypes
+import functools
 import json
 import os
 import pathlib
@@ -30,7 +32,7 @@ os.environ.setdefault("MOEJIT_TOOL", str(BUILD / "moejit"))
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # tests start processes of their own
 os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[1], os.environ.get("PYTHONPATH", "")])
 GRAPHS = "--xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL --xla_gpu_graph_min_graph_size=1"
-TESTS = ("bits_test", "flax_test", "state_test", "gradients_test", "transforms_test", "refusals_test", "parallel_test")
+TESTS = ("bits_test", "flax_test", "state_test", "gradients_test", "transforms_test", "refusals_test", "parallel_test", "ragged_test")
 TOKENS, STEPS = 8192, 20
 TRITON = "ragged_dot Triton"  # with jax_ragged_dot_use_gpu_pallas_triton_lowering
 
@@ -193,7 +195,36 @@ def time_steps():
         print(f"{name:18}{milliseconds:9.3f}{direct:>10}{temporary:15.0f}{blocks:>33}{error:9.4f}", flush=True)
 
 
-PARTS = {"tests": run_tests, "replay": run_replay, "times": time_steps}
+def time_exchanges():
+    from support import jax, jnp, mj, named, np, value_and_grads
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+    if len(jax.devices()) < 2:
+        print("exchange: skipped, needs two GPUs", flush=True)
+        return
+    base = json.loads((ROOT / "docs/examples/layers/qwen3-30b-a3b.json").read_text())
+    mesh, split = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Auto,)), PartitionSpec("d")
+    random = np.random.default_rng(0)
+    ids = random.random((TOKENS, 128)).argsort(1)[:, :8].astype(np.int32)
+    probs = random.random((TOKENS, 8), np.float32) / 4
+    x, dy = (random.standard_normal((TOKENS, 2048), np.float32).astype(jnp.bfloat16) for _ in "xy")
+    for recipe in ("bf16", "fp8_flow"):
+        layer, found = mj.plan({**base, "recipe": recipe, "local_experts": 64, "max_tokens": TOKENS}), {}
+        params = {name: jnp.concatenate([array, array[::-1]]) for name, array in mj.init(jax.random.key(0), layer).items()}
+        given = jax.device_put((params, x, ids, probs, dy), NamedSharding(mesh, split))
+        for how in ("gather", "ragged"):
+            function = jax.shard_map(functools.partial(mj.expert_parallel, layer=layer, axis="d", how=how), mesh=mesh,
+                                     in_specs=split, out_specs=split)
+            step = jax.jit(lambda *given, function=function: named(*value_and_grads(function, *given))).lower(*given).compile()
+            found[how] = jax.device_get(step(*given))
+            print(f"{recipe:10}{how:8}{median_ms(step, *given):9.3f} ms of two GPUs", flush=True)
+        for name, wanted in found["gather"].items():
+            got, wanted = (np.asarray(array, np.float32) for array in (found["ragged"][name], wanted))
+            error = np.linalg.norm(got - wanted) / np.linalg.norm(wanted)
+            # Rows of both are the same; sums of two devices have one addition, and one rounding to bf16 or none.
+            check(f"{name} of ragged beside gather, {recipe}", error < 2 ** -8, f"{error:.5f}")
+
+
+PARTS = {"tests": run_tests, "replay": run_replay, "times": time_steps, "exchange": time_exchanges}
 
 
 def main(wanted):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -49,7 +50,7 @@ def experts(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.A
     if tokens > layer.max_tokens:
         raise Error("tensor_mismatch", "launch", f"tensor x: it has {tokens} tokens, wanted at most {layer.max_tokens}, "
                     "which is max_tokens of the description", "plan the layer with a larger max_tokens")
-    given = _Given(params, x, topk_ids, topk_probs, layer, state)
+    given = Given(params, x, topk_ids, topk_probs, layer, state)
     options = _Options(layer, update_scales, tuple(sorted(given.axes - calls.varying_axes(given.state))))
     y, status = _experts(options, given.weights, *given.tokens, given.state, calls.vary(quantized, given.axes))
     y = y.reshape(x.shape)
@@ -84,7 +85,7 @@ def check_status(status: jax.Array) -> None:
     moejit.check_status(int(status[0]))
 
 
-class _Given:
+class Given:
     """The arrays of a call of experts(), with tokens in one dimension, all but the state varying over the same mesh axes."""
 
     def __init__(self, params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.Array, layer: Plan,
@@ -108,6 +109,30 @@ class _Options(NamedTuple):
     layer: Plan
     updates_scales: bool
     reduced: tuple[str, ...]  # mesh axes over which the state does not vary, and tokens do
+
+
+def gradient_of(name: str) -> str:
+    """Returns the name of a gradient in calls; of a weight it is "d" and its name."""
+    return "dprobs" if name == "topk_probs" else f"d{name}"
+
+
+def wanted_plan(layer: Plan, is_wanted: Mapping[str, bool], has_blocks: bool) -> Plan:
+    """Returns the plan that computes only the gradients that are wanted, unless it cannot read quantized weights of `layer`.
+
+    Args:
+        is_wanted: Of "x", "topk_probs" and the weights, whether their gradients are wanted.
+        has_blocks: Whether the weights are quantized already.
+
+    Raises:
+        moejit.Error: "unsupported": the layer has no backward pass.
+    """
+    if "backward" not in layer.description["passes"]:
+        raise Error("unsupported", "plan", "gradients of a layer that is planned with backward=False",
+                    "plan it with backward=True")
+    # Gate and up are one in "gradients" of a description.
+    names = {gradient_of(name).removesuffix("_gate").removesuffix("_up") for name, wanted in is_wanted.items() if wanted}
+    planned = layer.with_gradients(frozenset(names))
+    return planned if not has_blocks or planned.has_blocks_of(layer) else layer
 
 
 def run_forward(layer: Plan, weights: Arrays, x: jax.Array, ids: jax.Array, probs: jax.Array, state: Arrays,
@@ -135,21 +160,15 @@ def _experts(options: _Options, weights: Arrays, x: jax.Array, ids: jax.Array, p
 
 
 def _forward_rule(options: _Options, *primals: Any) -> Any:
-    layer = options.layer
-    if not layer.has_call("backward"):
-        raise Error("unsupported", "plan", "gradients of a layer that is planned with backward=False",
-                    "plan it with backward=True")
     values = weights, x, ids, probs, state, quantized = jax.tree.map(lambda primal: primal.value, primals)
     is_wanted = jax.tree.map(lambda primal: primal.perturbed, primals)
     names = {**is_wanted[0], "x": is_wanted[1], "topk_probs": is_wanted[3]}
     if not all(is_wanted[4].values()):
         raise Error("unsupported", "plan", "gradients without the gradient of the state, which is the state after the step",
                     "differentiate with respect to the state as well, as jax.grad(loss, argnums=(0, 1)) does")
-    planned = layer.with_gradients(frozenset(_in_description(name) for name, is_wanted in names.items() if is_wanted))
-    if quantized is None or planned.has_blocks_of(layer):
-        layer = planned
+    layer = wanted_plan(options.layer, names, quantized is not None)
     made, kept = run_forward(layer, weights, x, ids, probs, state, quantized)
-    return (made["y"], made["status"]), (_Static(layer), kept, state if options.reduced else {})
+    return (made["y"], made["status"]), (Static(layer), kept, state if options.reduced else {})
 
 
 def _backward_rule(options: _Options, residuals: Any, cotangents: Any) -> Any:
@@ -158,7 +177,7 @@ def _backward_rule(options: _Options, residuals: Any, cotangents: Any) -> Any:
     made = partition.run(layer, "backward", {**kept, "dy": dy}, dy.shape[0])
 
     def gradient(name: str) -> jax.Array | None:
-        of_name = made.get(_gradient_of(name))  # None: nobody wants it, or the description has none; JAX takes it as 0
+        of_name = made.get(gradient_of(name))  # None: nobody wants it, or the description has none; JAX takes it as 0
         return None if of_name is None else of_name.astype(layer.struct(name, 0).dtype)
 
     weights = {name: gradient(name) for name in layer.weights}
@@ -168,18 +187,9 @@ def _backward_rule(options: _Options, residuals: Any, cotangents: Any) -> Any:
     return weights, gradient("x"), None, gradient("topk_probs"), state, None
 
 
-def _gradient_of(name: str) -> str:
-    return "dprobs" if name == "topk_probs" else f"d{name}"
-
-
-def _in_description(name: str) -> str:
-    """Returns the name of a gradient in "gradients" of a description, where gate and up are one."""
-    return _gradient_of(name).removesuffix("_gate").removesuffix("_up")
-
-
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
-class _Static:
+class Static:
     """A plan among residuals."""
     layer: Plan
 

@@ -65,7 +65,11 @@ class Plan:
         """Returns the plan that computes of its own gradients ("dx", "dprobs", "dw1", ...) only these, one or more."""
         own = self.description["gradients"]
         wanted = tuple(name for name in own if name in names)
-        return self if wanted in ((), tuple(own)) else _with_gradients(self.text, wanted)
+        return self if wanted in ((), tuple(own)) else self.with_fields(gradients=wanted)
+
+    def with_fields(self, **fields: Any) -> Plan:
+        """Returns the plan of the description with other fields."""
+        return _with_fields(self.text, tuple(fields.items()))
 
     def has_blocks_of(self, other: Plan) -> bool:
         """Returns whether quantized weights lie in blocks of another plan where this one looks for them."""
@@ -108,9 +112,9 @@ def _layer_of(text: str) -> Layer:
 
 
 @functools.lru_cache(maxsize=None)
-def _with_gradients(text: str, names: tuple[str, ...]) -> Plan:
+def _with_fields(text: str, fields: tuple[tuple[str, Any], ...]) -> Plan:
     layer = _layer_of(text)
-    return _plan_of(Layer({**layer.description, "gradients": list(names)}, layer.target))
+    return _plan_of(Layer({**layer.description, **dict(fields)}, layer.target))
 
 
 @functools.lru_cache(maxsize=None)
