@@ -90,12 +90,36 @@ class Transforms(unittest.TestCase):
         self.assertEqual(gradients["y"].shape, (0, HIDDEN))
         self.assertFalse(gradients["dw1"].any() or gradients["dw2"].any())
 
+    @staticmethod
+    def exported(function, *given):
+        checks = [export.DisabledSafetyCheck.custom_call("moejit_call")]
+        return export.deserialize(export.export(jax.jit(function), disabled_checks=checks)(*given).serialize())
+
     def test_export(self):
-        params, x, ids, probs, _ = self.given
-        exported = export.export(jax.jit(EXPERTS_OF_LAYER),
-                                 disabled_checks=[export.DisabledSafetyCheck.custom_call("moejit_call")])
-        back = export.deserialize(exported(params, x, ids, probs).serialize())
-        self.assertEqual(differences(back.call(params, x, ids, probs), self.wanted["y"]), [])
+        params, *tokens, _ = self.given
+        self.assertEqual(differences(self.exported(EXPERTS_OF_LAYER, params, *tokens).call(params, *tokens), self.wanted["y"]), [])
+
+    def test_export_for_any_number_of_tokens(self):
+        params, *tokens = self.given
+
+        def of(constraints):
+            dim, = export.symbolic_shape("t", constraints=constraints)
+            return [jax.ShapeDtypeStruct((dim, *array.shape[1:]), array.dtype) for array in tokens]
+
+        back = self.exported(compiled(EXPERTS_OF_LAYER), params, *of([f"t <= {MAX_TOKENS}"]))
+        self.assertEqual(differences(back.call(params, *tokens), self.wanted), [])
+        some = [array[:17] for array in tokens]
+        self.assertEqual(differences(back.call(params, *some), compiled(EXPERTS_OF_LAYER)(params, *some)), [])
+        with self.assertRaisesRegex(moejit.Error, r"t tokens may be more than 64, max_tokens of .*\nhint: bound the dimension"):
+            self.exported(EXPERTS_OF_LAYER, params, *of([])[:3])
+
+    def test_exported_programs_of_another_version_or_plan(self):
+        words = LAYER.text.split(" ", 4)
+        for index, other in ((1, "0.0.1"), (3, "0" * 32)):
+            stale = mj.Plan(" ".join([*words[:index], other, *words[index + 1:]]))
+            back = self.exported(experts_of(stale), *self.given[:4])
+            with self.assertRaisesRegex(jax.errors.JaxRuntimeError, f"the compiled graph is stale: it was made with .*{other}"):
+                back.call(*self.given[:4])
 
     def test_programs_from_the_cache_on_disk(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -47,7 +47,7 @@ def experts(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.A
         jax.errors.JaxRuntimeError: What the library says when the program runs.
     """
     tokens = math.prod(x.shape[:-1])
-    if tokens > layer.max_tokens:
+    if _is_more(tokens, layer.max_tokens):
         raise Error("tensor_mismatch", "launch", f"tensor x: it has {tokens} tokens, wanted at most {layer.max_tokens}, "
                     "which is max_tokens of the description", "plan the layer with a larger max_tokens")
     given = Given(params, x, topk_ids, topk_probs, layer, state)
@@ -55,6 +55,15 @@ def experts(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.A
     y, status = _experts(options, given.weights, *given.tokens, given.state, calls.vary(quantized, given.axes))
     y = y.reshape(x.shape)
     return (y, status) if with_status else y
+
+
+def _is_more(tokens: Any, bound: int) -> bool:
+    """Returns whether a number of tokens, which may be a dimension of export, is larger than a bound."""
+    try:
+        return tokens > bound
+    except jax.errors.InconclusiveDimensionOperation:
+        raise Error("unsupported", "plan", f"{tokens} tokens may be more than {bound}, max_tokens of the description",
+                    f'bound the dimension: jax.export.symbolic_shape("t", constraints=["t <= {bound}"])') from None
 
 
 def quantize(params: Arrays, *, layer: Plan, state: Arrays | None = None) -> Any:

@@ -53,7 +53,7 @@ def run(layer: Plan, call: str, given: Arrays, tokens: int, *, keeps_saved: bool
 def _parts(layer: Plan, tokens: int, keeps_saved: bool) -> int:
     """Returns how many devices may share the tokens of a call; 1 where nothing is sharded, or shard_map has done it."""
     mesh = jax.sharding.get_abstract_mesh()
-    if layer.state or mesh.manual_axes or AxisType.Explicit in mesh.axis_types:
+    if not isinstance(tokens, int) or layer.state or mesh.manual_axes or AxisType.Explicit in mesh.axis_types:
         return 1
     parts = mesh.size if not mesh.empty else 1 if keeps_saved else jax.device_count()
     return parts if tokens and tokens % parts == 0 else 1

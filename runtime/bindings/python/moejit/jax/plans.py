@@ -86,15 +86,18 @@ class Plan:
         """Returns the names of tensors and blocks that a call writes, the workspace last."""
         return _arguments(self.text, call)[1]
 
-    def struct(self, name: str, tokens: int, call: str = "forward") -> jax.ShapeDtypeStruct:
-        """Returns shape and dtype of a tensor or block in a call over so many tokens."""
+    def struct(self, name: str, tokens: Any, call: str = "forward") -> jax.ShapeDtypeStruct:
+        """Returns shape and dtype of a tensor or block in a call over so many tokens, a number or a dimension of export.
+
+        Blocks for a number that is not known yet have room for max_tokens.
+        """
         if name in self.tensors:
             tensor = self.tensors[name]
             return jax.ShapeDtypeStruct(tensor.shape_of(tokens), DTYPES[tensor.dtype])
         return jax.ShapeDtypeStruct((self._block_bytes(name, tokens, call),), jnp.uint8)
 
     def _block_bytes(self, name: str, tokens: int, call: str) -> int:
-        info, sizes = self._layer.info, self._layer.sizes(tokens)
+        info, sizes = self._layer.info, self._layer.sizes(tokens if isinstance(tokens, int) else self.max_tokens)
         if name == "workspace":
             return min(sizes.workspace_bytes, self._layer.calls[call].workspace_bytes)
         return {"quantized": info.quantized_rowwise_bytes, "quantized_colwise": info.quantized_colwise_bytes,
