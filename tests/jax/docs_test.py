@@ -12,7 +12,7 @@ from support import *
 class Docs(unittest.TestCase):
 
     def test_the_lines_of_the_page(self):
-        names = {}
+        names = {"RoutedMoE": object}  # MaxText is not installed: its class is made, and no method called
         for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/jax.md").read_text(), re.DOTALL):
             exec(block, names)
         self.assertEqual(names["y"].shape, (4, 16, 256))
