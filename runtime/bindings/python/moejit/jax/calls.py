@@ -71,11 +71,11 @@ def run(layer: Plan, call: str, given: Arrays, tokens: int, saved_bytes: int = 0
     aliases = {reads.index(name): writes.index(name) for name in added}
     names = " ".join([*("=" * (name in added) + name for name in reads), *writes])
     function = jax.ffi.ffi_call(TARGET, results, input_output_aliases=aliases)
-    made = _refusing(lambda *arrays: function(*arrays, plan=layer.text, call=call, names=names))(*arrays)
+    made = refusing(lambda *arrays: function(*arrays, plan=layer.text, call=call, names=names))(*arrays)
     return {name: array for name, array in zip(writes, made) if name != "workspace"}
 
 
-def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:
+def refusing(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function that says what JAX cannot do with it, in place of what JAX says about any foreign function."""
     batched = jax.custom_batching.custom_vmap(function)
     refusing = jax.custom_jvp(batched)

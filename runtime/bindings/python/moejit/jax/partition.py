@@ -47,7 +47,7 @@ def run(layer: Plan, call: str, given: Arrays, tokens: int, *, keeps_saved: bool
         return mesh, functools.partial(body, axes, devices), places[1], places[0]
 
     function.def_partition(partition=partition, sharding_rule=rule, **sizes)
-    return dict(zip(writes, function(*(given[name] for name in reads))))
+    return dict(zip(writes, calls.refusing(function)(*(given[name] for name in reads))))
 
 
 def _parts(layer: Plan, tokens: int, keeps_saved: bool) -> int:
@@ -68,7 +68,7 @@ def _factors(layer: Plan, name: str, number: int, tokens: str) -> str:
     if name == "saved":
         return f"d f{number}"
     dims = len(layer.struct(name, 1).shape)
-    return " ".join(tokens if dim == 0 and _has_tokens(layer, name) else f"f{number}{'abc'[dim]}" for dim in range(dims))
+    return " ".join(tokens if dim == 0 and _has_tokens(layer, name) else f"f{number}{chr(ord('a') + dim)}" for dim in range(dims))
 
 
 def _axes_of(sharding: Any) -> tuple[str, ...]:
