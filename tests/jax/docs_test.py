@@ -16,6 +16,8 @@ class Docs(unittest.TestCase):
         for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/jax.md").read_text(), re.DOTALL):
             exec(block, names)
         self.assertEqual(names["y"].shape, (4, 16, 256))
+        y, loss, counts = names["block"](names["params"], names["x"], names["logits"])
+        self.assertEqual((y.shape, loss.shape, int(counts.sum())), ((4, 16, 256), (), 2 * 64))
         self.assertEqual(differences(names["y_sharded"], names["y"]), [])
         self.assertEqual({name: array.dtype for name, array in names["dparams"].items()},
                          {"w1": jnp.bfloat16, "w2": jnp.bfloat16})

@@ -32,7 +32,8 @@ os.environ.setdefault("MOEJIT_TOOL", str(BUILD / "moejit"))
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # tests start processes of their own
 os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[1], os.environ.get("PYTHONPATH", "")])
 GRAPHS = "--xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL --xla_gpu_graph_min_graph_size=1"
-TESTS = ("bits_test", "flax_test", "state_test", "gradients_test", "transforms_test", "refusals_test", "parallel_test", "ragged_test", "maxtext_test")
+TESTS = ("bits_test", "flax_test", "state_test", "gradients_test", "transforms_test", "refusals_test", "parallel_test", "ragged_test", "maxtext_test",
+         "router_test")
 TOKENS, STEPS = 8192, 20
 TRITON = "ragged_dot Triton"  # with jax_ragged_dot_use_gpu_pallas_triton_lowering
 

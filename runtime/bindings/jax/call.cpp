@@ -35,6 +35,13 @@ DLDataType dtype_of(xla::ffi::DataType dtype) {
   }
 }
 
+// Returns whether a tensor [..., 2] of 32-bit words has the halves of 64-bit integers: JAX has such
+// integers only if it is told to.
+bool is_halves(const DLTensor& tensor, const PlannedTensor& planned) {
+  return planned.dtype.code == kDLInt && planned.dtype.bits == 64 && tensor.dtype.code == kDLUInt &&
+         tensor.dtype.bits == 32 && tensor.ndim > 0 && tensor.shape[tensor.ndim - 1] == 2;
+}
+
 }  // namespace
 
 std::string_view take_word(std::string_view& text) {
@@ -78,6 +85,10 @@ void Call::add(std::string_view name, const AnyBuffer& buffer) {
   tensor.dtype = dtype_of(buffer.element_type());
   tensor.ndim = static_cast<int32_t>(dims.size());
   tensor.shape = const_cast<int64_t*>(dims.begin());
+  if (is_halves(tensor, *argument->planned)) {
+    tensor.dtype = argument->planned->dtype;
+    --tensor.ndim;
+  }
   add_tensor(argument->name.c_str(), tensor);
 }
 

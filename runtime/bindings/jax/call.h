@@ -21,7 +21,8 @@ class Call {
   Call(const graph::ReadyPlan& ready, const graph::CallRow& row, void* stream);
 
   // Adds a buffer by the name of a tensor of the plan, or of a block: "workspace", "saved",
-  // "quantized" or "quantized_colwise". Throws if the call takes nothing of that name.
+  // "quantized" or "quantized_colwise". 64-bit integers may be their halves, U32 [..., 2]. Throws
+  // if the call takes nothing of that name.
   void add(std::string_view name, const xla::ffi::AnyBuffer& buffer);
   // Adds a result, whose memory XLA leaves as it was. What the call reads of it is set to 0 first,
   // unless `is_given`: it then has the memory of an argument.

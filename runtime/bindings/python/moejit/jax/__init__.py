@@ -9,7 +9,8 @@ from moejit.jax.experts import check_status, experts, quantize
 from moejit.jax.kernels import from_flax, to_flax
 from moejit.jax.parallel import expert_parallel
 from moejit.jax.plans import Plan, init, init_state, plan
+from moejit.jax.router import router
 from moejit.jax.state import update_scales
 
 __all__ = ["Plan", "accumulate", "check_status", "expert_parallel", "experts", "forward", "from_flax", "init", "init_state",
-           "plan", "quantize", "to_flax", "update_scales"]
+           "plan", "quantize", "router", "to_flax", "update_scales"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of layers as values that jit takes as static, and the arrays that their calls take and make."""
+"""Plans of layers and operations as values that jit takes as static, and the arrays that their calls take and make."""
 from __future__ import annotations
 
 import dataclasses
@@ -16,6 +16,7 @@ from moejit import records, texts
 from moejit.errors import Error
 from moejit.info import TensorInfo
 from moejit.layer import Layer
+from moejit.operation import Operation
 from moejit.sources import read_source
 
 DTYPES = {"BF16": jnp.bfloat16, "F32": jnp.float32, "I32": jnp.int32, "I64": jnp.int64, "U32": jnp.uint32,
@@ -28,7 +29,7 @@ _GIVEN = ("x", "topk_ids", "topk_probs")
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A planned layer. It is hashable, so that functions may close over it or take it as a static argument.
+    """A planned layer or operation. It is hashable, so that functions may close over it or take it as a static argument.
 
     Attributes:
         text: "moejit VERSION TARGET DIGEST JSON". Compiled programs hold it, and a library that has another version or
@@ -93,6 +94,8 @@ class Plan:
         """
         if name in self.tensors:
             tensor = self.tensors[name]
+            if tensor.dtype == "I64" and tensor.is_updated:  # sums; without x64 JAX has no 64-bit integers
+                return jax.ShapeDtypeStruct((*tensor.shape_of(tokens), 2), jnp.uint32)
             return jax.ShapeDtypeStruct(tensor.shape_of(tokens), DTYPES[tensor.dtype])
         return jax.ShapeDtypeStruct((self._block_bytes(name, tokens, call),), jnp.uint8)
 
@@ -104,14 +107,15 @@ class Plan:
                 "saved": sizes.saved_bytes}[name]
 
     @property
-    def _layer(self) -> Layer:
+    def _layer(self) -> Layer | Operation:
         return _layer_of(self.text)
 
 
 @functools.lru_cache(maxsize=None)
-def _layer_of(text: str) -> Layer:
+def _layer_of(text: str) -> Layer | Operation:
     read = texts.read(text)
-    return Layer(json.loads(read.json), read.target)
+    description = json.loads(read.json)
+    return (Operation if "operation" in description else Layer)(description, read.target)
 
 
 @functools.lru_cache(maxsize=None)
@@ -136,7 +140,9 @@ def _arguments(text: str, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     call = layer.calls[name]
     reads, writes = dict[str, None](), dict[str, None]()
     for tensor in layer.tensors.values():
-        if tensor.name in call.tensors - call.optional:
+        # An operation makes all of its results.
+        if tensor.name in call.tensors and (tensor.name not in call.optional or (
+                tensor.name in call.writes and isinstance(layer, Operation))):
             argument = tensor.name if tensor.quantized_block < 0 else _QUANTIZED[tensor.quantized_block]
             (writes if tensor.name in call.writes else reads)[argument] = None
     if call.blocks["saved"] and layer.info.saved_bytes:
@@ -161,8 +167,7 @@ def plan(description: Mapping[str, Any] | str | os.PathLike, target: str = "auto
         moejit.Error: The description is wrong, or the target cannot run it; "unsupported": experts() does not have what
             the layer needs, such as a router.
     """
-    if target == "auto" and jax.default_backend() != "gpu":
-        target = "sim"
+    target = _target(target)
     text, name = read_source(description, "layer")
     try:
         fields = json.loads(text)
@@ -175,7 +180,17 @@ def plan(description: Mapping[str, Any] | str | os.PathLike, target: str = "auto
     return _plan_of(layer)
 
 
-def _plan_of(layer: Layer) -> Plan:
+@functools.lru_cache(maxsize=None)
+def plan_operation(description: str, target: str) -> Plan:
+    """Plans an operation of docs/operations-api.md, whose only call is "run"."""
+    return _plan_of(Operation(description, _target(target)))
+
+
+def _target(target: str) -> str:
+    return "sim" if target == "auto" and jax.default_backend() != "gpu" else target
+
+
+def _plan_of(layer: Layer | Operation) -> Plan:
     return Plan(texts.make(layer.target, layer.info.plan_digest, layer.description))
 
 
