@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What JAX makes of the functions has the bits of the functions: jit, remat, scan, export, the cache on disk."""
+import ctypes
 import subprocess
 import sys
 import tempfile
@@ -7,6 +8,8 @@ import unittest
 
 from jax import export
 
+from moejit import records
+from moejit.library import get_info, load
 from support import *
 
 LAYER = plan("fp8_flow")
@@ -127,6 +130,23 @@ class Transforms(unittest.TestCase):
                                    cwd=ROOT / "tests/jax", capture_output=True, text=True).stdout.split() for _ in "ab"]
         self.assertEqual(told[0][0], told[1][0])
         self.assertEqual((told[0][1], told[1][1]), ("False", "True"))
+
+    def test_kernels_are_of_the_engine_of_the_process(self):
+        # moejit.torch uses it as well; tests/package sees that neither library makes one of its own.
+        engine = ctypes.c_void_p()
+        load().moejit_engine_shared(None, ctypes.byref(engine))
+
+        def kernels():
+            info = get_info(records.EngineInfo, "moejit_engine_get_info", engine.value)
+            return info.compiled + info.from_cache + info.from_memory
+
+        before = kernels()
+        self.assertGreater(before, 0)
+        EXPERTS_OF_LAYER(*self.given[:4])
+        self.assertEqual(kernels(), before)  # the layer is prepared
+        layer = plan("fp8_flow", name="another")
+        jax.block_until_ready(experts_of(layer)(*self.given[:4]))
+        self.assertGreater(kernels(), before)
 
     def test_status(self):
         params, x, ids, probs, _ = self.given

@@ -10,6 +10,8 @@ NEEDED = re.compile(r"^(libmoejit\.so\.\d+|libstdc\+\+\.so\.6|libgcc_s\.so\.1|li
                     r"|ld-linux-x86-64\.so\.2)$")  # glibc's own, which has the addresses of thread_local variables
 # Functions of the C interface, and versioned ones, which libc, libgcc and libstdc++ have.
 UNDEFINED = re.compile(r"^moejit_\w+(@.*)?$|@(GLIBC|GLIBCXX|GCC|CXXABI)_")
+# Each binding uses the engine and the devices of the process.
+OWN = re.compile(r"^moejit_(engine_create|device_open_\w+)$")
 WEAK = re.compile(r"^(_ITM_|__gmon_start__)")  # which any library asks for and none needs
 # By the framework: the library that it needs, the functions that it asks for, and what it exports.
 FRAMEWORKS = {
@@ -44,6 +46,9 @@ def main(library):
     if undefined:
         sys.exit(f"{library} wants functions that are neither the framework's stable ones nor those of the C interface: "
                  f"{undefined}")
+    own = [name for name in symbols(library, "undefined") if OWN.match(name)]
+    if own:
+        sys.exit(f"{library} calls {own}, wanted moejit_engine_shared and moejit_device_shared: a process has one engine")
     exported = {name.split("@")[0] for name in symbols(library, "defined")}
     if exported != wanted:
         sys.exit(f"{library} exports {sorted(exported)}, wanted {sorted(wanted)}")

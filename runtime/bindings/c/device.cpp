@@ -6,6 +6,9 @@
 #include "runtime/bindings/c/records.h"
 
 #include <cstddef>
+#include <map>
+#include <mutex>
+#include <utility>
 
 namespace {
 
@@ -100,6 +103,32 @@ moejit_error_code moejit_device_open_simulator(const moejit_simulator_options* o
                       moejit::runtime::open_simulator(
                           {.seed = given.seed, .workers = static_cast<int32_t>(given.workers)}));
     *device = make_handle(std::move(opened));
+    return {};
+  });
+}
+
+moejit_error_code moejit_device_shared(DLDevice place, moejit_device** device) {
+  // Never destroyed: threads may use them at the end of the process.
+  static std::mutex mutex;
+  static auto* const shared = new std::map<std::pair<int32_t, int32_t>, moejit_device*>;
+  return guarded(Stage::kLoad, [&]() -> Result<void> {
+    if (device == nullptr) return null_argument(Stage::kLoad, "device", "moejit_device_shared");
+    *device = nullptr;
+    if (place.device_type != kDLCPU && place.device_type != kDLCUDA)
+      return fail(Stage::kLoad, ErrorCode::kInvalidValue,
+                  fmt::format("place of moejit_device_shared() has the device type {}, wanted {} "
+                              "(kDLCPU) or {} (kDLCUDA)",
+                              static_cast<int>(place.device_type), static_cast<int>(kDLCPU),
+                              static_cast<int>(kDLCUDA)));
+    const std::scoped_lock lock(mutex);
+    moejit_device*& found = (*shared)[{place.device_type, place.device_id}];
+    if (found == nullptr) {
+      MOEJIT_TRY_ASSIGN(auto opened, place.device_type == kDLCPU
+                                         ? moejit::runtime::open_simulator({})
+                                         : moejit::runtime::open_cuda_device(place.device_id));
+      found = make_handle(std::move(opened));
+    }
+    *device = found;
     return {};
   });
 }

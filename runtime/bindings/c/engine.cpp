@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <chrono>
 #include <fmt/core.h>
+#include <memory>
+#include <mutex>
 
 namespace {
 
@@ -57,6 +59,17 @@ Result<moejit::runtime::EngineOptions> engine_options(const moejit_engine_option
   return options;
 }
 
+Result<moejit_engine*> create(const moejit_engine_options* options) {
+  MOEJIT_TRY_ASSIGN(const auto given,
+                    moejit::bindings::read_record(Stage::kCache, options, "moejit_engine_options"));
+  MOEJIT_TRY_ASSIGN(const auto complete, engine_options(given));
+  MOEJIT_TRY_ASSIGN(auto created, moejit::runtime::Engine::create(complete));
+  auto handle = std::make_unique<moejit_engine>();
+  handle->cache = created->cache_description();
+  handle->engine = std::move(created);
+  return handle.release();
+}
+
 }  // namespace
 
 moejit_error_code moejit_engine_create(const moejit_engine_options* options,
@@ -64,14 +77,24 @@ moejit_error_code moejit_engine_create(const moejit_engine_options* options,
   return guarded(Stage::kCache, [&]() -> Result<void> {
     if (engine == nullptr) return null_argument(Stage::kCache, "engine", "moejit_engine_create");
     *engine = nullptr;
-    MOEJIT_TRY_ASSIGN(const auto given, moejit::bindings::read_record(Stage::kCache, options,
-                                                                      "moejit_engine_options"));
-    MOEJIT_TRY_ASSIGN(const auto complete, engine_options(given));
-    MOEJIT_TRY_ASSIGN(auto created, moejit::runtime::Engine::create(complete));
-    auto handle = std::make_unique<moejit_engine>();
-    handle->cache = created->cache_description();
-    handle->engine = std::move(created);
-    *engine = handle.release();
+    MOEJIT_TRY_ASSIGN(*engine, create(options));
+    return {};
+  });
+}
+
+moejit_error_code moejit_engine_shared(const moejit_engine_options* options,
+                                       moejit_engine** engine) {
+  // Never destroyed: threads may use it at the end of the process.
+  static std::mutex mutex;
+  static moejit_engine* shared = nullptr;
+  return guarded(Stage::kCache, [&]() -> Result<void> {
+    if (engine == nullptr) return null_argument(Stage::kCache, "engine", "moejit_engine_shared");
+    *engine = nullptr;
+    const std::scoped_lock lock(mutex);
+    if (shared == nullptr) {
+      MOEJIT_TRY_ASSIGN(shared, create(options));
+    }
+    *engine = shared;
     return {};
   });
 }

@@ -72,6 +72,11 @@ MOEJIT_API moejit_error_code moejit_device_open_simulator(const moejit_simulator
                                                           moejit_device** device);
 MOEJIT_API void moejit_device_destroy(moejit_device* device);
 
+// Returns the device that all bindings in this process share: a GPU by its number (kDLCUDA), or the
+// simulator (kDLCPU, 0). The first call for a place opens it as the functions above do. It lives
+// until the process ends: do not destroy it. Any thread may call. Errors: as those functions.
+MOEJIT_API moejit_error_code moejit_device_shared(DLDevice place, moejit_device** device);
+
 typedef struct moejit_device_info {
   size_t struct_size;
   const char* name;    // "NVIDIA H200", "simulator"; valid as long as the device
@@ -146,6 +151,12 @@ typedef struct moejit_engine_options {
 MOEJIT_API moejit_error_code moejit_engine_create(const moejit_engine_options* options,
                                                   moejit_engine** engine);
 MOEJIT_API void moejit_engine_destroy(moejit_engine* engine);
+
+// Returns the engine that all bindings in this process share, so that each kernel is made once. The
+// first call creates it; `options`, which may be NULL, count in that call alone. It lives until the
+// process ends: do not destroy it. Any thread may call. Errors: as moejit_engine_create().
+MOEJIT_API moejit_error_code moejit_engine_shared(const moejit_engine_options* options,
+                                                  moejit_engine** engine);
 
 typedef struct moejit_engine_info {
   size_t struct_size;

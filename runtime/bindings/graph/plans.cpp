@@ -26,32 +26,20 @@ int32_t device_key(DLDevice device) {
 
 void warn(void* /*context*/, const char* text) { std::fprintf(stderr, "moejit: %s\n", text); }
 
-// The engine and device that preparing needs. Both live until the process ends.
+// The engine and the device that preparing needs. All bindings of the process have the same ones.
 struct Place {
   moejit_engine* engine = nullptr;
   moejit_device* device = nullptr;
 };
 
-// Returns the engine that all operators share, and the device. Opens them in the first call.
-Place shared_place(int32_t device_key) {
-  struct Shared {
-    std::mutex mutex;
-    std::map<int32_t, moejit_device*> devices;
-    moejit_engine* engine = nullptr;
-  };
-  static auto* const shared = new Shared;
-  const std::scoped_lock lock(shared->mutex);
-  if (shared->engine == nullptr) {
-    moejit_engine_options options{};
-    options.struct_size = sizeof options;
-    options.warn = warn;
-    check(moejit_engine_create(&options, &shared->engine));
-  }
-  moejit_device*& device = shared->devices[device_key];
-  if (device == nullptr)
-    check(device_key < 0 ? moejit_device_open_simulator(nullptr, &device)
-                         : moejit_device_open_cuda(device_key, &device));
-  return {shared->engine, device};
+Place shared_place(DLDevice device) {
+  moejit_engine_options options{};
+  options.struct_size = sizeof options;
+  options.warn = warn;
+  Place place;
+  check(moejit_engine_shared(&options, &place.engine));
+  check(moejit_device_shared(device, &place.device));
+  return place;
 }
 
 moejit_device_info info_of(const moejit_device* device) {
@@ -188,7 +176,7 @@ const ReadyPlan& ready_plan(std::string_view text, DLDevice device) {
   if (const ReadyPlan* ready = entry->ready.load(std::memory_order_acquire)) return *ready;
   const std::scoped_lock preparing(entry->preparing);
   if (const ReadyPlan* ready = entry->ready.load(std::memory_order_relaxed)) return *ready;
-  const ReadyPlan* const made = prepare(read_plan_text(text), shared_place(key)).release();
+  const ReadyPlan* const made = prepare(read_plan_text(text), shared_place(device)).release();
   entry->ready.store(made, std::memory_order_release);
   return *made;
 }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace moejit::testing {
@@ -117,6 +118,33 @@ TEST_F(CApiEngine, ReadsNoVariableOfWhichTheFieldIsSet) {
   options_.compile_jobs = 1;
   EXPECT_TRUE(is_ok(moejit_engine_create(&options_, &engine_)));
   ASSERT_EQ(unsetenv("MOEJIT_COMPILE_JOBS"), 0);
+}
+
+TEST_F(CApiEngine, IsSharedByAllThreadsOnceItIsCreated) {
+  options_.compile_jobs = -1;
+  EXPECT_TRUE(is_error(moejit_engine_shared(&options_, &engine_), MOEJIT_ERROR_INVALID_VALUE));
+  options_.compile_jobs = 1;
+  options_.memory_only = 1;
+  std::vector<moejit_engine*> engines(4);
+  std::vector<moejit_device*> devices(4);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < engines.size(); ++i)
+    threads.emplace_back([&, i] {
+      EXPECT_TRUE(is_ok(moejit_engine_shared(&options_, &engines[i])));
+      EXPECT_TRUE(is_ok(moejit_device_shared({kDLCPU, 0}, &devices[i])));
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_NE(engines[0], nullptr);
+  EXPECT_NE(devices[0], nullptr);
+  EXPECT_EQ(engines, std::vector(engines.size(), engines[0]));
+  EXPECT_EQ(devices, std::vector(devices.size(), devices[0]));
+  options_.compile_jobs = -1;  // which nobody reads any more
+  moejit_engine* again = nullptr;
+  EXPECT_TRUE(is_ok(moejit_engine_shared(&options_, &again)));
+  EXPECT_EQ(again, engines[0]);
+  moejit_device* device = nullptr;
+  EXPECT_TRUE(is_error(moejit_device_shared({kDLROCM, 0}, &device), MOEJIT_ERROR_INVALID_VALUE,
+                       "has the device type 10, wanted 1"));
 }
 
 }  // namespace

@@ -180,6 +180,7 @@ TEST(CApiErrors, SayWhichPointerIsNull) {
   constexpr auto kNull = MOEJIT_ERROR_INVALID_VALUE;
   EXPECT_TRUE(is_error(moejit_device_open_cuda(0, nullptr), kNull, "device of", "is NULL"));
   EXPECT_TRUE(is_error(moejit_device_open_simulator(nullptr, nullptr), kNull, "device of"));
+  EXPECT_TRUE(is_error(moejit_device_shared({kDLCPU, 0}, nullptr), kNull, "device of"));
   EXPECT_TRUE(is_error(moejit_device_get_info(device, &device_info), kNull, "device of"));
   EXPECT_TRUE(is_error(moejit_device_allocate(device, 1, &address), kNull, "device of"));
   EXPECT_TRUE(is_error(moejit_device_release(device, nullptr), kNull, "device of"));
@@ -188,6 +189,7 @@ TEST(CApiErrors, SayWhichPointerIsNull) {
   EXPECT_TRUE(is_error(moejit_device_fill(device, &text, 0, 1, nullptr), kNull, "device of"));
   EXPECT_TRUE(is_error(moejit_device_synchronize(device, nullptr), kNull, "device of"));
   EXPECT_TRUE(is_error(moejit_engine_create(nullptr, nullptr), kNull, "engine of"));
+  EXPECT_TRUE(is_error(moejit_engine_shared(nullptr, nullptr), kNull, "engine of"));
   EXPECT_TRUE(is_error(moejit_engine_get_info(engine, &engine_info), kNull, "engine of"));
   EXPECT_TRUE(is_error(moejit_plan_create("{}", 2, "sim", nullptr, nullptr), kNull, "plan of"));
   EXPECT_TRUE(is_error(moejit_plan_create(nullptr, 2, "sim", nullptr, &layer), kNull, "json of"));
