@@ -24,13 +24,15 @@ class Modules(unittest.TestCase):
         cls.layer = plan("fp8_flow")
         _, cls.x, cls.ids, cls.probs, cls.dy = inputs(32, cls.layer)
 
-    def wanted(self, params):
-        """y and gradients of float32 parameters by the functions."""
         def function(params, x, ids, probs):
             params = {name: array.astype(jnp.bfloat16) for name, array in params.items()}
-            return mj.experts(params, x, ids, probs, layer=self.layer)
-        given = params, self.x, self.ids, self.probs, self.dy
-        return jax.jit(lambda *given: value_and_grads(function, *given)[:2])(*given)
+            return mj.experts(params, x, ids, probs, layer=cls.layer)
+
+        cls.run_function = staticmethod(jax.jit(lambda *given: value_and_grads(function, *given)[:2]))
+
+    def wanted(self, params):
+        """y and gradients of float32 parameters by the functions."""
+        return self.run_function(params, self.x, self.ids, self.probs, self.dy)
 
     def test_linen(self):
         module = moejit.jax.flax.linen.Experts(self.layer)

@@ -21,7 +21,8 @@ def main(build, jobs, jax_folder):
     with tempfile.TemporaryDirectory() as scratch:
         os.environ |= {"MOEJIT_LIBRARY": str(build / "runtime/bindings/c/libmoejit.so"),
                        "MOEJIT_JAX_LIBRARY": str(build / "runtime/bindings/jax/libmoejit_jax.so"),
-                       "MOEJIT_CACHE_DIR": scratch if kept == "off" else kept, "JAX_PLATFORMS": "cpu"}
+                       "MOEJIT_CACHE_DIR": scratch if kept == "off" else kept, "JAX_PLATFORMS": "cpu",
+                       "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # of XLA's CPU code, whose making takes longer than it runs
         packages = [str(ROOT / "runtime" / "bindings" / "python"), jax_folder]
         os.environ["PYTHONPATH"] = os.pathsep.join(packages)  # of processes that tests start
         sys.path[:0] = packages
