@@ -4,7 +4,6 @@
 #include "compiler/support/json_document.h"
 
 #include <algorithm>
-#include <array>
 #include <fmt/core.h>
 
 namespace moejit::compiler {
@@ -13,7 +12,7 @@ namespace {
 constexpr std::string_view kMeasured = "measured";
 constexpr std::string_view kNeverRun = "compiled and simulated, never run";
 
-constexpr TargetFeatures kAmpere{
+constexpr TargetFeatures kOfAmpere{
     .has_wgmma = false, .has_bulk_copies = false, .has_fp8_conversions = false};
 constexpr TargetFeatures kAda{.has_wgmma = false, .has_bulk_copies = false};
 constexpr TargetFeatures kBlackwell{.has_wgmma = false};
@@ -41,13 +40,13 @@ Architecture named(Architecture known) {
 constexpr NvrtcVersion kNvrtcOfBlackwell{12, 9};
 
 std::vector<Architecture> table() {
-  Target sm_80 = large("sm_80", kAmpere);
+  Target sm_80 = large("sm_80", kOfAmpere);
   sm_80.shared_memory_bytes = 163 * kKib;
   sm_80.shared_memory_of_sm = 164 * kKib;
   return {
       named(
           {.target = sm_80, .capabilities = {{8, 0}}, .gpus = "A100, A30", .evidence = kNeverRun}),
-      named({.target = small("sm_86", kAmpere),
+      named({.target = small("sm_86", kOfAmpere),
              .capabilities = {{8, 6}},
              .gpus = "A40, A10, RTX 3090",
              .evidence = kNeverRun}),
@@ -82,15 +81,25 @@ std::vector<Architecture> table() {
   };
 }
 
+constexpr std::string_view kCuda = "cuda", kSim = "sim";
+constexpr std::string_view kHost = "host";  // the architecture of sim, which simulates sm_90a
+
+// Returns whether layers of an architecture run in the simulator with what stands in for WGMMA.
+bool is_simulated(const Target& target) {
+  return !target.features.has_wgmma && target.features.has_bulk_copies;
+}
+
 std::string names_of_targets() {
   std::string names;
   for (const Architecture& known : architectures()) names += known.name + ", ";
+  for (const Architecture& known : architectures())
+    if (is_simulated(known.target)) names += fmt::format("sim:{}, ", known.target.arch);
   return names + "sim";
 }
 
-constexpr std::string_view kCuda = "cuda";
-
 }  // namespace
+
+Target simulator_target() { return {.kind = TargetKind::kSim, .arch = std::string(kHost)}; }
 
 std::span<const Architecture> architectures() {
   static const auto& all = *new std::vector<Architecture>(table());  // threads may outlive main()
@@ -121,19 +130,34 @@ std::string_view nvrtc_arch(const Target& target) {
   return std::string_view(target.arch).substr(0, target.arch.find('-'));
 }
 
+bool multiplies_in_f16(const Target& target) { return !target.features.has_wgmma; }
+
 std::span<const std::string_view> header_overlays(const Target& target) {
-  static constexpr std::array<std::string_view, 1> kOfSim = {"moejit_sim"};
-  static constexpr std::array<std::string_view, 1> kOfAmpere = {"moejit_sm80"};
-  if (target.kind == TargetKind::kSim) return kOfSim;
-  if (!target.features.has_fp8_conversions) return kOfAmpere;
-  return {};
+  static constexpr std::string_view kSmallMmaSim[] = {"moejit_sm120", "moejit_mma", "moejit_sim"};
+  static constexpr std::string_view kAmpere[] = {"moejit_sm80"};
+  const std::span<const std::string_view> all = kSmallMmaSim;
+  const bool is_sim = target.kind == TargetKind::kSim;
+  if (target.features.has_wgmma) return is_sim ? all.last(1) : all.first(0);
+  if (!target.features.has_bulk_copies)
+    return target.features.has_fp8_conversions ? all.first(0) : kAmpere;
+  // Small tiles need no more registers than threads start with.
+  const bool is_small = target.shared_memory_bytes < kHopperSharedBytes;
+  return all.subspan(is_small ? 0 : 1, (is_small ? 2U : 1U) + (is_sim ? 1U : 0U));
 }
 
 Result<Target> parse_target(std::string_view name) {
   if (name == kCuda) return Target{};
-  if (name == "sim") return Target{.kind = TargetKind::kSim, .arch = "host"};
-  for (const Architecture& known : architectures())
+  if (name == kSim) return simulator_target();
+  for (const Architecture& known : architectures()) {
     if (name == known.name) return known.target;
+    if (name == fmt::format("{}:{}", kSim, known.target.arch) && is_simulated(known.target)) {
+      Target simulated = known.target;
+      simulated.kind = TargetKind::kSim;
+      return simulated;
+    }
+  }
+  // Hopper's GPUs, with the kernels of those that have no WGMMA: for tests.
+  if (name == "cuda:sm_90a-mma") return Target{.arch = "sm_90a-mma", .features = kBlackwell};
   return fail(Stage::kPlan, ErrorCode::kInvalidValue,
               fmt::format("unknown target {}, wanted one of {}", quote_for_message(name),
                           names_of_targets()),
@@ -141,7 +165,8 @@ Result<Target> parse_target(std::string_view name) {
 }
 
 std::string to_string(const Target& target) {
-  return target.kind == TargetKind::kSim ? "sim" : fmt::format("{}:{}", kCuda, target.arch);
+  if (target.kind == TargetKind::kCuda) return fmt::format("{}:{}", kCuda, target.arch);
+  return target.arch == kHost ? std::string(kSim) : fmt::format("{}:{}", kSim, target.arch);
 }
 
 }  // namespace moejit::compiler

@@ -68,6 +68,9 @@ struct Architecture {
   NvrtcVersion oldest_nvrtc;  // that compiles for it
 };
 
+// Returns the target "sim", which simulates Hopper.
+Target simulator_target();
+
 // Returns all architectures that have a name, oldest first. "sm_90a" is the usual one.
 std::span<const Architecture> architectures();
 
@@ -82,12 +85,15 @@ bool runs_on(const Target& target, ComputeCapability capability);
 // Returns the name that NVRTC has for a target's architecture: "sm_90a".
 std::string_view nvrtc_arch(const Target& target);
 
+// Returns whether grouped GEMMs unpack FP8 to f16: tensor cores that have no WGMMA get it so.
+bool multiplies_in_f16(const Target& target);
+
 // Returns the folders, in order, whose files stand in for files of "moejit_device/ptx/" that the
 // target has no instructions for. They lie below templates/.
 std::span<const std::string_view> header_overlays(const Target& target);
 
-// Convert "cuda:sm_90a", its short form "cuda", and "sim". An unknown name is an error that lists
-// the known ones.
+// Convert "cuda:sm_90a", its short form "cuda", "sim", and "sim:sm_120f", which simulates another
+// architecture. An unknown name is an error that lists the known ones.
 Result<Target> parse_target(std::string_view name);
 std::string to_string(const Target& target);
 

@@ -189,6 +189,7 @@ Result<std::unique_ptr<Device>> open_cuda_device(
 struct SimulatorOptions {
   uint64_t seed = 0;    // order in which fibers run and asynchronous copies complete
   int32_t workers = 0;  // host threads that run CTAs; 0: one per core
+  compiler::Target target = compiler::simulator_target();  // whose limits it keeps
 };
 Result<std::unique_ptr<Device>> open_simulator(const SimulatorOptions& options = {});
 

@@ -13,6 +13,7 @@ struct SimulatorGroupOptions {
   uint64_t seed = 0;             // decides every order: of ranks, CTAs, threads, stores, copies
   int64_t heap_bytes = 1 << 20;  // of each rank's symmetric memory
   int32_t sm_count = 4;          // of each rank
+  compiler::Target target = compiler::simulator_target();
 };
 
 // Simulated GPUs of one process, the ranks of a group, and memory that all of them may access. Each

@@ -43,8 +43,7 @@ Result<std::vector<TensorCheck>> check_ranks(const RunCommand& command, const Pl
                                              std::span<const int64_t> tokens,
                                              runtime::Engine& engine) {
   const trial::CallInputs whole = trial::join_inputs(*plan.layer, inputs);
-  const bool is_simulated = plan.target.kind == compiler::TargetKind::kSim;
-  MOEJIT_TRY_ASSIGN(const auto devices, trial::Devices::open_one(is_simulated ? "sim" : "cuda",
+  MOEJIT_TRY_ASSIGN(const auto devices, trial::Devices::open_one(to_string(plan.target),
                                                                  command.inputs.random.seed, ""));
   runtime::Device& device = devices->device(0);
   MOEJIT_TRY_ASSIGN(const Plan one,

@@ -132,9 +132,10 @@ tl::unexpected<Error> fault(const NvrtcApi& api, const KernelSource& source, Nvr
   return fail(Stage::kCompile, ErrorCode::kCompilerFault, message, "try again", std::string(log));
 }
 
+// Returns whether a kernel has accumulators that must stay in registers.
 bool forbids_spills(const KernelSource& source, const std::vector<IncludedFile>& headers) {
   return holds_wgmma(source.text) || std::ranges::any_of(headers, [](const IncludedFile& header) {
-           return holds_wgmma(header.file->text);
+           return header.include_name == "moejit_device/ptx/wgmma.cuh";
          });
 }
 

@@ -57,7 +57,7 @@ std::optional<Complaint> complaint_of(std::string_view log, const ResourceUsage&
     return std::nullopt;
   return Complaint{
       fmt::format("its {} registers are too few: {} bytes spill stores, {} bytes spill loads, "
-                  "wanted none in a kernel with WGMMA",
+                  "wanted none in a kernel that multiplies",
                   usage.registers, usage.spill_store_bytes, usage.spill_load_bytes),
       "fewer accumulators a thread (a smaller tile, more warpgroups), or fewer CTAs per SM in the "
       "launch bounds"};

@@ -28,8 +28,8 @@ struct Complaint {
 std::optional<Complaint> complaint_of(std::string_view log, const ResourceUsage& usage,
                                       bool forbids_spills);
 
-// Returns whether a text uses WGMMA. Kernels that do, themselves or in a header, forbid spills:
-// their accumulators must stay in registers while the matrix unit works.
+// Returns whether a text uses WGMMA. Such kernels forbid spills: their accumulators must stay in
+// registers while the matrix unit works.
 bool holds_wgmma(std::string_view text);
 
 // A file for NVRTC's option --time, to which it writes the time of each phase. The file is in

@@ -173,6 +173,8 @@ std::vector<Candidate<GroupColumnsSpec>> candidates_of(const GroupColumnsSpec& u
 
 // Makes a spec that was chosen for Hopper small enough for a target; the results keep their bits.
 GatedGradientSpec fitted(GatedGradientSpec spec, const Target& target);
+GroupedGemmSpec fitted(GroupedGemmSpec spec, const Target& target);
+ContractionGroupedGemmSpec fitted(ContractionGroupedGemmSpec spec, const Target& target);
 template <typename Spec>
 Spec fitted(const Spec& spec, const Target&) {
   return spec;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/launch.h"
-#include "compiler/planner/candidates.h"
 #include "compiler/planner/planner_steps.h"
 
 #include <fmt/core.h>
@@ -18,8 +17,9 @@ constexpr bool kIsOneOf = (std::is_same_v<Spec, Others> || ...);
 std::string_view lack_of(const KernelSpec& spec, const TargetFeatures& features) {
   return std::visit(
       [&]<typename Spec>(const Spec&) -> std::string_view {
-        if (kIsOneOf<Spec, GroupedGemmSpec, ContractionGroupedGemmSpec> && !features.has_wgmma)
-          return "WGMMA, by which grouped GEMMs multiply";
+        if (kIsOneOf<Spec, GroupedGemmSpec, ContractionGroupedGemmSpec> &&
+            !features.has_bulk_copies)
+          return "bulk copies, by which grouped GEMMs read their operands";
         if (kIsOneOf<Spec, DispatchPermuteSpec, RouteDispatchPermuteSpec, CombineRowsSpec> &&
             !features.has_bulk_copies)
           return "bulk copies, by which ranks exchange rows";
@@ -29,13 +29,6 @@ std::string_view lack_of(const KernelSpec& spec, const TargetFeatures& features)
 }
 
 }  // namespace
-
-GatedGradientSpec fitted(GatedGradientSpec spec, const Target& target) {
-  // Each warp has a part of shared memory of its own.
-  while (spec.threads > 64 && launch_shape(spec).shared_bytes > target.shared_memory_bytes)
-    spec.threads /= 2;
-  return spec;
-}
 
 namespace {
 

@@ -31,7 +31,9 @@ constexpr std::string_view kPackedTileReason =
     "a tile multiplies one packed tile of weights, which has rows of gate or of up";
 
 // Returns what keeps any epilogue from activating, or an empty string.
-std::string any_epilogue_reason(const Layer& layer) {
+std::string any_epilogue_reason(const Layer& layer, const Target& target) {
+  if (!target.features.has_wgmma)
+    return "without WGMMA, sums of gate and up leave no registers for the operands";
   if (!layer.fuse_activation) return "\"fuse_activation\" is false";
   if (!has_gate(layer.activation))
     return "tiles that are activated in registers have gate and up, and there is no gate";
@@ -45,9 +47,9 @@ std::string any_epilogue_reason(const Layer& layer) {
 }
 
 // Returns why gemm_fc1 and an activation in bf16 stay apart, or an empty string.
-std::string bf16_apart_reason(const Layer& layer) {
+std::string bf16_apart_reason(const Layer& layer, const Target& target) {
   const std::string apart = "gemm_fc1 and activation stay apart: ";
-  if (std::string any = any_epilogue_reason(layer); !any.empty()) return apart + any;
+  if (std::string any = any_epilogue_reason(layer, target); !any.empty()) return apart + any;
   if (is_packed(layer.recipe.weights)) return apart + std::string(kPackedTileReason);
   if (has_backward(layer))
     return apart + "backward reads h1, and the epilogue that activates stores act alone";
@@ -60,16 +62,16 @@ std::string bf16_apart_reason(const Layer& layer) {
 }
 
 // Returns why gemm_fc1 and the activation stay apart, or an empty string.
-std::string activation_apart_reason(const Layer& layer) {
+std::string activation_apart_reason(const Layer& layer, const Target& target) {
   if (layer.recipe.activations.is_recovered)
     return "gemm_fc1 and activation_quantize stay apart: the epilogue that activates stores codes, "
            "and gemm_fc2 multiplies their values";
-  if (!has_scales(layer.recipe.activations)) return bf16_apart_reason(layer);
+  if (!has_scales(layer.recipe.activations)) return bf16_apart_reason(layer, target);
   const std::string apart = "gemm_fc1 and activation_quantize stay apart: ";
   if (layer.recipe.has_history) return apart + "no epilogue casts with the scale of a row's expert";
   if (has_expert_scale(layer.recipe.activations))
     return apart + "the scale of an expert's rows is known only after all of them are activated";
-  if (std::string any = any_epilogue_reason(layer); !any.empty()) return apart + any;
+  if (std::string any = any_epilogue_reason(layer, target); !any.empty()) return apart + any;
   if (is_packed(layer.recipe.weights)) return apart + std::string(kPackedTileReason);
   if (has_row_scale(layer.recipe.activations))
     return apart + "the scale of a row follows from all of its columns, which many CTAs compute";
@@ -117,9 +119,9 @@ Operation join_activation(const Operation& gemm, const Operation& activate) {
 
 }  // namespace
 
-void fuse_activation(Graph& graph, const Layer& layer, const PlanOptions& options,
-                     std::vector<std::string>& reasons) {
-  if (std::string apart = activation_apart_reason(layer); !apart.empty()) {
+void fuse_activation(Graph& graph, const Layer& layer, const Target& target,
+                     const PlanOptions& options, std::vector<std::string>& reasons) {
+  if (std::string apart = activation_apart_reason(layer, target); !apart.empty()) {
     reasons.push_back(std::move(apart));
     return;
   }

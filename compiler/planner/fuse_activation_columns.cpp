@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "compiler/launch.h"
+#include "compiler/planner/candidates.h"
 #include "compiler/planner/fusions.h"
 #include "compiler/planner/layer_values.h"
 
@@ -38,7 +40,7 @@ Found find(const Graph& graph) {
 }
 
 // Returns why the operations stay apart, or an empty string.
-std::string columns_apart_reason(const Layer& layer, const Found& found) {
+std::string columns_apart_reason(const Layer& layer, const Target& target, const Found& found) {
   if (found.of_act.cast == nullptr) return "dw2, which would need act, is not computed";
   const auto makes_gradient = [](const Operation* operation) {
     return find_write(*operation, "output") != nullptr;
@@ -48,6 +50,11 @@ std::string columns_apart_reason(const Layer& layer, const Found& found) {
   if (!has_gate(layer.activation)) return "the activation has no gate";
   if (padded_intermediate(layer) != wgrad_intermediate(layer))
     return "halves of rows of dh1 are filled up to whole tiles for wgrad alone";
+  const GatedGradientSpec cast =
+      fitted(GatedGradientSpec{.casts_columns = true, .pass = GradientPass::kCast}, target);
+  if (const int32_t bytes = launch_shape(cast).shared_bytes; bytes > target.shared_memory_bytes)
+    return fmt::format("a CTA of {} has {} bytes of shared memory, and tiles of values need {}",
+                       to_string(target), target.shared_memory_bytes, bytes);
   if (has_pads_at_the_end_of_tiles(layer)) return {};
   return fmt::format("groups aligned to {} rows have pad rows in tiles without others",
                      layer.splits_alignment);
@@ -127,10 +134,11 @@ std::string columns_joined_reason(const Layer& layer, bool casts_dh1) {
 
 }  // namespace
 
-void fuse_activation_columns(Graph& graph, const Layer& layer, std::vector<std::string>& reasons) {
+void fuse_activation_columns(Graph& graph, const Layer& layer, const Target& target,
+                             std::vector<std::string>& reasons) {
   const Found found = find(graph);
   if (found.of_dh1.cast == nullptr && found.of_act.cast == nullptr) return;
-  if (const std::string apart = columns_apart_reason(layer, found); !apart.empty()) {
+  if (const std::string apart = columns_apart_reason(layer, target, found); !apart.empty()) {
     reasons.push_back("the activation's gradient and the casts of dh1 and act stay apart: " +
                       apart);
     return;

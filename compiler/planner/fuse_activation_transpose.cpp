@@ -152,10 +152,10 @@ bool has_pads_at_the_end_of_tiles(const Layer& layer) {
   return layer.splits_alignment % 128 == 0 || 128 % layer.splits_alignment == 0;
 }
 
-void fuse_activation_transpose(Graph& graph, const Layer& layer,
+void fuse_activation_transpose(Graph& graph, const Layer& layer, const Target& target,
                                std::vector<std::string>& reasons) {
   if (layer.recipe.wgrad_operands.scale == ScaleOf::kColumn)
-    return fuse_activation_columns(graph, layer, reasons);
+    return fuse_activation_columns(graph, layer, target, reasons);
   const Candidates found = find_candidates(graph);
   if (found.of_dh1 == nullptr && found.of_act == nullptr) return;
   if (const std::string apart = transpose_apart_reason(layer, found); !apart.empty()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compiler/planner/graph.h"
+#include "compiler/target.h"
 
 #include <string>
 #include <vector>
@@ -24,19 +25,21 @@ void fuse_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& 
 void fuse_permuted_cast(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
 // Joins the activation's gradient with the transposes of its result and of the activation.
-void fuse_activation_transpose(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
+void fuse_activation_transpose(Graph& graph, const Layer& layer, const Target& target,
+                               std::vector<std::string>& reasons);
 
 // Joins them with two kernels where scales belong to whole rows and columns; the first one finds
 // largest magnitudes. fuse_activation_transpose() calls it for such operands.
-void fuse_activation_columns(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
+void fuse_activation_columns(Graph& graph, const Layer& layer, const Target& target,
+                             std::vector<std::string>& reasons);
 
 // Joins the activation's gradient with the cast of its rows in groups of 32, if nobody wants them
 // by columns. Must be called after prune(), which leaves out what nobody wants.
 void fuse_cast_rows(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
 
 // Joins gemm_fc1 and the activation.
-void fuse_activation(Graph& graph, const Layer& layer, const PlanOptions& options,
-                     std::vector<std::string>& reasons);
+void fuse_activation(Graph& graph, const Layer& layer, const Target& target,
+                     const PlanOptions& options, std::vector<std::string>& reasons);
 
 // Joins route and the operation that permutes x in forward-only layers of few tokens. Must be
 // called after prune() and all fusions that look at either.

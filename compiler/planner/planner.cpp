@@ -66,15 +66,16 @@ std::vector<std::string> layer_reasons(const Layer& layer) {
 // needs. `layer` is what with_shared_chosen() makes of the one that is described; `of_experts` is
 // `layer` itself, or what layer_of_experts() makes of a group's.
 Graph fused_graph(const Layer& described, const Layer& layer, const Layer& of_experts,
-                  const PlanOptions& options, std::vector<std::string>& reasons) {
+                  const Target& target, const PlanOptions& options,
+                  std::vector<std::string>& reasons) {
   const std::vector<std::string> outputs = layer_outputs(described);
   Graph graph = layer_graph(of_experts);
   if (is_grouped(layer)) take_grouped_rows(graph, layer, reasons);
   prune(graph, outputs, true);
   fuse_quantize(graph, of_experts, reasons);
   fuse_transpose(graph, of_experts, reasons);
-  fuse_activation_transpose(graph, of_experts, reasons);
-  fuse_activation(graph, of_experts, options, reasons);
+  fuse_activation_transpose(graph, of_experts, target, reasons);
+  fuse_activation(graph, of_experts, target, options, reasons);
   prune(graph, outputs, true);  // gathered rows need not be permuted too
   fuse_cast_rows(graph, of_experts, reasons);
   if (layer.backward_halves) part_backward(graph);
@@ -193,7 +194,7 @@ Result<Plan> plan_layer(const Layer& described, const Target& target, const Plan
   if (has_backward(layer) && !layer.gradients.empty())
     plan.reasons.push_back(gradients_reason(layer));
   plan.layer = described;
-  Graph graph = fused_graph(plain, chosen, of_experts, options, plan.reasons);
+  Graph graph = fused_graph(plain, chosen, of_experts, target, options, plan.reasons);
   if (layer.router) route_by_logits(graph, described, status_name(layer, options));
   MOEJIT_TRY(validate(graph));
   MOEJIT_TRY(make_kernels(graph, layer, of_experts, target, options, plan));

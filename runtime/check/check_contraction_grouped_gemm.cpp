@@ -33,15 +33,19 @@ class ColumnOperand {
                 GradientScales scales)
       : q_(trial::join_column_blocks(tensors.at(role))),
         scales_(tensors.view<float>(scales_role)),
-        has_tiles_(scales == GradientScales::kTile) {}
+        has_tiles_(scales == GradientScales::kTile),
+        multiplies_in_f16_(compiler::multiplies_in_f16(tensors.plan().target)) {}
 
   int64_t rows() const { return q_.shape[0]; }
   bool has_tiles() const { return has_tiles_; }
   // Returns the chosen rows, cut to an expert's columns.
   QuantizedRows part(const std::vector<int64_t>& rows, int64_t first, int64_t count) const {
     const int64_t columns = q_.shape[1], blocks = block_count(count);
-    QuantizedRows chosen{
-        .rows = std::ssize(rows), .cols = blocks * kBlock, .q = {}, .scale_inv = {}};
+    QuantizedRows chosen{.rows = std::ssize(rows),
+                         .cols = blocks * kBlock,
+                         .q = {},
+                         .scale_inv = {},
+                         .multiplies_in_f16 = multiplies_in_f16_};
     const auto codes = elements<uint8_t>(q_).begin();
     for (const int64_t row : rows) {
       const auto code = codes + (row * columns + first);
@@ -61,7 +65,7 @@ class ColumnOperand {
 
   HostTensor q_;
   std::span<const float> scales_;
-  bool has_tiles_;
+  bool has_tiles_, multiplies_in_f16_;
 };
 
 // An operand whose tokens lie as columns, [rows, C]. Its scales multiply complete sums; each expert
@@ -74,12 +78,14 @@ class EndScaledOperand {
         scales_(tensors.view<float>(scales_role)),
         format_(trial::fp8_format(format)),
         by_row_(spec.scales == GradientScales::kRowColumn),
-        is_one_chain_(spec.accumulation == compiler::GemmAccumulation::kFast) {}
+        is_one_chain_(spec.accumulation == compiler::GemmAccumulation::kFast),
+        multiplies_in_f16_(compiler::multiplies_in_f16(tensors.plan().target)) {}
 
   int64_t rows() const { return q_.shape[0]; }
   Fp8Format format() const { return format_; }
   bool by_row() const { return by_row_; }
   bool is_one_chain() const { return is_one_chain_; }
+  bool multiplies_in_f16() const { return multiplies_in_f16_; }
   // Returns the values of the chosen rows, cut to an expert's columns.
   std::vector<float> values(const std::vector<int64_t>& rows, int64_t first, int64_t count) const {
     const int64_t columns = q_.shape[1];
@@ -104,7 +110,7 @@ class EndScaledOperand {
   HostTensor q_;
   std::span<const float> scales_;
   Fp8Format format_;
-  bool by_row_, is_one_chain_;
+  bool by_row_, is_one_chain_, multiplies_in_f16_;
 };
 
 // An operand in bf16, [P, columns]. Samples choose among its columns.
@@ -170,6 +176,7 @@ std::vector<float> gradient_of(const EndScaledOperand& a, const std::vector<int6
   return reference::end_scaled_gemm_sums(
       {.a_format = a.format(),
        .b_format = b.format(),
+       .multiplies_in_f16 = a.multiplies_in_f16(),
        .order = a.by_row() ? reference::ScaleOrder::kRowThenColumn
                            : reference::ScaleOrder::kProductOfScales,
        .rows = rows,

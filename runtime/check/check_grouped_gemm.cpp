@@ -170,6 +170,7 @@ void check_end_scaled(const GroupedGemmSpec& spec, const KernelTensors& tensors,
       reference::end_scaled_gemm_sums(
           {.a_format = trial::fp8_format(a_format(spec)),
            .b_format = trial::fp8_format(spec.operands),
+           .multiplies_in_f16 = multiplies_in_f16(tensors.plan().target),
            .order = by_row ? reference::ScaleOrder::kRowThenColumn
                            : reference::ScaleOrder::kProductOfScales,
            .rows = std::ssize(all.source_rows),

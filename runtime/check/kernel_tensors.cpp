@@ -36,7 +36,8 @@ const HostTensor* KernelTensors::find_named(std::string_view name) const {
 reference::QuantizedRows KernelTensors::rows(std::string_view role) const {
   const HostTensor& codes = at(role);
   return {codes.shape[0], codes.shape[1], copy_elements<uint8_t>(codes),
-          copy_elements<float>(at(fmt::format("{}_scale_inv", role)))};
+          copy_elements<float>(at(fmt::format("{}_scale_inv", role))),
+          multiplies_in_f16(plan_.target)};
 }
 
 reference::QuantizedWeights KernelTensors::weights(std::string_view role, int64_t sections) const {

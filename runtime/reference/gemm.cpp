@@ -56,10 +56,11 @@ void for_each_output(const QuantizedRows& rows, const QuantizedWeights& weights,
     const std::int64_t first = route.offs[expert];
     const std::int64_t count = route.counts[expert];
     if (count == 0) continue;
-    const TensorCoreNumbers a(std::span(&rows.q[first * depth], count * depth), Fp8Format::kE4m3);
+    const TensorCoreNumbers a(std::span(&rows.q[first * depth], count * depth), Fp8Format::kE4m3,
+                              rows.multiplies_in_f16);
     parallel_for(weights.rows, [&](std::int64_t n) {
       const TensorCoreNumbers b(std::span(&weights.q[(expert * weights.rows + n) * depth], depth),
-                                Fp8Format::kE4m3);
+                                Fp8Format::kE4m3, rows.multiplies_in_f16);
       const std::int64_t scale_row = expert * weights.scale_rows() + weights.scale_row_of(n);
       for (std::int64_t i = 0; i < count; ++i) {
         body((first + i) * weights.rows + n,
@@ -161,7 +162,8 @@ std::vector<float> bf16_weight_gradient(std::span<const std::uint16_t> a, std::i
 
 std::vector<float> weight_gradient(const QuantizedRows& a, const QuantizedRows& b,
                                    const Route& route, ScaleOrder order) {
-  const TensorCoreNumbers of_a(a.q, Fp8Format::kE4m3), of_b(b.q, Fp8Format::kE4m3);
+  const TensorCoreNumbers of_a(a.q, Fp8Format::kE4m3, a.multiplies_in_f16);
+  const TensorCoreNumbers of_b(b.q, Fp8Format::kE4m3, a.multiplies_in_f16);
   const std::int64_t blocks = block_count(a.cols);
   std::vector<float> out(route.counts.size() * a.rows * b.rows, 0.0F);
   for (std::size_t e = 0; e < route.counts.size(); ++e) {

@@ -21,7 +21,8 @@ constexpr std::uint32_t kNanBits = 0x7FFFFFFF;
 int least_exponent(OperandFormat format) {
   switch (format) {
     case OperandFormat::kE4m3: return -6;
-    case OperandFormat::kE5m2: return -14;
+    case OperandFormat::kE5m2:
+    case OperandFormat::kF16: return -14;
     case OperandFormat::kBf16: return -126;
   }
   return 0;
@@ -35,7 +36,8 @@ struct Adder {
   int kept;
 };
 Adder adder_of(OperandFormat format) {
-  return format == OperandFormat::kBf16 ? Adder{16, 25, kFp32Fraction} : Adder{32, 13, 13};
+  const bool has_16_bits = format == OperandFormat::kBf16 || format == OperandFormat::kF16;
+  return has_16_bits ? Adder{16, 25, kFp32Fraction} : Adder{32, 13, 13};
 }
 
 struct Number {
@@ -51,12 +53,20 @@ struct Number {
 
 using NumberTable = std::array<Number, 256>;
 
-NumberTable numbers_of(Fp8Format format) {
+NumberTable numbers_of(Fp8Format codes, OperandFormat format) {
   NumberTable table;
   for (std::size_t code = 0; code < table.size(); ++code)
-    table[code] =
-        Number(decode_fp8(static_cast<std::uint8_t>(code), format), operand_format(format));
+    table[code] = Number(decode_fp8(static_cast<std::uint8_t>(code), codes), format);
   return table;
+}
+
+const NumberTable& table_of(Fp8Format codes, bool multiplies_in_f16) {
+  static const NumberTable kE4m3 = numbers_of(Fp8Format::kE4m3, OperandFormat::kE4m3);
+  static const NumberTable kE5m2 = numbers_of(Fp8Format::kE5m2, OperandFormat::kE5m2);
+  static const NumberTable kE4m3InF16 = numbers_of(Fp8Format::kE4m3, OperandFormat::kF16);
+  static const NumberTable kE5m2InF16 = numbers_of(Fp8Format::kE5m2, OperandFormat::kF16);
+  if (codes == Fp8Format::kE4m3) return multiplies_in_f16 ? kE4m3InF16 : kE4m3;
+  return multiplies_in_f16 ? kE5m2InF16 : kE5m2;
 }
 
 // Returns 2^exponent, of a normal double. std::ldexp() is a call, and makes sure of the rest.
@@ -132,11 +142,10 @@ float add_products(const Operands& operands, Count count, const Adder& adder, fl
 
 }  // namespace
 
-TensorCoreNumbers::TensorCoreNumbers(std::span<const std::uint8_t> codes, Fp8Format format)
-    : format_(operand_format(format)) {
-  static const NumberTable kE4m3 = numbers_of(Fp8Format::kE4m3);
-  static const NumberTable kE5m2 = numbers_of(Fp8Format::kE5m2);
-  const NumberTable& table = format == Fp8Format::kE4m3 ? kE4m3 : kE5m2;
+TensorCoreNumbers::TensorCoreNumbers(std::span<const std::uint8_t> codes, Fp8Format format,
+                                     bool multiplies_in_f16)
+    : format_(operand_format(format, multiplies_in_f16)) {
+  const NumberTable& table = table_of(format, multiplies_in_f16);
   reserve(codes.size());
   for (const std::uint8_t code : codes) {
     values_.push_back(table[code].value);

@@ -12,9 +12,11 @@
 namespace moejit::reference {
 
 // The formats of operands.
-enum class OperandFormat { kE4m3, kE5m2, kBf16 };
+enum class OperandFormat { kE4m3, kE5m2, kBf16, kF16 };
 
-inline OperandFormat operand_format(Fp8Format format) {
+// Returns the format in which tensor cores get FP8: where they have no WGMMA, f16 (kF16).
+inline OperandFormat operand_format(Fp8Format format, bool multiplies_in_f16 = false) {
+  if (multiplies_in_f16) return OperandFormat::kF16;
   return format == Fp8Format::kE4m3 ? OperandFormat::kE4m3 : OperandFormat::kE5m2;
 }
 
@@ -22,7 +24,8 @@ inline OperandFormat operand_format(Fp8Format format) {
 // normal numbers.
 class TensorCoreNumbers {
  public:
-  TensorCoreNumbers(std::span<const std::uint8_t> codes, Fp8Format format);
+  TensorCoreNumbers(std::span<const std::uint8_t> codes, Fp8Format format,
+                    bool multiplies_in_f16 = false);
   explicit TensorCoreNumbers(std::span<const std::uint16_t> bf16);
   // Takes numbers that the format has.
   TensorCoreNumbers(std::span<const float> values, OperandFormat format);
@@ -44,16 +47,17 @@ class TensorCoreNumbers {
   std::vector<float> values_;
 };
 
-// Returns what a chain of WGMMAs leaves in an accumulator that begins with `sum`. It adds the
-// products of a[first_a, +length) and b[first_b, +length), both FP8 or both bf16, in steps of 32 or
-// 16 in ascending order. Let e be the sum of the exponents of a product's operands. Let E be the
-// largest of -133, the e of the products that are not 0, and the exponent of the sum so far. The
-// latter is floor(log2), at least -126, if the sum is not 0. Each step makes
+// Returns what a chain of products leaves in an accumulator that begins with `sum`. It adds the
+// products of a[first_a, +length) and b[first_b, +length) in ascending order, in steps of 32. Both
+// are FP8; or both are bf16, or f16, in steps of 16. Let e be the sum of the exponents of a
+// product's operands. Let E be the largest of -133, the e of the products that are not 0, and the
+// exponent of the sum so far. The latter is floor(log2), at least -126, if the sum is not 0. Each
+// step makes
 //   sum = keep(sum of cut(product, 2^(E - F)) + cut(sum so far, 2^(E - F)))
 // There cut() rounds toward zero to a multiple, and the additions are exact. keep() rounds toward
-// zero to F bits behind the first one, for bf16 to the bits of fp32. F is 13 with FP8, 25 with
-// bf16. Sums beyond fp32 are infinite, and there is no -0. A NaN, 0 times an infinity, and
-// infinities of both signs make the NaN 0x7FFFFFFF.
+// zero to F bits behind the first one, for bf16 and f16 to the bits of fp32. F is 13 with FP8, 25
+// with bf16 and f16. Sums beyond fp32 are infinite, and there is no -0. A NaN, 0 times an infinity,
+// and infinities of both signs make the NaN 0x7FFFFFFF.
 float tensor_core_chain(const TensorCoreNumbers& a, std::int64_t first_a,
                         const TensorCoreNumbers& b, std::int64_t first_b, std::int64_t length,
                         float sum = 0.0F);

@@ -45,10 +45,12 @@ void Cta::check_alive(int32_t cta, const char* verb, sim::Site site) {
 
 void* Cta::access_shared(uint32_t address, uint32_t bytes, sim::Access kind, sim::Site site) {
   const uint32_t offset = shared_offset(address, bytes, verb_of(kind), site);
-  const bool is_whole_warp = kind == sim::Access::kWarpRead || kind == sim::Access::kWarpWrite;
+  const bool is_whole_warp = kind == sim::Access::kWarpRead || kind == sim::Access::kWarpWrite ||
+                             kind == sim::Access::kOperandRead;
   const Actor now = is_whole_warp ? order_.whole_warp(thread()) : actor();
   const Conflict conflict =
-      kind == sim::Access::kRead || kind == sim::Access::kWarpRead
+      kind == sim::Access::kOperandRead ? shared_.read_operand(offset, bytes, now, site)
+      : kind == sim::Access::kRead || kind == sim::Access::kWarpRead
           ? shared_.read(offset, bytes, now, site)
           : shared_.write(offset, bytes, now, site, kind == sim::Access::kAtomic);
   if (conflict != Conflict::kNone) report(site, describe(conflict, verb_of(kind), bytes));

@@ -127,6 +127,15 @@ Conflict SharedMemory::read(uint32_t offset, uint32_t size, const Actor& now, si
   return for_cells(offset, size, [&](Cell& cell) { return read_cell(cell, now, site); });
 }
 
+Conflict SharedMemory::read_operand(uint32_t offset, uint32_t size, const Actor& now,
+                                    sim::Site site) {
+  return for_cells(offset, size, [&](Cell& cell) {
+    const Conflict found = find_foul(cell, now);
+    if (found == Conflict::kNone) add_reader(cell, *now.clock, now.stamp, site);
+    return found;
+  });
+}
+
 Conflict SharedMemory::write(uint32_t offset, uint32_t size, const Actor& now, sim::Site site,
                              bool is_atomic) {
   const Conflict found =

@@ -51,6 +51,8 @@ class SharedMemory {
 
   // Record accesses of threads. `offset` is aligned to `size`, a power of two up to 16, and inside.
   Conflict read(uint32_t offset, uint32_t size, const Actor& now, sim::Site site);
+  // Reads what may never have been written.
+  Conflict read_operand(uint32_t offset, uint32_t size, const Actor& now, sim::Site site);
   Conflict write(uint32_t offset, uint32_t size, const Actor& now, sim::Site site, bool is_atomic);
   // Begin and end an asynchronous copy of a thread. Nobody may touch its bytes in between.
   Conflict begin_copy(uint32_t offset, uint32_t size, const Actor& now, sim::Site site);

@@ -89,11 +89,9 @@ class Simulator final : public Device {
     if (options_.workers <= 0) {
       options_.workers = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
     }
-    target_.kind = compiler::TargetKind::kSim;
-    target_.arch = "host";
   }
 
-  compiler::Target target() const override { return target_; }
+  compiler::Target target() const override { return options_.target; }
   std::string name() const override { return "simulator"; }
   int32_t sm_count() const override { return 4; }
   int64_t block_alignment() const override { return 64; }  // as PyTorch aligns memory of the CPU
@@ -163,15 +161,14 @@ class Simulator final : public Device {
   Result<void> run(const Launch& launch);
 
   SimulatorOptions options_;
-  compiler::Target target_;
   Allocations allocations_;
   CtaPool ctas_;
 };
 
 Result<void> Simulator::launch(const LaunchRequest& request, Stream /*stream*/) {
   MOEJIT_TRY_ASSIGN(const auto prepared,
-                    PreparedLaunch::make(request, image_of(request.kernel), target_, allocations_,
-                                         options_.seed));
+                    PreparedLaunch::make(request, image_of(request.kernel), options_.target,
+                                         allocations_, options_.seed));
   if (request.ctas == 0) return {};
   return run(prepared->launch);
 }

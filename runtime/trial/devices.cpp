@@ -8,18 +8,20 @@
 
 namespace moejit::trial {
 
-Result<void> Devices::open_simulated(int32_t ranks, int64_t memory_bytes, uint64_t seed) {
+Result<void> Devices::open_simulated(int32_t ranks, int64_t memory_bytes, uint64_t seed,
+                                     const compiler::Target& target) {
   // The simulator maps a stack for each resident thread, and an SM may have 2048 threads. A stack
   // takes two of the 65530 mappings that Linux lets a process have.
   const int32_t sms = std::clamp(8 / ranks, 1, 4);
-  MOEJIT_TRY_ASSIGN(group_,
-                    runtime::open_simulator_group(
-                        ranks, {.seed = seed, .heap_bytes = memory_bytes, .sm_count = sms}));
+  MOEJIT_TRY_ASSIGN(
+      group_,
+      runtime::open_simulator_group(
+          ranks, {.seed = seed, .heap_bytes = memory_bytes, .sm_count = sms, .target = target}));
   for (int32_t rank = 0; rank < ranks; ++rank) {
     devices_.push_back(&group_->device(rank));
     memory_.push_back(group_->heap(rank));
   }
-  describe(fmt::format("sim, {} ranks", ranks));
+  describe(fmt::format("{}, {} ranks", to_string(target), ranks));
   return {};
 }
 
@@ -89,9 +91,11 @@ Result<std::unique_ptr<Devices>> Devices::open_one(const std::string& target, ui
     if (!is_auto) return tl::make_unexpected(std::move(gpu).error());
     reason = ", the simulator, since there is no GPU: " + gpu.error().message;
   }
-  MOEJIT_TRY_ASSIGN(auto simulator, runtime::open_simulator({.seed = seed}));
+  const compiler::Target simulated =
+      parsed.kind == compiler::TargetKind::kSim ? parsed : compiler::simulator_target();
+  MOEJIT_TRY_ASSIGN(auto simulator, runtime::open_simulator({.seed = seed, .target = simulated}));
   devices->add(std::move(simulator));
-  devices->describe("sim", reason);
+  devices->describe(to_string(simulated), reason);
   return devices;
 }
 
@@ -114,7 +118,7 @@ Result<std::unique_ptr<Devices>> Devices::open(const std::string& target, int32_
   MOEJIT_TRY_ASSIGN(const compiler::Target parsed, parse(target));
   std::unique_ptr<Devices> devices(new Devices);
   if (parsed.kind == compiler::TargetKind::kSim)
-    MOEJIT_TRY(devices->open_simulated(ranks, memory_bytes, seed));
+    MOEJIT_TRY(devices->open_simulated(ranks, memory_bytes, seed, parsed));
   else
     MOEJIT_TRY(devices->open_gpus(ranks, memory_bytes, asked_for(target, parsed)));
   return devices;

@@ -51,7 +51,8 @@ class Devices {
   Devices() = default;
   void add(std::unique_ptr<runtime::Device> device);
   void describe(std::string description, std::string_view reason = {});
-  Result<void> open_simulated(int32_t ranks, int64_t memory_bytes, uint64_t seed);
+  Result<void> open_simulated(int32_t ranks, int64_t memory_bytes, uint64_t seed,
+                              const compiler::Target& target);
   Result<void> open_gpus(int32_t ranks, int64_t memory_bytes,
                          const std::optional<compiler::Target>& target);
 

@@ -43,6 +43,7 @@ enum class Access : uint32_t {
   kWrite,
   kWarpWrite,  // the data comes from other lanes of the warp too
   kAtomic,
+  kOperandRead,  // as kWarpRead, of rows of an operand: unwritten ones give sums that nobody reads
 };
 
 // What a tensor store does with global memory.

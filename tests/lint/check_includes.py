@@ -9,7 +9,9 @@ SUPPORT = "compiler/support/"
 RULES = {
     "templates/moejit_device/": ["moejit_device/"],
     "templates/moejit_sim/": ["moejit_sim/", "moejit_device/"],
+    "templates/moejit_mma/": ["moejit_device/"],
     "templates/moejit_sm80/": ["moejit_device/"],
+    "templates/moejit_sm120/": ["moejit_device/"],
     "compiler/support/": [SUPPORT],
     "templates/": ["templates/*", SUPPORT],
     "compiler/": ["compiler/", "templates/*", "moejit_device/params/"],

@@ -68,10 +68,8 @@ Result<void> GroupCore::run(int32_t rank) {
   return {};
 }
 
-GroupDevice::GroupDevice(GroupCore& core, int32_t rank) : core_(core), rank_(rank) {
-  target_.kind = compiler::TargetKind::kSim;
-  target_.arch = "host";
-}
+GroupDevice::GroupDevice(GroupCore& core, int32_t rank, compiler::Target target)
+    : core_(core), rank_(rank), target_(std::move(target)) {}
 
 Result<std::unique_ptr<LoadedKernel>> GroupDevice::load(const compiler::KernelBinary& binary) {
   MOEJIT_TRY_ASSIGN(std::shared_ptr<const KernelImage> image, KernelImage::load(binary));

@@ -36,7 +36,7 @@ struct GroupCore {
 // for something.
 class GroupDevice final : public Device {
  public:
-  GroupDevice(GroupCore& core, int32_t rank);
+  GroupDevice(GroupCore& core, int32_t rank, compiler::Target target);
 
   compiler::Target target() const override { return target_; }
   std::string name() const override { return "simulator"; }

@@ -16,7 +16,7 @@ class Group final : public SimulatorGroup {
   Group(int32_t ranks, const SimulatorGroupOptions& options)
       : core_(ranks, options.sm_count, options.seed) {
     for (int32_t rank = 0; rank < ranks; ++rank) {
-      devices_.push_back(std::make_unique<GroupDevice>(core_, rank));
+      devices_.push_back(std::make_unique<GroupDevice>(core_, rank, options.target));
     }
   }
   bool make_memory(int64_t heap_bytes) {

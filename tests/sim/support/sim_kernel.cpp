@@ -19,6 +19,7 @@ constexpr std::string_view kIncludes =
     "#include \"moejit_device/ptx/system_memory.cuh\"\n"
     "#include \"moejit_device/ptx/tensor_copy.cuh\"\n"
     "#include \"moejit_device/ptx/warp.cuh\"\n"
+    "#include \"moejit_device/ptx/warp_mma.cuh\"\n"
     "#include \"moejit_device/ptx/warpgroup.cuh\"\n"
     "#include \"moejit_device/ptx/wgmma.cuh\"\n"
     "using namespace moejit::device;\n"

@@ -29,6 +29,23 @@ TEST(Target, NamesAreReadBack) {
   EXPECT_EQ(names.size(), 8u);
 }
 
+TEST(Target, OfTheSimulatorHasTheLimitsOfItsArchitecture) {
+  const Target simulated = parse_target("sim:sm_120f").value();
+  Target of_gpu = parse_target("cuda:sm_120f").value();
+  of_gpu.kind = TargetKind::kSim;
+  EXPECT_EQ(simulated, of_gpu);
+  EXPECT_EQ(to_string(simulated), "sim:sm_120f");
+  EXPECT_FALSE(runs_on(simulated, {12, 0}));
+}
+
+TEST(Target, ForTestsHasHoppersGpusAndNoWgmma) {
+  const Target target = parse_target("cuda:sm_90a-mma").value();
+  EXPECT_EQ(nvrtc_arch(target), "sm_90a");
+  EXPECT_TRUE(runs_on(target, {9, 0}));
+  EXPECT_FALSE(target.features.has_wgmma);
+  EXPECT_EQ(to_string(target), "cuda:sm_90a-mma");
+}
+
 TEST(Target, AnUnknownNameIsToldTheKnownOnes) {
   for (const char* name : {"", "cuda:", "sm_90a", "cuda:sm_90", "cuda:sm_90A", "sim:sm_90a"}) {
     const auto parsed = parse_target(name);
@@ -106,7 +123,8 @@ TEST(Target, WithoutItsInstructionsAKernelIsRefused) {
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
   EXPECT_NE(plan.error().message.find("cuda:sm_80"), std::string::npos) << plan.error().message;
-  EXPECT_NE(plan.error().hint.find("cuda:sm_90a, sim"), std::string::npos) << plan.error().hint;
+  EXPECT_NE(plan.error().hint.find("cuda:sm_90a, cuda:sm_100f"), std::string::npos)
+      << plan.error().hint;
 }
 
 }  // namespace

@@ -212,7 +212,7 @@ TEST(AssemblerReport, NamesSpillsOnlyWhereTheyAreForbidden) {
   ASSERT_TRUE(complaint.has_value());
   EXPECT_EQ(complaint->what,
             "its 168 registers are too few: 8 bytes spill stores, 12 bytes spill loads, wanted "
-            "none in a kernel with WGMMA");
+            "none in a kernel that multiplies");
   // A value that is only reloaded counts too.
   EXPECT_TRUE(complaint_of("", {.registers = 168, .spill_load_bytes = 4}, true));
 }

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Specs are chosen for Hopper. Here they are made to fit other targets.
+#include "compiler/dtype.h"
+#include "compiler/launch.h"
+#include "compiler/planner/candidates.h"
+#include "compiler/support/integer.h"
+
+#include <algorithm>
+
+namespace moejit::compiler {
+namespace {
+
+// Columns of a tile where warps multiply by mma.sync. With more of them, operands that are unpacked
+// to f16 leave no registers for the sums, and small SMs have no room for two stages.
+constexpr int32_t kLargeColumns = 128, kSmallColumns = 64;
+
+int32_t mma_columns(const Target& target) {
+  return target.shared_memory_bytes < kHopperSharedBytes ? kSmallColumns : kLargeColumns;
+}
+
+// Returns the dynamic shared memory that a CTA may have, of those that share an SM.
+int64_t shared_bytes_of_cta(const Target& target, int32_t ctas_per_sm) {
+  constexpr int32_t kReserved = 1024;  // that each CTA takes beside it
+  return std::min(target.shared_memory_bytes, target.shared_memory_of_sm / ctas_per_sm - kReserved);
+}
+
+// Takes as many stages as fit, 2 at least.
+template <typename Spec>
+void fit_stages(Spec& spec, int32_t most, int64_t bytes) {
+  spec.stages = most;
+  while (spec.stages > 2 && launch_shape(spec).shared_bytes > bytes) --spec.stages;
+}
+
+template <typename Spec>
+void cover(Spec& spec, int64_t columns, const Target& target) {
+  spec.cluster_ctas = 1;
+  spec.wide_columns = Spec().wide_columns;
+  spec.wide_tiles = 0;
+  spec.narrow_columns = mma_columns(target);
+  spec.narrow_tiles = static_cast<int32_t>(ceil_div(columns, spec.narrow_columns));
+}
+
+}  // namespace
+
+GatedGradientSpec fitted(GatedGradientSpec spec, const Target& target) {
+  // Each warp has a part of shared memory of its own.
+  while (spec.threads > 64 && launch_shape(spec).shared_bytes > target.shared_memory_bytes)
+    spec.threads /= 2;
+  return spec;
+}
+
+GroupedGemmSpec fitted(GroupedGemmSpec spec, const Target& target) {
+  constexpr int32_t kMostStages = 6, kMostPackedRows = 64;
+  if (target.features.has_wgmma) return spec;
+  spec.shares_a = false;
+  spec.cluster_ctas = 1;
+  if (!spec.is_swapped && tile_sections(spec) == 1) {
+    cover(spec, spec.section_n, target);
+    spec.stages = std::max(spec.stages, kMostStages);
+  }
+  // Unpacking takes registers, too.
+  if (is_b_packed(spec)) spec.tile_rows = std::min(spec.tile_rows, kMostPackedRows);
+  fit_stages(spec, spec.stages, shared_bytes_of_cta(target, spec.ctas_per_sm));
+  return spec;
+}
+
+ContractionGroupedGemmSpec fitted(ContractionGroupedGemmSpec spec, const Target& target) {
+  constexpr int32_t kPanelBytes = 128;  // of a row
+  if (target.features.has_wgmma) return spec;
+  cover(spec, spec.n, target);
+  const int32_t panels =
+      static_cast<int32_t>(spec.narrow_columns * size_bytes(dtype_of(spec.output))) / kPanelBytes;
+  spec.panels_loaded = std::min(spec.panels_loaded, panels);
+  spec.panels_staged = std::max(2, std::min(spec.panels_staged, panels));
+  fit_stages(spec, spec.stages, shared_bytes_of_cta(target, 1));
+  return spec;
+}
+
+}  // namespace moejit::compiler

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers on targets without WGMMA: the simulator runs their kernels to the bit of the reference."""
+import tool
+
+LAYERS = tool.ROOT / "docs/examples/layers"
+
+
+class Targets(tool.ToolTest):
+    keeps_kernels = True
+
+    def check(self, name, *options, target="sim:sm_120f", passes="backward"):
+        done = self.succeed("run", LAYERS / f"{name}.json", "--target", target, "--pass", passes, "--check", *options)
+        self.assertIn("check passed", done.stdout)
+        self.assertIn(f"target {target}", done.stderr)
+
+    def test_every_recipe_trains(self):
+        for recipe in ("", "-blockwise", "-current", "-delayed", "-rowwise", "-mxfp8", "-nvfp4"):
+            with self.subTest(recipe=recipe):
+                self.check(f"tiny{recipe}")
+
+    def test_a_large_sm_has_wider_tiles(self):
+        for recipe in ("", "-mxfp8"):
+            with self.subTest(recipe=recipe):
+                self.check(f"tiny{recipe}", target="sim:sm_100f")
+
+    def test_packed_weights_are_unpacked(self):
+        for weights in ("tiny-mxfp4", "tiny-int4-weights"):
+            with self.subTest(weights=weights):
+                self.check(weights, passes="forward")
+
+    def test_ranks_have_the_bits_of_one(self):
+        self.check("tiny-ep2", "--ranks", "2")
+
+    def test_what_does_not_run_is_refused(self):
+        for command, target, wanted in (
+                ("build", "cuda:sm_80", "does not run on target cuda:sm_80, whose GPUs have no bulk copies"),
+                ("run", "sim:sm_80", 'unknown target "sim:sm_80", wanted one of cuda:sm_80')):
+            done = self.run_tool(command, LAYERS / "tiny.json", "--target", target)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(wanted, done.stderr)
+
+
+if __name__ == "__main__":
+    tool.main()
