@@ -129,8 +129,10 @@ TEST(OperationHandle, RefusesWhatIsWrong) {
   EXPECT_EQ(operation, nullptr);
   EXPECT_TRUE(is_error(create(R"({"operation": "quantise"})", &operation),
                        MOEJIT_ERROR_INVALID_VALUE, "$.operation", "quantise"));
-  EXPECT_TRUE(is_error(create(example_operation("route"), &operation, "cuda:sm_80"),
-                       MOEJIT_ERROR_INVALID_VALUE, "sm_80"));
+  EXPECT_TRUE(is_error(create(example_operation("route"), &operation, "cuda:sm_70"),
+                       MOEJIT_ERROR_INVALID_VALUE, "sm_70"));
+  EXPECT_TRUE(is_error(create(example_operation("grouped_gemm"), &operation, "cuda:sm_80"),
+                       MOEJIT_ERROR_UNSUPPORTED, "does not run on target cuda:sm_80"));
   EXPECT_TRUE(is_error(moejit_plan_create(nullptr, 0, "sim", nullptr, &operation),
                        MOEJIT_ERROR_INVALID_VALUE, "json of moejit_plan_create() is NULL"));
   EXPECT_TRUE(is_error(moejit_operation_run(nullptr, nullptr), MOEJIT_ERROR_INVALID_VALUE,
