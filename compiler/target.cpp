@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kMeasured = "measured";
 constexpr std::string_view kNeverRun = "compiled and simulated, never run";
 
-constexpr TargetFeatures kOfAmpere{
+constexpr TargetFeatures kAmpere{
     .has_wgmma = false, .has_bulk_copies = false, .has_fp8_conversions = false};
 constexpr TargetFeatures kAda{.has_wgmma = false, .has_bulk_copies = false};
 constexpr TargetFeatures kBlackwell{.has_wgmma = false};
@@ -40,13 +40,13 @@ Architecture named(Architecture known) {
 constexpr NvrtcVersion kNvrtcOfBlackwell{12, 9};
 
 std::vector<Architecture> table() {
-  Target sm_80 = large("sm_80", kOfAmpere);
+  Target sm_80 = large("sm_80", kAmpere);
   sm_80.shared_memory_bytes = 163 * kKib;
   sm_80.shared_memory_of_sm = 164 * kKib;
   return {
       named(
           {.target = sm_80, .capabilities = {{8, 0}}, .gpus = "A100, A30", .evidence = kNeverRun}),
-      named({.target = small("sm_86", kOfAmpere),
+      named({.target = small("sm_86", kAmpere),
              .capabilities = {{8, 6}},
              .gpus = "A40, A10, RTX 3090",
              .evidence = kNeverRun}),
@@ -84,8 +84,8 @@ std::vector<Architecture> table() {
 constexpr std::string_view kCuda = "cuda", kSim = "sim";
 constexpr std::string_view kHost = "host";  // the architecture of sim, which simulates sm_90a
 
-// Returns whether layers of an architecture run in the simulator with what stands in for WGMMA.
-bool is_simulated(const Target& target) {
+// Returns whether layers of an architecture run with mma.sync in the place of WGMMA.
+bool multiplies_by_mma(const Target& target) {
   return !target.features.has_wgmma && target.features.has_bulk_copies;
 }
 
@@ -93,7 +93,7 @@ std::string names_of_targets() {
   std::string names;
   for (const Architecture& known : architectures()) names += known.name + ", ";
   for (const Architecture& known : architectures())
-    if (is_simulated(known.target)) names += fmt::format("sim:{}, ", known.target.arch);
+    if (multiplies_by_mma(known.target)) names += fmt::format("sim:{}, ", known.target.arch);
   return names + "sim";
 }
 
@@ -132,17 +132,16 @@ std::string_view nvrtc_arch(const Target& target) {
 
 bool multiplies_in_f16(const Target& target) { return !target.features.has_wgmma; }
 
-std::span<const std::string_view> header_overlays(const Target& target) {
-  static constexpr std::string_view kSmallMmaSim[] = {"moejit_sm120", "moejit_mma", "moejit_sim"};
-  static constexpr std::string_view kAmpere[] = {"moejit_sm80"};
-  const std::span<const std::string_view> all = kSmallMmaSim;
-  const bool is_sim = target.kind == TargetKind::kSim;
-  if (target.features.has_wgmma) return is_sim ? all.last(1) : all.first(0);
-  if (!target.features.has_bulk_copies)
-    return target.features.has_fp8_conversions ? all.first(0) : kAmpere;
-  // Small tiles need no more registers than threads start with.
-  const bool is_small = target.shared_memory_bytes < kHopperSharedBytes;
-  return all.subspan(is_small ? 0 : 1, (is_small ? 2U : 1U) + (is_sim ? 1U : 0U));
+std::vector<std::string_view> header_overlays(const Target& target) {
+  std::vector<std::string_view> folders;
+  if (multiplies_by_mma(target)) {
+    // Small tiles need no more registers than threads start with.
+    if (target.shared_memory_bytes < kHopperSharedBytes) folders.emplace_back("moejit_sm120");
+    folders.emplace_back("moejit_mma");
+  }
+  if (!target.features.has_fp8_conversions) folders.emplace_back("moejit_sm80");
+  if (target.kind == TargetKind::kSim) folders.emplace_back("moejit_sim");
+  return folders;
 }
 
 Result<Target> parse_target(std::string_view name) {
@@ -150,7 +149,7 @@ Result<Target> parse_target(std::string_view name) {
   if (name == kSim) return simulator_target();
   for (const Architecture& known : architectures()) {
     if (name == known.name) return known.target;
-    if (name == fmt::format("{}:{}", kSim, known.target.arch) && is_simulated(known.target)) {
+    if (name == fmt::format("{}:{}", kSim, known.target.arch) && multiplies_by_mma(known.target)) {
       Target simulated = known.target;
       simulated.kind = TargetKind::kSim;
       return simulated;

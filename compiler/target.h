@@ -35,8 +35,8 @@ struct Target {
   // "sm_90a"; "host" for the simulator. What follows a hyphen names a variant for tests, which the
   // GPUs of the architecture run, too.
   std::string arch = "sm_90a";
-  int32_t shared_memory_bytes =
-      kHopperSharedBytes;                // most dynamic shared memory that a CTA may ask for
+  // The most dynamic shared memory that a CTA may ask for.
+  int32_t shared_memory_bytes = kHopperSharedBytes;
   int32_t shared_memory_of_sm = 233472;  // bytes that the CTAs of an SM share
   int32_t threads_of_sm = 2048;          // most resident threads
   int32_t max_threads_per_cta = 1024;
@@ -55,8 +55,8 @@ struct NvrtcVersion {
   int32_t major = 12, minor = 0;
 };
 
-// What is known of an architecture. The sizes are from the CUDA C++ Programming Guide 13.0, section
-// "Compute Capabilities", table "Technical Specifications per Compute Capability".
+// The record holds what is known of an architecture. Sizes have their source in the CUDA C++
+// Programming Guide, table "Technical Specifications per Compute Capability".
 struct Architecture {
   Target target;
   std::string name;                             // of the target
@@ -90,7 +90,7 @@ bool multiplies_in_f16(const Target& target);
 
 // Returns the folders, in order, whose files stand in for files of "moejit_device/ptx/" that the
 // target has no instructions for. They lie below templates/.
-std::span<const std::string_view> header_overlays(const Target& target);
+std::vector<std::string_view> header_overlays(const Target& target);
 
 // Convert "cuda:sm_90a", its short form "cuda", "sim", and "sim:sm_120f", which simulates another
 // architecture. An unknown name is an error that lists the known ones.

@@ -194,21 +194,20 @@ Finding find_lock_files() {
 }
 
 std::vector<Finding> findings() {
-  std::vector<Finding> all = {
-      {"moejit", true, MOEJIT_VERSION},
-      find_executable(),
-      find_build(),
-      find_system(),
-      find_toolchain("compiler of cuda", {}),
-      find_compiler_build(),
-      find_toolchain("compiler of sim", {.kind = compiler::TargetKind::kSim, .arch = "host"}),
-      find_disassembler(),
-      find_gpu(),
-      find_links(),
-      find_cache(),
-      find_limits(),
-      find_compile_jobs(),
-      find_lock_files()};
+  std::vector<Finding> all = {{"moejit", true, MOEJIT_VERSION},
+                              find_executable(),
+                              find_build(),
+                              find_system(),
+                              find_toolchain("compiler of cuda", {}),
+                              find_compiler_build(),
+                              find_toolchain("compiler of sim", compiler::simulator_target()),
+                              find_disassembler(),
+                              find_gpu(),
+                              find_links(),
+                              find_cache(),
+                              find_limits(),
+                              find_compile_jobs(),
+                              find_lock_files()};
   for (Finding& pack : find_packs()) all.push_back(std::move(pack));
   for (Finding& wrong : find_wrong_switches()) all.push_back(std::move(wrong));
   return all;

@@ -4,33 +4,19 @@
 
 #include <fmt/core.h>
 #include <string>
-#include <type_traits>
 #include <variant>
 
 namespace moejit::compiler {
 namespace {
 
-template <typename Spec, typename... Others>
-constexpr bool kIsOneOf = (std::is_same_v<Spec, Others> || ...);
-
 // Returns what the instructions of a target lack for a kernel, or nothing.
 std::string_view lack_of(const KernelSpec& spec, const TargetFeatures& features) {
-  return std::visit(
-      [&]<typename Spec>(const Spec&) -> std::string_view {
-        if (kIsOneOf<Spec, GroupedGemmSpec, ContractionGroupedGemmSpec> &&
-            !features.has_bulk_copies)
-          return "bulk copies, by which grouped GEMMs read their operands";
-        if (kIsOneOf<Spec, DispatchPermuteSpec, RouteDispatchPermuteSpec, CombineRowsSpec> &&
-            !features.has_bulk_copies)
-          return "bulk copies, by which ranks exchange rows";
-        return {};
-      },
-      spec);
+  const bool multiplies = std::holds_alternative<GroupedGemmSpec>(spec) ||
+                          std::holds_alternative<ContractionGroupedGemmSpec>(spec);
+  if (multiplies && !features.has_bulk_copies)
+    return "bulk copies, by which grouped GEMMs read their operands";
+  return {};
 }
-
-}  // namespace
-
-namespace {
 
 bool runs(const KernelPlan& kernel, const Target& target) {
   return lack_of(kernel.spec, target.features).empty() &&

@@ -33,7 +33,7 @@ constexpr std::string_view kPackedTileReason =
 // Returns what keeps any epilogue from activating, or an empty string.
 std::string any_epilogue_reason(const Layer& layer, const Target& target) {
   if (!target.features.has_wgmma)
-    return "without WGMMA, sums of gate and up leave no registers for the operands";
+    return "epilogues that activate are for WGMMA, and the target has none";
   if (!layer.fuse_activation) return "\"fuse_activation\" is false";
   if (!has_gate(layer.activation))
     return "tiles that are activated in registers have gate and up, and there is no gate";

@@ -100,8 +100,11 @@ class ChosenGemm {
 
   // Computes the sample. Each column is a section of one row, so that it has its own scales.
   std::vector<uint16_t> block_scaled() const {
-    const reference::QuantizedRows a{
-        .rows = rows(), .cols = gemm_.k, .q = a_, .scale_inv = a_scales_};
+    const reference::QuantizedRows a{.rows = rows(),
+                                     .cols = gemm_.k,
+                                     .q = a_,
+                                     .scale_inv = a_scales_,
+                                     .multiplies_in_f16 = multiplies_in_f16(session_.target())};
     const QuantizedWeights b{.experts = gemm_.groups,
                              .rows = kSampledColumns,
                              .cols = gemm_.k,
@@ -117,6 +120,7 @@ class ChosenGemm {
         is_one_chain(spec) ? gemm_.k : spec.blocks_per_promotion * reference::kBlock;
     return reference::end_scaled_gemm(
         {.is_bf16 = gemm_.scales == GemmScales::kNone,
+         .multiplies_in_f16 = multiplies_in_f16(session_.target()),
          .order = gemm_.scales == GemmScales::kRowColumn ? reference::ScaleOrder::kRowThenColumn
                                                          : reference::ScaleOrder::kProductOfScales,
          .rows = rows(),

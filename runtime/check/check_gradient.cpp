@@ -65,7 +65,8 @@ class GradientSample {
   // Adds a small GEMM whose scales multiply complete sums.
   Result<void> add_end_scaled(int64_t group, const std::vector<int64_t>& rows,
                               const std::vector<int64_t>& columns) {
-    reference::EndScaledOperands small{.order = by_row() ? reference::ScaleOrder::kRowThenColumn
+    reference::EndScaledOperands small{.multiplies_in_f16 = multiplies_in_f16(session_.target()),
+                                       .order = by_row() ? reference::ScaleOrder::kRowThenColumn
                                                          : reference::ScaleOrder::kProductOfScales,
                                        .rows = std::ssize(rows),
                                        .columns = std::ssize(columns),
@@ -108,7 +109,11 @@ class GradientSample {
     const int64_t blocks_of_row = session_.groups().rows() / 128;
     const int64_t first = session_.groups().offs[static_cast<size_t>(group)] / 128;
     const int64_t blocks = block_count(count(group));
-    QuantizedRows chosen{.rows = std::ssize(rows), .cols = 128 * blocks, .q = {}, .scale_inv = {}};
+    QuantizedRows chosen{.rows = std::ssize(rows),
+                         .cols = 128 * blocks,
+                         .q = {},
+                         .scale_inv = {},
+                         .multiplies_in_f16 = multiplies_in_f16(session_.target())};
     const bool has_tiles = gemm_.gradient_scales == GradientScales::kTile;
     for (const int64_t row : rows) {
       for (int64_t block = first; block < first + blocks; ++block) {

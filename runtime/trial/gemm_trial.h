@@ -29,6 +29,7 @@ class GemmTrial {
   const measure::GemmCase& gemm() const { return gemm_; }
   const measure::GemmGroups& groups() const { return groups_; }
   Trial& trial() { return *trial_; }
+  const compiler::Target& target() const { return trial_->plan().target; }
   const compiler::KernelPlan& kernel() const { return trial_->plan().kernels.front(); }
 
   // Returns every element of a new result, if launches add to it. Otherwise a new result holds NaN.

@@ -23,6 +23,13 @@ class Targets(tool.ToolTest):
             with self.subTest(recipe=recipe):
                 self.check(f"tiny{recipe}", target="sim:sm_100f")
 
+    def test_bf16_products_have_hoppers_bits(self):
+        results = []
+        for target in ("sim", "sim:sm_120f"):
+            self.succeed("run", LAYERS / "tiny-mxfp8.json", "--target", target, "--pass", "backward", "--output", "out")
+            results.append((self.folder / "out").read_bytes())
+        self.assertEqual(*results)
+
     def test_packed_weights_are_unpacked(self):
         for weights in ("tiny-mxfp4", "tiny-int4-weights"):
             with self.subTest(weights=weights):

@@ -5,6 +5,7 @@
 #include "tests/compile/layer_kernels.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
+#include "tests/support/update_main.h"
 
 #include <algorithm>
 #include <array>
@@ -160,10 +161,5 @@ void update() {
 }  // namespace moejit::testing
 
 int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  if (argc == 2 && std::string_view(argv[1]) == "--update") {
-    moejit::testing::update();
-    return ::testing::Test::HasFailure() ? 1 : 0;
-  }
-  return RUN_ALL_TESTS();
+  return moejit::testing::run_tests_or_update(argc, argv, &moejit::testing::update);
 }

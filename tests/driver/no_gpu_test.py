@@ -42,7 +42,7 @@ def check(driver, reason, folder):
 
 
 def check_other_gpu(folder):
-    """A GPU of compute capability 12.0: the tool names its target and what is known of it, and refuses layers."""
+    """A GPU of compute capability 12.0: the tool names its target and what is known of it, and takes it for no other."""
     environment = dict(os.environ, MOEJIT_CUDA_DRIVER=FAKE_CUDA, MOEJIT_CACHE_DIR=folder + "/cache",
                        MOEJIT_RUN_DIR=folder + "/run", FAKE_CUDA_CONTROL=folder + "/control")
     with open(folder + "/control", "wb") as control:

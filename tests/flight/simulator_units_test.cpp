@@ -28,7 +28,7 @@ compiler::KernelSource kernel(int number, const std::string& statement = "") {
                               "struct Params {{ int value; }};\n"
                               "MOEJIT_KERNEL(32, 1, {}, Params) {{\n  {}\n}}\n",
                               entry, statement),
-          .target = {.kind = compiler::TargetKind::kSim, .arch = "host"}};
+          .target = compiler::simulator_target()};
 }
 
 std::vector<compiler::KernelSource> kernels(int count) {

@@ -6,6 +6,7 @@
 #include "compiler/compiler.h"
 #include "compiler/planner/grouped_gemm.h"
 #include "tests/support/matchers.h"
+#include "tests/support/update_main.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -379,10 +380,5 @@ void update() {
 }  // namespace moejit::testing
 
 int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  if (argc == 2 && std::string_view(argv[1]) == "--update") {
-    moejit::testing::update();
-    return 0;
-  }
-  return RUN_ALL_TESTS();
+  return moejit::testing::run_tests_or_update(argc, argv, &moejit::testing::update);
 }

@@ -7,6 +7,7 @@
 #include "tests/gpu/test_layer.h"
 #include "tests/support/matchers.h"
 #include "tests/support/test_engine.h"
+#include "tests/tested_target.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -88,6 +89,24 @@ TEST_F(BenchGemm, ResultsWithOtherScalesAreThoseOfTheReference) {
     gemm.accumulation = compiler::GemmAccumulation::kFp32;
     gemm.rows_per_group = 20;  // swapped tiles
     expect_correct(*launched(gemm));
+  }
+}
+
+TEST_F(BenchGemm, ResultsWithoutWgmmaAreThoseOfTheReference) {
+  if (tested_target() != "sim") GTEST_SKIP() << "the target is simulated";
+  const auto other =
+      runtime::open_simulator({.target = compiler::parse_target("sim:sm_120f").value()});
+  ASSERT_TRUE(succeeded(other));
+  GemmCase tensor = small();
+  tensor.scales = compiler::GemmScales::kTensor;
+  const GemmCase gradient = small_gradient(compiler::GradientOutput::kF32);
+  const GemmCase ends =
+      small_gradient(compiler::GradientOutput::kF32, compiler::GradientScales::kTensor);
+  for (const GemmCase& gemm : {small(), tensor, gradient, ends}) {
+    const auto session = GemmTrial::create(gemm, test_engine(), **other, kSeed);
+    ASSERT_TRUE(succeeded(session));
+    ASSERT_TRUE(succeeded((*session)->launch()));
+    expect_correct(**session);
   }
 }
 

@@ -50,7 +50,7 @@ class GroupMemories : public ::testing::Test {
                           .identity = group_identity(plan_)});
   }
   static compiler::Target target() {
-    if (tested_target() == "sim") return {.kind = compiler::TargetKind::kSim, .arch = "host"};
+    if (tested_target() == "sim") return compiler::simulator_target();
     return {};
   }
   Result<void> adopt() {
@@ -254,7 +254,7 @@ class GroupTensors : public ::testing::Test {
     }
   }
   static compiler::Target GroupTarget() {
-    if (tested_target() == "sim") return {.kind = compiler::TargetKind::kSim, .arch = "host"};
+    if (tested_target() == "sim") return compiler::simulator_target();
     return {};
   }
   runtime::TensorRef& at(std::string_view name) {

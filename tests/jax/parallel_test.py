@@ -26,7 +26,7 @@ class TwoDevices(unittest.TestCase):
 
     def check_sums(self, got, wanted):
         """Takes the gradients of weights out of both, and compares them. They are sums of two bf16 arrays, in bf16."""
-        # Of each device's gradients, and of the sum, a value is rounded by at most 2^-9 of itself; both parts together
+        # A value of a device's gradients, and of the sum, is rounded by at most 2^-9 of itself; both parts together
         # are no more than a few times as large as the sum.
         for name in ("dw1", "dw2"):
             one, other = np.asarray(got.pop(name), np.float32), np.asarray(wanted.pop(name), np.float32)
@@ -56,6 +56,18 @@ class TwoDevices(unittest.TestCase):
         for name, array in sums.items():  # the others are rounded to bf16: by at most 2^-9 of each value
             other = np.asarray(self.wanted[f"d{name}"], np.float32)
             self.assertLess(np.linalg.norm(np.asarray(array) - other), 2 ** -8 * np.linalg.norm(other), name)
+
+    def test_accumulation_under_jit_with_a_mesh(self):
+        layer = plan("fp8_flow", wgrad_dtype="f32")
+
+        def step(params, x, ids, probs, dy):
+            y, kept = mj.forward(params, x, ids, probs, layer=layer)
+            sums = {name: jnp.ones(array.shape, jnp.float32) for name, array in params.items()}
+            return y, mj.accumulate(sums, kept, dy, layer=layer)
+
+        wanted = jax.jit(step)(*self.given)
+        with jax.set_mesh(self.mesh):
+            self.assertEqual(differences(jax.jit(lambda *given: step(*given))(*self.given), wanted), [])
 
     def test_expert_parallel(self):
         half = plan("fp8_flow", local_experts=EXPERTS // 2)

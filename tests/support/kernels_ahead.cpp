@@ -63,7 +63,7 @@ std::vector<compiler::KernelSource> noted_sources(std::string_view text) {
     if (text.size() < lengths[0] + lengths[1]) break;
     compiler::KernelSource source{.entry = std::string(text.substr(0, lengths[0])),
                                   .text = std::string(text.substr(lengths[0], lengths[1])),
-                                  .target = {.kind = compiler::TargetKind::kSim, .arch = "host"}};
+                                  .target = compiler::simulator_target()};
     text.remove_prefix(lengths[0] + lengths[1]);
     sources.emplace(source.text, std::move(source));
   }

@@ -105,8 +105,9 @@ MOEJIT_DEVICE float add_products(const MmaNumber* a, const MmaNumber* b, float c
   auto total = static_cast<int64_t>(static_cast<double>(c) * scale);
   for (int32_t k = 0; k < kProducts; ++k)
     total += static_cast<int64_t>(a[k].value * b[k].value * scale);
+  constexpr uint64_t kKept = ~uint64_t{0} << (52 - kFp32Bits);
   const auto bits = __builtin_bit_cast(uint64_t, static_cast<double>(total));
-  const auto kept = __builtin_bit_cast(double, bits&(~uint64_t{0} << (52 - kFp32Bits)));
+  const auto kept = __builtin_bit_cast(double, bits& kKept);
   return cut_to_fp32(kept * power_of_two(largest - kFraction));
 }
 

@@ -96,7 +96,7 @@ compiler::KernelSource test_kernel_source(const std::string& body, const std::st
 Result<std::shared_ptr<const compiler::KernelBinary>> compile_test_kernel(
     const std::string& body, const std::string& entry) {
   return testing::test_engine().binary(
-      test_kernel_source(body, entry, {.kind = compiler::TargetKind::kSim, .arch = "host"}));
+      test_kernel_source(body, entry, compiler::simulator_target()));
 }
 
 Result<void> run_test_kernel(const std::string& body, const SimLaunch& launch,

@@ -32,7 +32,7 @@ TEST(KernelKey, ChangesWithEveryInput) {
   source = kSource;
   source.target.arch = "sm_90";
   expect_new(key_of(source), "architecture");
-  source.target = {.kind = TargetKind::kSim, .arch = "host"};
+  source.target = simulator_target();
   expect_new(key_of(source), "target");
   for (size_t i = 0; i < kToolchain.size(); ++i) {
     std::vector<std::string> toolchain = kToolchain;

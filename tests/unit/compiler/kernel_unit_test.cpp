@@ -11,7 +11,7 @@ namespace {
 using Units = std::vector<std::vector<std::size_t>>;
 
 KernelSource source(const std::string& entry, const std::string& text) {
-  return {.entry = entry, .text = text, .target = {.kind = TargetKind::kSim, .arch = "host"}};
+  return {.entry = entry, .text = text, .target = simulator_target()};
 }
 
 // A kernel that compiles, with another statement in its sixth line.

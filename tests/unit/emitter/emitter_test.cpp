@@ -151,7 +151,7 @@ KernelSource emitted(const KernelPlan& kernel, const Target& target = {}) {
 }
 
 TEST(Emitter, GivesEqualBytesForEqualSpecsOnEveryTarget) {
-  const Target simulator{.kind = TargetKind::kSim, .arch = "host"};
+  const Target simulator = simulator_target();
   for (const KernelPlan& kernel : kernels()) {
     const KernelSource source = emitted(kernel);
     EXPECT_EQ(source.text, emitted(kernel).text);
@@ -301,8 +301,8 @@ TEST(Emitter, IncludesOnlyEmbeddedHeaders) {
     for (const Architecture& known : architectures())
       EXPECT_TRUE(
           succeeded(templates::include_closure(source.text, header_overlays(known.target))));
-    EXPECT_TRUE(succeeded(templates::include_closure(
-        source.text, header_overlays({.kind = TargetKind::kSim, .arch = "host"}))));
+    EXPECT_TRUE(
+        succeeded(templates::include_closure(source.text, header_overlays(simulator_target()))));
   }
 }
 

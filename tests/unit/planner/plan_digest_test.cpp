@@ -134,7 +134,7 @@ TEST(PlanDigest, KnowsOfEveryField) {
 
 TEST(PlanDigest, DiffersWithTheOptionsAndTheTarget) {
   const Layer layer = worst_case_layer();
-  const Target simulator{.kind = TargetKind::kSim, .arch = "host"};
+  const Target simulator = simulator_target();
   const std::set<std::string> digests = {
       digest_of(layer), digest_of(layer, {.keep_intermediates = true}),
       digest_of(layer, {.measure_gemms = true}), plan_digest(*plan_layer(layer, simulator))};

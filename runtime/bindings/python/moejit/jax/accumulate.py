@@ -25,7 +25,8 @@ def forward(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.A
     """
     flat = [array.reshape(math.prod(array.shape[:-1]), array.shape[-1]) for array in (x, topk_ids, topk_probs)]
     weights = {name: params[name] for name in layer.weights}
-    made, kept = run_forward(layer, weights, *flat, states.checked(state, layer), quantized)
+    # Devices that shared the tokens would each add to all of the accumulators.
+    made, kept = run_forward(layer, weights, *flat, states.checked(state, layer), quantized, partitions=False)
     return made["y"].reshape(x.shape), kept
 
 

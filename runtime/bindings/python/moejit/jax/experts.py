@@ -145,8 +145,12 @@ def wanted_plan(layer: Plan, is_wanted: Mapping[str, bool], has_blocks: bool) ->
 
 
 def run_forward(layer: Plan, weights: Arrays, x: jax.Array, ids: jax.Array, probs: jax.Array, state: Arrays,
-                quantized: Arrays | None, keeps: bool = True) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+                quantized: Arrays | None, keeps: bool = True,
+                partitions: bool = True) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
     """Makes a forward call; quantizes the weights before it if `quantized` is None.
+
+    Args:
+        partitions: Whether devices may share the tokens under jit, as the backward call then has to let them.
 
     Returns:
         What it made, and if it `keeps` something, the arrays that backward reads, with the state.
@@ -154,7 +158,10 @@ def run_forward(layer: Plan, weights: Arrays, x: jax.Array, ids: jax.Array, prob
     blocks, recorded = quantize(weights, layer=layer, state=state) if quantized is None else (quantized, state)
     given = {**weights, **blocks, **recorded, "x": x, "topk_ids": ids, "topk_probs": probs}
     keeps = keeps and layer.has_call("backward")
-    made = partition.run(layer, "forward", given, x.shape[0], keeps_saved=keeps)
+    if partitions:
+        made = partition.run(layer, "forward", given, x.shape[0], keeps_saved=keeps)
+    else:
+        made = calls.run(layer, "forward", given, x.shape[0])
     if not keeps:
         return made, {}
     kept = {*layer.reads("backward"), *layer.state}
