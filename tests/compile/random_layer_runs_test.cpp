@@ -3,7 +3,7 @@
 // GPU: what `moejit run --check` compares, of every kernel.
 //
 // RANDOM_LAYERS=200 RANDOM_LAYERS_SEED=1 RANDOM_LAYERS_TARGET=cuda runs those of seeds 1 to 200,
-// RANDOM_LAYERS_SEED=7 RANDOM_LAYERS_TARGET=sim those of seed 7 alone.
+// RANDOM_LAYERS_SEED=7 RANDOM_LAYERS_TARGET=sim:sm_120f the layer of seed 7 alone.
 
 #include "runtime/check/check_plan.h"
 #include "runtime/trial/devices.h"
@@ -92,9 +92,8 @@ void compile_ahead(const std::vector<RandomRun>& runs, runtime::Engine& engine) 
 }
 
 void expect_right(const RandomRun& run, runtime::Engine& engine, runtime::Device& device) {
-  const std::string again =
-      fmt::format("{}\nagain: RANDOM_LAYERS_TARGET={} RANDOM_LAYERS_SEED={}", run.json,
-                  run.plan.target.kind == compiler::TargetKind::kSim ? "sim" : "cuda", run.seed);
+  const std::string again = fmt::format("{}\nagain: RANDOM_LAYERS_TARGET={} RANDOM_LAYERS_SEED={}",
+                                        run.json, to_string(run.plan.target), run.seed);
   const auto checks = run_and_check(run.plan, run.seed, engine, device);
   ASSERT_TRUE(succeeded(checks)) << again;
   for (const check::TensorCheck& check : *checks)
@@ -103,11 +102,12 @@ void expect_right(const RandomRun& run, runtime::Engine& engine, runtime::Device
                                   << again;
 }
 
-// In CI: `fixed` and `fresh` layers.
-void run_random_layers(const std::string& target, LayerSize size, int64_t fixed, int64_t fresh) {
+// In CI: `fixed` and `fresh` layers of "sim" or "cuda".
+void run_random_layers(const std::string& kind, LayerSize size, int64_t fixed, int64_t fresh) {
   const RandomLayersOptions options = random_layers_options();
-  if (options.is_long && options.target != target)
+  if (options.is_long && !options.target.starts_with(kind))
     GTEST_SKIP() << "RANDOM_LAYERS_TARGET is \"" << options.target << "\"";
+  const std::string target = options.is_long ? options.target : kind;
   const auto opened = trial::Devices::open_one(target, 1, "");
   if (!opened) GTEST_SKIP() << to_string(opened.error());
   const auto engine = runtime::Engine::create({.use_cache = false});

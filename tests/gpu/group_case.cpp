@@ -78,10 +78,10 @@ std::unique_ptr<GroupCase> GroupCase::open(const Layer& layer, std::vector<int64
                                            const SetIds& set_ids, int64_t timeout_ms) {
   std::unique_ptr<GroupCase> made(new GroupCase);
   made->layer_ = layer;
-  const auto plan = compiler::plan_layer(layer, {});
+  const auto plan = compiler::plan_layer(layer, tested_plan_target());
   EXPECT_TRUE(succeeded(plan));
   if (!plan) return nullptr;
-  auto devices = trial::Devices::open(std::string(tested_target()), layer.expert_parallel.ranks,
+  auto devices = trial::Devices::open(tested_target_name(), layer.expert_parallel.ranks,
                                       plan->group->memory.bytes, seed);
   if (!devices) {
     why_not = devices.error().message;
@@ -159,10 +159,7 @@ void GroupCase::expect_files(const std::filesystem::path& folder) {
 
 const runtime::TensorMap& GroupCase::one_rank() {
   if (!one_rank_.empty()) return one_rank_;
-  const auto open = [] {
-    return tested_target() == "sim" ? runtime::open_simulator() : runtime::open_cuda_device(0);
-  };
-  auto device = open();
+  auto device = open_tested_device();
   EXPECT_TRUE(succeeded(device));
   const auto plan = compiler::plan_layer(compiler::layer_of_one_rank(layer_), (*device)->target(),
                                          {.keep_intermediates = true});

@@ -70,7 +70,7 @@ class LayerTest : public ::testing::TestWithParam<LayerParam> {
   void expect_exact_route();
   void expect_exact_weights();
   void expect_exact_permuted_rows();
-  void expect_gemm(const char* name, const QuantizedRows& a, const QuantizedWeights& b);
+  void expect_gemm(const char* name, QuantizedRows a, const QuantizedWeights& b);
   void expect_activation();
   void expect_exact_sums();
 
@@ -112,7 +112,8 @@ void LayerTest::expect_exact_permuted_rows() {
                                   wanted_.permuted_probs)));
 }
 
-void LayerTest::expect_gemm(const char* name, const QuantizedRows& a, const QuantizedWeights& b) {
+void LayerTest::expect_gemm(const char* name, QuantizedRows a, const QuantizedWeights& b) {
+  a.multiplies_in_f16 = compiler::multiplies_in_f16(layer_->plan().target);
   const std::vector<uint8_t> mask = real_rows(route());
   EXPECT_TRUE(matches(compare_bf16({name, b.rows, mask}, read_rows<uint16_t>(name, b.rows),
                                    grouped_gemm(a, b, route(), edge_.shape.sharing))));

@@ -24,13 +24,8 @@ using reference::LayerShape;
 constexpr std::byte kCanary{0xA5};
 constexpr std::byte kPoison{0xFF};
 
-Result<std::unique_ptr<runtime::Device>> open_device() {
-  if (tested_target() == "sim") return runtime::open_simulator();
-  return runtime::open_cuda_device();
-}
-
 TestDevice open_test_device() {
-  auto device = open_device();
+  auto device = open_tested_device();
   auto engine = make_test_engine();
   if (!device) return {.reason = to_string(device.error())};
   if (!engine) return {.reason = to_string(engine.error())};

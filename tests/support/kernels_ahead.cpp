@@ -54,7 +54,8 @@ void note(const compiler::KernelSource& source) {
 }
 
 // Returns each source that was noted once. A note that a crash cut off is left out.
-std::vector<compiler::KernelSource> noted_sources(std::string_view text) {
+std::vector<compiler::KernelSource> noted_sources(std::string_view text,
+                                                  const compiler::Target& target) {
   std::map<std::string, compiler::KernelSource> sources;
   std::uint64_t lengths[2];
   while (text.size() >= sizeof(lengths)) {
@@ -63,7 +64,7 @@ std::vector<compiler::KernelSource> noted_sources(std::string_view text) {
     if (text.size() < lengths[0] + lengths[1]) break;
     compiler::KernelSource source{.entry = std::string(text.substr(0, lengths[0])),
                                   .text = std::string(text.substr(lengths[0], lengths[1])),
-                                  .target = compiler::simulator_target()};
+                                  .target = target};
     text.remove_prefix(lengths[0] + lengths[1]);
     sources.emplace(source.text, std::move(source));
   }
@@ -82,10 +83,11 @@ std::string record_path() {
 // Returns what decides which kernels are asked for: the program, which holds all templates, and the
 // filter. Of a folder that was emptied since, or another compiler, it knows nothing: then kernels
 // are compiled alone.
-std::string run_description(std::string_view filter) {
+std::string run_description(std::string_view filter, const compiler::Target& target) {
   const auto program = read_file("/proc/self/exe");
   if (!program) return {};
-  return fmt::format("{:02x} {}\n", fmt::join(xxh3_128(*program).bytes, ""), filter);
+  return fmt::format("{:02x} {} {}\n", fmt::join(xxh3_128(*program).bytes, ""), filter,
+                     to_string(target));
 }
 
 [[noreturn]] void run_noting(const std::function<int()>& run_tests) {
@@ -131,8 +133,9 @@ void record_headers() {
                                fmt::format("{}\n", fmt::join(used_headers, "\n"))));
 }
 
-void obtain_kernels_ahead(std::string_view filter, const std::function<int()>& run_tests) {
-  const std::string path = record_path(), description = run_description(filter);
+void obtain_kernels_ahead(std::string_view filter, const compiler::Target& target,
+                          const std::function<int()>& run_tests) {
+  const std::string path = record_path(), description = run_description(filter, target);
   if (!path.empty() && read_text_file(path) == description) return;
   notes = memfd_create("moejit_notes", MFD_CLOEXEC);
   const pid_t child = notes < 0 ? -1 : ::fork();
@@ -142,7 +145,7 @@ void obtain_kernels_ahead(std::string_view filter, const std::function<int()>& r
   ::close(notes);
   if (!text) return;
   // Errors show where a test asks for the kernel.
-  const auto obtained = test_engine().obtain_all(noted_sources(*text));
+  const auto obtained = test_engine().obtain_all(noted_sources(*text, target));
   if (obtained && !path.empty()) static_cast<void>(write_file(path, description));
 }
 

@@ -5,6 +5,7 @@
 #include "compiler/kernel_source.h"
 #include "compiler/plan.h"
 #include "compiler/support/error.h"
+#include "compiler/target.h"
 
 #include <functional>
 #include <memory>
@@ -28,8 +29,10 @@ Result<void> note_kernels_of(const compiler::Plan& plan);
 void record_headers();
 
 // Calls `run_tests` in a child without output, and has test_engine() obtain the kernels that it
-// asked for. Does nothing if this program did so before with the same filter of cases and the same
-// folder of kernels. Must be called before this process has threads.
-void obtain_kernels_ahead(std::string_view filter, const std::function<int()>& run_tests);
+// asked for, all of this target. Does nothing if this program did so before with the same filter of
+// cases, the same target and the same folder of kernels. Must be called before this process has
+// threads.
+void obtain_kernels_ahead(std::string_view filter, const compiler::Target& target,
+                          const std::function<int()>& run_tests);
 
 }  // namespace moejit::testing
