@@ -309,6 +309,7 @@ std::string layer_json(const Layer& layer, bool has_padding) {
   if (has_backward(layer)) add("gradients", json_list(gradients_of(layer)));
   add("backward_halves", layer.backward_halves ? "true" : "false");
   if (layer.backward_linears) add("backward_linears", "true");
+  if (layer.backward_quantizes_weights) add("backward_quantizes_weights", "true");
   if (layer.weight_checks) add("weight_checks", "true");
   add("recompute", json_string(to_string(layer.recompute)));
   add("wgrad_dtype", json_string(to_string(layer.wgrad_dtype)));

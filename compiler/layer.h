@@ -128,8 +128,10 @@ struct Layer {
   std::vector<Pass> passes = {Pass::kForward};
   std::vector<Gradient> gradients = {};  // computed by backward, ordered; empty: all there are
   bool backward_halves = false;          // whether backward may be called in two halves
-  bool backward_linears = false;         // whether it may be called for fc2 and then for fc1
-  bool weight_checks = false;            // whether update_weights() casts only what has changed
+  bool backward_linears = false;         // whether it may be called in two parts, the last for dw1
+  // Whether backward casts the weights' columns itself: update_weights() casts rows alone.
+  bool backward_quantizes_weights = false;
+  bool weight_checks = false;  // whether update_weights() casts only what has changed
   Recompute recompute = Recompute::kNone;
   WgradDtype wgrad_dtype = WgradDtype::kF32;
   bool fuse_wgrad_accumulation = true;  // whether backward calls may add to gradients of weights

@@ -16,10 +16,11 @@ namespace moejit::compiler {
 std::string to_string(const TileChainSpec& s) {
   return fmt::format(
       "tile_chain sections={} section_rows={} columns={} tiles_per_scale={} epsilon={:g} "
-      "{}{}{}{}{}threads={}",
+      "{}{}{}{}{}{}threads={}",
       s.sections, s.section_rows, s.columns, s.tiles_per_scale, s.epsilon,
-      s.writes_colwise ? "writes_colwise=true " : "", s.is_interleaved ? "interleaved=true " : "",
-      s.is_separate ? "separate=true " : "", s.has_expert_scale ? "expert_scale=true " : "",
+      s.writes_rows ? "" : "writes_rows=false ", s.writes_colwise ? "writes_colwise=true " : "",
+      s.is_interleaved ? "interleaved=true " : "", s.is_separate ? "separate=true " : "",
+      s.has_expert_scale ? "expert_scale=true " : "",
       is_recorded(s.amax) ? fmt::format("amax={} ", to_string(s.amax)) : "", s.threads);
 }
 
@@ -79,7 +80,8 @@ Work KernelKind<TileChainSpec>::work(const TileChainSpec& spec, const CallBounds
                              ? 0
                              : int64_t{bounds.groups} * spec.sections *
                                    ceil_div(spec.section_rows, 128) * ceil_div(spec.columns, 128);
-  const int64_t copies = spec.writes_colwise ? 2 : 1;  // copies of bytes and scales
+  // Copies of bytes and scales.
+  const int64_t copies = (spec.writes_rows ? 1 : 0) + (spec.writes_colwise ? 1 : 0);
   return {.min_bytes = 2 * elements + copies * (elements + 4 * scales)};
 }
 
@@ -104,7 +106,9 @@ KernelText KernelKind<TileChainSpec>::text(const TileChainSpec& spec) {
                                  ? "one known scale for each"
                                  : fmt::format("one power-of-two scale for each 128x{} tile",
                                                128 * spec.tiles_per_scale),
-                             spec.writes_colwise ? ", and transposed" : ""),
+                             !spec.writes_rows     ? ", transposed"
+                             : spec.writes_colwise ? ", and transposed"
+                                                   : ""),
       .includes = {spec.writes_colwise ? "stage/colwise_tile_chain.cuh" : "stage/tile_chain.cuh"},
       .params = "TileChainParams",
       .constants =
@@ -122,7 +126,8 @@ KernelText KernelKind<TileChainSpec>::text(const TileChainSpec& spec) {
                       {"kSections", "kSectionRows", "kColumns", "kTilesPerScale", "kEpsilonBits",
                        "kThreads"}}},
   };
-  if (spec.is_interleaved || spec.is_separate || spec.has_expert_scale) {
+  const bool needs_scale = spec.is_separate || !spec.writes_rows;
+  if (spec.is_interleaved || spec.has_expert_scale || needs_scale) {
     text.constants.push_back(bool_constant("kInterleaved", spec.is_interleaved,
                                            "rows of the parts alternate in the input"));
     text.types_used.back().arguments.emplace_back("kInterleaved");
@@ -132,13 +137,17 @@ KernelText KernelKind<TileChainSpec>::text(const TileChainSpec& spec) {
     text.types_used.back().arguments.emplace_back("ScaleOfMatrixRecorded<kAmaxStride, kAmaxFirst>");
   } else if (spec.has_expert_scale) {
     text.types_used.back().arguments.emplace_back("ScaleOfMatrix");
-  } else if (spec.is_separate) {
+  } else if (needs_scale) {
     text.types_used.back().arguments.emplace_back("ScaleOfTile<kEpsilonBits>");
   }
-  if (spec.is_separate) {
-    text.constants.push_back(
-        bool_constant("kSeparate", true, "each of the two parts is an input of its own"));
+  if (needs_scale) {
+    text.constants.push_back(bool_constant("kSeparate", spec.is_separate,
+                                           "each of the two parts is an input of its own"));
     text.types_used.back().arguments.emplace_back("kSeparate");
+  }
+  if (!spec.writes_rows) {
+    text.constants.push_back(bool_constant("kWritesRows", false, "only the transposes are wanted"));
+    text.types_used.back().arguments.emplace_back("kWritesRows");
   }
   return text;
 }

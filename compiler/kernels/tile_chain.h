@@ -23,6 +23,7 @@ struct TileChainSpec {
   int32_t columns = 0;
   int32_t tiles_per_scale = 1;
   float epsilon = 0.0f;
+  bool writes_rows = true;  // or, with writes_colwise, the transposes alone
   bool writes_colwise = false;
   bool is_interleaved = false;
   bool is_separate = false;

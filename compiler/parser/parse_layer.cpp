@@ -51,6 +51,7 @@ constexpr std::array kLayerKeys = std::to_array<std::string_view>({"name",
                                                                    "gradients",
                                                                    "backward_halves",
                                                                    "backward_linears",
+                                                                   "backward_quantizes_weights",
                                                                    "weight_checks",
                                                                    "recompute",
                                                                    "wgrad_dtype",
@@ -242,6 +243,20 @@ Result<bool> read_backward_linears(const JsonView& root, const Layer& layer) {
   return true;
 }
 
+Result<bool> read_backward_quantizes_weights(const JsonView& root, const Layer& layer) {
+  constexpr std::string_view kField = "backward_quantizes_weights";
+  MOEJIT_TRY_ASSIGN(const bool quantizes, read_bool_at(root, kField, false));
+  if (!quantizes) return false;
+  const JsonView field = *root.find(kField);
+  if (!has_backward(layer)) return needs_backward(field);
+  if (layer.recipe.weights != kTiles128x128)
+    return field.fail(ErrorCode::kInvalidValue,
+                      fmt::format("got true with the recipe {}, wanted fp8_flow or fp8_blockwise",
+                                  to_string(layer.recipe)),
+                      "other recipes find the scales of rows and of columns together");
+  return true;
+}
+
 Result<int64_t> read_max_permuted_rows(const JsonView& root, const Layer& layer) {
   if (const std::optional<JsonView> view = root.find("max_permuted_rows"))
     return view->read_int({.lowest = layer.splits_alignment,
@@ -303,6 +318,7 @@ Result<Layer> read_layer(const JsonView& root) {
   MOEJIT_TRY_ASSIGN(layer.gradients, read_gradients(root, layer));
   MOEJIT_TRY_ASSIGN(layer.backward_halves, read_backward_halves(root, layer));
   MOEJIT_TRY_ASSIGN(layer.backward_linears, read_backward_linears(root, layer));
+  MOEJIT_TRY_ASSIGN(layer.backward_quantizes_weights, read_backward_quantizes_weights(root, layer));
   MOEJIT_TRY_ASSIGN(layer.weight_checks, read_bool_at(root, "weight_checks", false));
   MOEJIT_TRY_ASSIGN(layer.recompute,
                     read_enum_at(root, "recompute", kRecomputes, Recompute::kNone));

@@ -155,8 +155,9 @@ void split_again(Graph& graph) {
   const auto fc1 = std::ranges::find_if(operations, is_of_fc1);
   if (split == operations.end() || fc1 == operations.end()) return;
   Operation again = *split;
-  std::erase_if(again.writes,
-                [](const Port& port) { return port.role != "counts" && port.role != "offs"; });
+  std::erase_if(again.writes, [](const Port& port) {
+    return port.role != "counts" && port.role != "offs" && port.role != "colwise_offs";
+  });
   for (const Operation& one : operations)
     for (const Port& port : one.reads)
       if (is_of_fc1(one) && find_writer(graph, port.tensor, Phase::kForward) != nullptr &&
@@ -179,17 +180,12 @@ void split_again(Graph& graph) {
 }  // namespace
 
 void part_linears(Graph& graph) {
-  // What reads the gradient of fc2's rows makes the gradient of fc1's result.
-  const auto ends_fc2 = [](const Operation& operation) {
-    return reads(operation, "dact") || defines(operation, "dw2") || defines(operation, "db2");
-  };
-  BackwardHalf half = BackwardHalf::kFc1;
-  for (Operation& operation : std::views::reverse(graph.operations)) {
+  constexpr std::array kOfFc1 = {"dw1", "dw1_gate", "dw1_up", "db1"};
+  for (Operation& operation : graph.operations) {
     if (operation.phase != Phase::kBackward) continue;
-    if (ends_fc2(operation)) half = BackwardHalf::kFc2;
-    const bool sums_dprobs = defines(operation, "dprobs") && !defines(operation, "dx") &&
-                             !reads(operation, "dx") && !reads(operation, "dx_permuted");
-    operation.half = sums_dprobs ? BackwardHalf::kFc2 : half;
+    const bool is_of_fc1 = std::ranges::any_of(
+        kOfFc1, [&](const char* gradient) { return defines(operation, gradient); });
+    operation.half = is_of_fc1 ? BackwardHalf::kFc1 : BackwardHalf::kFc2;
   }
   std::stable_partition(std::ranges::find(graph.operations, Phase::kBackward, &Operation::phase),
                         graph.operations.end(), [](const Operation& operation) {

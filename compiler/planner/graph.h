@@ -46,8 +46,8 @@ void prune(Graph& graph, const std::vector<std::string>& outputs, bool keeps_int
 // everything that dx and dprobs need, and all recomputation.
 void part_backward(Graph& graph);
 
-// Gives each backward operation the part of fc2 or of fc1. The first one ends with the operations
-// that make dw2, db2 and the gradient of fc1's result.
+// Gives each backward operation the part of fc2 or of fc1. The last one has only what makes dw1 and
+// db1, so all that the first one reads may be freed before dw1 takes memory.
 void part_linears(Graph& graph);
 
 // Gives each operation its call: operations that quantize rows of tokens run on the tokens' rank,

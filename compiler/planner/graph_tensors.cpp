@@ -108,6 +108,7 @@ void add_token_checks(Graph& graph) {
     if (frees_saved && operation.half == BackwardHalf::kFc1) continue;
     // A rank's own tokens and the rows that it receives differ in T.
     if (operation.dispatch_call == DispatchCall::kQuantize) continue;
+    if (kind_of<QuantizeWeights>(operation) != nullptr) continue;  // has no tokens
     operation.reads.push_back({.role = "saved_tokens", .tensor = "saved_tokens"});
     operation.writes.push_back({.role = "tokens_status", .tensor = "status", .is_repeated = true});
   }

@@ -105,6 +105,7 @@ void LayerGraphBuilder::dgrad(std::string_view name, std::string_view weights,
   set_formats(problem, recipe_.gradients, format);
   if (recipe_.is_backward_fast) problem.accumulation = GemmAccumulation::kFast;
   const bool has_copy = is_quantized(format) && !has_square_blocks(format);
+  if (layer_.backward_quantizes_weights) quantize_weights(weights);
   Port b = port("b", fmt::format("{}{}", weights, has_copy ? "_colwise" : ""), format);
   if (has_expert_scale(format)) b.scale_inv = scales_name(weights, format);
   std::vector<Port> reads = with_groups({port("a", gradients, recipe_.gradients), std::move(b)});

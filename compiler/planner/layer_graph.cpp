@@ -10,12 +10,8 @@ void LayerGraphBuilder::quantize_weights() {
   phase_ = Phase::kWeights;
   if (layer_.weight_checks) check_weights();
   if (recipe_.has_history) take_scales("w1", "w2");
-  quantize_weights("w1", {.sections = w1_sections(layer_),
-                          .section_rows = layer_.intermediate,
-                          .columns = layer_.hidden,
-                          .is_interleaved = is_interleaved(),
-                          .is_separate = has_separate_gate_up()});
-  quantize_weights("w2", {.section_rows = layer_.hidden, .columns = layer_.intermediate});
+  quantize_weights("w1");
+  quantize_weights("w2");
 }
 
 void LayerGraphBuilder::check_weights() {
@@ -28,24 +24,43 @@ Port LayerGraphBuilder::skip_of_casts() const {
   return port("skip", layer_.weight_checks ? "weights_digest" : "skip_update");
 }
 
-void LayerGraphBuilder::quantize_weights(std::string_view name, QuantizeWeights kind) {
+void LayerGraphBuilder::quantize_weights(std::string_view name) {
+  QuantizeWeights kind{.section_rows = layer_.hidden, .columns = layer_.intermediate};
+  if (name == "w1")
+    kind = {.sections = w1_sections(layer_),
+            .section_rows = layer_.intermediate,
+            .columns = layer_.hidden,
+            .is_interleaved = is_interleaved(),
+            .is_separate = has_separate_gate_up()};
   if (recipe_.weights.is_recovered) return recover_weights(name, kind);
   if (!has_scales(recipe_.weights) || is_packed(recipe_.weights)) return;
   kind.local_experts = layer_.local_experts;
   kind.tiles_per_scale = layer_.scale_sharing_k;
   kind.epsilon = recipe_.weights.epsilon;
+  if (phase_ == Phase::kBackward) return quantize_weight_columns(name, kind);
   if (has_expert_scale(recipe_.weights)) return cast_weights(name, kind);
   if (has_row_scale(recipe_.weights)) return quantize_weight_rows(name, kind);
-  std::vector<Port> reads = {port("input", name), skip_of_casts()};
-  if (kind.is_separate) {
-    reads.front() = port("input", fmt::format("{}_gate", name));
-    reads.push_back(port("input_up", fmt::format("{}_up", name)));
-  }
+  std::vector<Port> reads = weights_read(name, kind);
+  reads.push_back(skip_of_casts());
   Operation& operation = append(fmt::format("quantize_{}", name), kind, std::move(reads),
                                 {port("output", name, recipe_.weights)});
-  if (has_backward(layer_) && has_scales(recipe_.weights_colwise))
+  if (has_backward(layer_) && has_scales(recipe_.weights_colwise) &&
+      !layer_.backward_quantizes_weights)
     operation.writes.push_back(
         optional(port("output_colwise", fmt::format("{}_colwise", name), recipe_.weights_colwise)));
+}
+
+std::vector<Port> LayerGraphBuilder::weights_read(std::string_view name,
+                                                  const QuantizeWeights& kind) {
+  if (!kind.is_separate) return {port("input", name)};
+  return {port("input", fmt::format("{}_gate", name)),
+          port("input_up", fmt::format("{}_up", name))};
+}
+
+void LayerGraphBuilder::quantize_weight_columns(std::string_view name,
+                                                const QuantizeWeights& kind) {
+  append(fmt::format("quantize_{}_columns", name), kind, weights_read(name, kind),
+         {port("output_colwise", fmt::format("{}_colwise", name), recipe_.weights_colwise)});
 }
 
 // Weights are cast as they lie, along either contraction, or in square blocks once for both.

@@ -74,7 +74,10 @@ class LayerGraphBuilder {
   // Returns the port of the word that makes casts of weights do nothing if it is not 0.
   Port skip_of_casts() const;
   void quantize_weights();
-  void quantize_weights(std::string_view name, QuantizeWeights kind);
+  // Appends the cast of w1 or w2; in backward the cast of its columns alone.
+  void quantize_weights(std::string_view name);
+  void quantize_weight_columns(std::string_view name, const QuantizeWeights& kind);
+  static std::vector<Port> weights_read(std::string_view name, const QuantizeWeights& kind);
   void recover_weights(std::string_view name, const QuantizeWeights& kind);
   void quantize_weight_rows(std::string_view name, const QuantizeWeights& kind);
   // Appends the two passes that cast values of groups by columns. `made` names them, `name` is what

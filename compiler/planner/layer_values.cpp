@@ -121,22 +121,24 @@ class ValueList {
     values_.push_back({.name = std::move(name), .dtype = dtype, .shape = std::move(shape)});
     return values_.back();
   }
-  void add(std::string name, DType dtype, TensorRole role, std::vector<Dim> shape) {
+  void add(std::string name, DType dtype, std::optional<TensorRole> role, std::vector<Dim> shape) {
     add(std::move(name), dtype, std::move(shape)).role = role;
   }
   // Adds matrices of weights and the scales of their tiles or rows, if the format has scales.
+  // Without a role they belong to the calls that make and read them.
   void add_tiles(std::string_view name, const Format& format, std::vector<Dim> shape,
-                 std::vector<Dim> scales_shape, int32_t sections = 1) {
+                 std::vector<Dim> scales_shape, int32_t sections = 1,
+                 std::optional<TensorRole> role = kQuantized) {
     if (!is_quantized(format)) return;
     if (is_packed(format))
       return add_packed(name, format, std::move(scales_shape), shape.back(), sections);
-    add(data_name(name, format), stored_dtype(format), kQuantized, shape);
+    add(data_name(name, format), stored_dtype(format), role, shape);
     if (!has_scales(format) || has_expert_scale(format)) return;
     if (has_row_scale(format)) {
       shape.pop_back();
       return add(scales_name(name, format), kF32, kQuantized, std::move(shape));
     }
-    add(scales_name(name, format), kF32, kQuantized, std::move(scales_shape));
+    add(scales_name(name, format), kF32, role, std::move(scales_shape));
     values_.back().layout = Layout::kScalesTiles;
   }
   // Adds packed tiles, which the caller has made, and their scales. `blocks` are the tiles of
@@ -315,13 +317,14 @@ void add_backward(ValueList& list, const Layer& layer, const LayerDims& d) {
   const Format& weights = layer.recipe.weights_colwise;
   // Values stay as they lie, since dgrad reads bf16 along either dimension.
   const bool stays = weights.is_recovered;
+  const auto role = layer.backward_quantizes_weights ? std::nullopt : std::optional(kQuantized);
   if (!has_square_blocks(weights)) {
     list.add_tiles("w1_colwise", weights,
                    stays ? std::vector{d.e, d.h1, d.h} : std::vector{d.e, d.h, d.padded_h1},
-                   {d.e, d.hb, d.h1b});
+                   {d.e, d.hb, d.h1b}, 1, role);
     list.add_tiles("w2_colwise", weights,
                    stays ? std::vector{d.e, d.h, d.i} : std::vector{d.e, d.i, d.h},
-                   {d.e, d.ib, d.hb});
+                   {d.e, d.ib, d.hb}, 1, role);
   }
   list.add("dx", kBF16, kOutput, {d.t, d.h});
   list.add("dprobs", dtype_of(layer.topk_probs_dtype), kOutput,

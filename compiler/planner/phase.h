@@ -24,8 +24,7 @@ constexpr bool is_of_scales(Phase phase) {
 
 // The parts of the backward pass of layers with backward_halves, or with backward_linears, in this
 // order. The data half computes dx and dprobs, the weights half the gradients of weights and
-// biases. The part of fc2 ends with the gradient of fc1's result, with which the part of fc1
-// begins.
+// biases. The part of fc1 computes dw1 and db1, the part of fc2 all others.
 enum class BackwardHalf { kData, kWeights, kFc2, kFc1 };
 // Returns whether a part follows another one, which defers tensors to it.
 constexpr bool is_second(std::optional<BackwardHalf> half) {

@@ -76,17 +76,19 @@ void check_known_scales(const compiler::TileChainSpec& spec, const KernelTensors
 void check_kernel(const compiler::TileChainSpec& spec, const KernelTensors& tensors,
                   CheckList& list) {
   if (spec.has_expert_scale) return check_known_scales(spec, tensors, list);
+  reference::QuantizedWeights rows;
   if (tensors.has("input")) {
-    const int64_t section_rows = spec.section_rows;
-    const reference::QuantizedWeights wanted = reference::quantize_128x128(
-        input_of(spec, tensors), tensors.at("input").shape[0], spec.sections * section_rows,
-        spec.columns, spec.sections, spec.tiles_per_scale);
-    list.codes(tensors, "output", wanted.q);
-    list.floats(tensors, "output_scale_inv", wanted.scale_inv);
+    rows = reference::quantize_128x128(input_of(spec, tensors), tensors.at("input").shape[0],
+                                       int64_t{spec.sections} * spec.section_rows, spec.columns,
+                                       spec.sections, spec.tiles_per_scale);
+    if (spec.writes_rows) {
+      list.codes(tensors, "output", rows.q);
+      list.floats(tensors, "output_scale_inv", rows.scale_inv);
+    }
   }
   if (!tensors.has("output_colwise")) return;
-  const reference::ColwiseWeights wanted =
-      reference::transpose(tensors.weights("output", spec.sections));
+  if (spec.writes_rows) rows = tensors.weights("output", spec.sections);
+  const reference::ColwiseWeights wanted = reference::transpose(rows);
   list.codes(tensors, "output_colwise",
              spec.sections > 1 ? fill_up(wanted.q, spec.section_rows) : wanted.q);
   list.floats(tensors, "output_colwise_scale_inv", wanted.scale_inv);

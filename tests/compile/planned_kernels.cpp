@@ -224,6 +224,11 @@ void add_chains(std::map<std::string, PlannedKernel>& all) {
                                   .writes_colwise = true,
                                   .threads = 256 * sharing});
     }
+    add(compiler::TileChainSpec{.sections = one.sections,
+                                .section_rows = one.section_rows,
+                                .columns = one.columns,
+                                .writes_rows = false,
+                                .writes_colwise = true});
   }
   for (const auto load : {compiler::LoadStage::kQuantizedRows, compiler::LoadStage::kRows,
                           compiler::LoadStage::kTwoLevelRows})

@@ -67,6 +67,7 @@ compiler::Layer layer_of(const LayerShape& shape, const TestLayer::Options& opti
           .gradients = options.gradients,
           .backward_halves = options.backward_halves,
           .backward_linears = options.backward_linears,
+          .backward_quantizes_weights = options.backward_quantizes_weights,
           .weight_checks = options.weight_checks,
           .recompute = options.recompute,
           .wgrad_dtype = options.wgrad_dtype,

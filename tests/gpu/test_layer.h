@@ -86,6 +86,7 @@ class TestLayer {
     std::vector<compiler::Gradient> gradients = {};  // empty: all
     bool backward_halves = false;
     bool backward_linears = false;
+    bool backward_quantizes_weights = false;
     bool weight_checks = false;
     bool power_of_2_scales = false;
     int32_t margin = 0;  // this and the next two of recipes with a history

@@ -34,6 +34,7 @@ class LayerMaker {
       if (random_.in_percent(25)) add_router();
       choose_shared();
     }
+    choose_memory();
     return fmt::format("{{{}}}", fmt::join(fields_, ", "));
   }
 
@@ -254,6 +255,15 @@ class LayerMaker {
       add("gradients", fmt::format("[{}]", fmt::join(names, ", ")));
     }
     if (random_.in_percent(30)) add("backward_halves", flag());
+  }
+
+  void choose_memory() {
+    if (!is_training_) return;
+    if (has_blocks() && random_.in_percent(25)) add("backward_quantizes_weights", flag());
+    const bool has_halves = std::ranges::any_of(fields_, [](const std::string& field) {
+      return field.starts_with("\"backward_halves\": true");
+    });
+    if (!has_halves && random_.in_percent(10)) add("backward_linears", flag());
   }
 
   void choose_shared() {

@@ -25,6 +25,7 @@ QuantizeStage quantize_stage_of_bf16(Format format, int32_t blocks_per_scale) {
 template <>
 KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weights,
                        const KernelContext&) {
+  const bool writes_rows = find_write(operation, "output") != nullptr;
   const bool writes_colwise = find_write(operation, "output_colwise") != nullptr;
   KernelPlan kernel{
       .spec = TileChainSpec{.sections = weights.sections,
@@ -32,6 +33,7 @@ KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weight
                             .columns = weights.columns,
                             .tiles_per_scale = weights.tiles_per_scale,
                             .epsilon = weights.epsilon,
+                            .writes_rows = writes_rows,
                             .writes_colwise = writes_colwise,
                             .is_interleaved = weights.is_interleaved,
                             .is_separate = weights.is_separate,
@@ -45,8 +47,12 @@ KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weight
   };
   add_arguments(kernel, operation,
                 {"input", "input_up", "output", "skip", "output_colwise", "expert_scales", "amax"});
-  if (writes_colwise)
+  if (writes_colwise && writes_rows)
     kernel.reasons.emplace_back("both orientations from one read: dgrad multiplies with columns");
+  if (!writes_rows)
+    kernel.reasons.emplace_back(
+        "backward_quantizes_weights: columns are made where dgrad reads them, and take no memory "
+        "between the passes");
   if (weights.is_interleaved)
     kernel.reasons.emplace_back(
         "rows of gate and up, which alternate, are sorted on the way: GEMMs have all of gate "

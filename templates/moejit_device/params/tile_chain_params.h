@@ -11,7 +11,8 @@ namespace moejit::device {
 // written too.
 struct TileChainParams {
   const Bf16* input;                // [matrices, R, C]; of separate parts [matrices, R / 2, C]
-  E4m3* output;                     // [matrices, R, C]
+  E4m3* output;                     // [matrices, R, C]; with its scales null in chains that write
+                                    // columns alone
   float* output_scale_inv;          // [matrices, S, Cb]
   int64_t matrices;                 // may be 0
   E4m3* output_colwise;             // [matrices, C, R']: the same bytes, transposed, and zeros that

@@ -11,6 +11,7 @@
 //
 // If there are several sections, zeros fill up the columns of each to a multiple of 128. These
 // columns are the contraction of dgrad, whose steps and scale blocks then lie in one section.
+// Without rows only the columns are written.
 //
 // Emitted kernels look like kernels of the tile chain, but for the name of the type:
 //
@@ -27,7 +28,8 @@ namespace moejit::device {
 
 template <int32_t kSections, int32_t kSectionRows, int32_t kColumns, int32_t kTilesPerScale,
           uint32_t kEpsilonBits, int32_t kThreads_, bool kInterleaved = false,
-          typename Scale = ScaleOfTile<kEpsilonBits>, bool kSeparate = false>
+          typename Scale = ScaleOfTile<kEpsilonBits>, bool kSeparate = false,
+          bool kWritesRows = true>
 struct ColwiseTileChain {
   static_assert(kTilesPerScale > 0, "a tile has a scale");
   static_assert(kSections > 0 && kSectionRows > 0, "a matrix has rows");
@@ -55,7 +57,8 @@ struct ColwiseTileChain {
 #pragma unroll
       for (int32_t i = 0; i < kLaneRows; ++i) {
         rows[i] = quantize_segment(unpack_bf16(segment[i]), scale).bytes;
-        store_bytes(ptx::global(params.output), tile.position(i), rows[i]);
+        if constexpr (kWritesRows)
+          store_bytes(ptx::global(params.output), tile.position(i), rows[i]);
       }
       tile.stage(rows);
       // Orders the staged tile's writes before its reads, and the reads of the slots before their
@@ -108,9 +111,10 @@ struct ColwiseTileChain {
     MOEJIT_DEVICE void store_scales(const TileChainParams& params, float scale_inv) const {
       if (thread != 0 || !has_tile()) return;
       const int64_t tile_row_of_all = section * kTileRows + tile_row;
-      ptx::store(
-          ptx::global(params.output_scale_inv) + (tile_row_of_all * kTileColumns + tile_column),
-          scale_inv);
+      if constexpr (kWritesRows)
+        ptx::store(
+            ptx::global(params.output_scale_inv) + (tile_row_of_all * kTileColumns + tile_column),
+            scale_inv);
       const int64_t colwise_row = matrix() * kTileColumns + tile_column;
       ptx::store(
           ptx::global(params.output_colwise_scale_inv) +

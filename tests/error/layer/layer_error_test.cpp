@@ -334,6 +334,18 @@ const WrongLayer kWords[] = {
      "layer.json:1: $.backward_halves: got true without a backward pass", "add \"backward\""},
     {"linears_without_backward", with("backward_linears", "true"), ErrorCode::kInvalidValue,
      "layer.json:1: $.backward_linears: got true without a backward pass", "add \"backward\""},
+    {"quantizes_without_backward", with("backward_quantizes_weights", "true"),
+     ErrorCode::kInvalidValue,
+     "layer.json:1: $.backward_quantizes_weights: got true without a backward pass",
+     "add \"backward\""},
+    {"quantizes_rows_of_weights",
+     R"({"experts": 8, "top_k": 2, "hidden": 256, "intermediate": 128, "max_tokens": 64, )"
+     R"("passes": ["forward", "backward"], "recipe": "fp8_rowwise", )"
+     R"("backward_quantizes_weights": true})",
+     ErrorCode::kInvalidValue,
+     "layer.json:1: $.backward_quantizes_weights: got true with the recipe fp8_rowwise, wanted "
+     "fp8_flow or fp8_blockwise",
+     "other recipes"},
     {"halves_as_text", with("backward_halves", "\"true\""), ErrorCode::kWrongType,
      "layer.json:1: $.backward_halves: got \"true\", wanted true or false"},
     {"unknown_recompute", with("recompute", "\"all\""), ErrorCode::kInvalidValue,

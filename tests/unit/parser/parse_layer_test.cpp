@@ -331,6 +331,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     layer.expert_parallel.ranks = 2;
     layer.weight_checks = true;
     layer.backward_linears = true;
+    layer.backward_quantizes_weights = true;
     layer.router = RouterFormula{};
     layer.shared.experts = 1;
     layer.fuse_wgrad_accumulation = false;
@@ -347,7 +348,7 @@ TEST(Parser, KnowsTheKeysThatTheWriterWrites) {
     }
   }
   for (const std::string_view key : layer_keys()) EXPECT_TRUE(written.contains(key)) << key;
-  EXPECT_EQ(layer_keys().size(), 43u);
+  EXPECT_EQ(layer_keys().size(), 44u);
 }
 
 TEST(Parser, ReadsPackedWeightsOfRecipesWithTilesAlone) {

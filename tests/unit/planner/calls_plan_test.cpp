@@ -130,10 +130,30 @@ TEST(CallsPlan, OfLinearsShareTheKernelsOfBackward) {
     EXPECT_EQ(call_of(plan, "backward_fc2").deferred, BlockUse::kWrite);
     EXPECT_EQ(call_of(plan, "backward_fc1").deferred, BlockUse::kRead);
     EXPECT_EQ(call_of(plan, "backward_fc1").saved, keeps_rows ? BlockUse::kNone : BlockUse::kRead);
-    EXPECT_EQ(find_tensor(plan, keeps_rows ? "dh1" : "dh1_q")->role, TensorRole::kDeferred);
+    EXPECT_EQ(find_tensor(plan, keeps_rows ? "dh1" : "dh1_colwise_q")->role, TensorRole::kDeferred);
     EXPECT_NE(find_tensor(plan, "dact")->role, TensorRole::kDeferred);
   }
-  EXPECT_EQ(taken_by(plan_of(layer), "backward_fc1"), "x tokens_per_expert w1 dy* dx= dw1=");
+  EXPECT_EQ(taken_by(plan_of(layer), "backward_fc1"), "x tokens_per_expert dy* dw1=");
+}
+
+// Columns of weights are then memory of the backward call alone.
+TEST(CallsPlan, OfBackwardQuantizeWeights) {
+  Layer layer = training_layer();
+  layer.backward_quantizes_weights = true;
+  const Plan plan = plan_of(layer);
+  EXPECT_EQ(steps_of(plan, "update_weights"), (Names{"quantize_w1", "quantize_w2"}));
+  for (const std::string_view weights : {"w1", "w2"}) {
+    const TensorPlan& columns = *find_tensor(plan, fmt::format("{}_colwise_q", weights));
+    EXPECT_EQ(columns.role, TensorRole::kWorkspace);
+    const Names steps = steps_of(plan, "backward");
+    const auto cast = std::ranges::find(steps, fmt::format("quantize_{}_columns", weights));
+    ASSERT_NE(cast, steps.end());
+    EXPECT_EQ(*(cast + 1), weights == "w1" ? "gemm_fc1_dgrad" : "gemm_fc2_dgrad");
+    EXPECT_TRUE(reads(*find_kernel(plan, *cast), weights));
+    EXPECT_FALSE(
+        std::get<TileChainSpec>(find_kernel(plan, fmt::format("quantize_{}", weights))->spec)
+            .writes_colwise);
+  }
 }
 
 TEST(CallsPlan, NeedsNoMoreWorkspaceThanItsKernels) {

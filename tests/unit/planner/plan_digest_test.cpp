@@ -87,6 +87,7 @@ const std::vector<Field>& fields() {
       {"gradients", [](Layer& layer) { layer.gradients = {Gradient::kDx}; }},
       {"backward_halves", [](Layer& layer) { layer.backward_halves = true; }},
       {"backward_linears", [](Layer& layer) { layer.backward_linears = true; }},
+      {"backward_quantizes_weights", [](Layer& layer) { layer.backward_quantizes_weights = true; }},
       {"weight_checks", [](Layer& layer) { layer.weight_checks = true; }},
       {"recompute", [](Layer& layer) { layer.recompute = Recompute::kMoeExpert; }},
       {"wgrad_dtype", [](Layer& layer) { layer.wgrad_dtype = WgradDtype::kBf16; }},

@@ -105,11 +105,12 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Se
     layer = call.layer(*given, gradients, call.wgrad_dtype(parameters), has_halves, has_checks)
     is_split, parted = False, None
     if call.may_split and not has_halves and _may_split(gradients, is_sharded):
-        split = call.layer(*given, gradients, call.wgrad_dtype(parameters), True, has_checks)
-        is_split = is_smaller_split(split, layer)
-        layer = split if is_split else layer
-        if not is_split and not state and not call.fuse_wgrad_accumulation:
-            parted = with_linears(layer)
+        if not state and not call.fuse_wgrad_accumulation:
+            parted = with_linears(layer, has_checks or is_first_microbatch is not None or skip_update is not None)
+        if parted is None:
+            split = call.layer(*given, gradients, call.wgrad_dtype(parameters), True, has_checks)
+            is_split = is_smaller_split(split, layer)
+            layer = split if is_split else layer
     check_biases(layer, *cast[2:])
     dtypes = tuple(torch.float32 if weight is None else gradient_dtype(weight) for weight in cast)
     b1, b2 = biases_of(given[0], cast)

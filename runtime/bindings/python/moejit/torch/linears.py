@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backward in two steps of autograd, of fc2 and then of fc1: what only the first one reads is freed between them."""
+"""Backward in two steps of autograd, the last for w1: what only the first one reads is freed between them."""
 from __future__ import annotations
 
 import dataclasses
@@ -13,22 +13,29 @@ from moejit.torch.first_order import first_order
 from moejit.torch.function import Options, forward, gradients, kept_names, rows_of
 from moejit.torch.halves import DelayedGradients, WeightsHalfFunction, spares_memory, weight_gradient_bytes
 from moejit.torch.layers import reads_of
+from moejit.torch.own_gradient import memory_of_dx, with_ownership
 from moejit.torch.plans import layer_text, plan_of, row_of
+
+_RECIPES_OF_TILES = ("fp8_flow", "fp8_blockwise")  # whose columns of weights backward can cast by themselves
 
 
 @functools.lru_cache(maxsize=None)
-def with_linears(layer: str) -> str | None:
+def with_linears(layer: str, keeps_weights: bool = True) -> str | None:
     """Returns the text of a layer whose backward has these two parts, or None if they take no less memory at the peak.
 
-    One call has the saved block, its workspace and the gradients of all weights at once. When the part of fc1 makes dw1
-    and dx, the saved block and the gradient of y are free, if it reads neither. The workspace of the part of fc2 is
-    free, too.
+    One call has the saved block, its workspace and the gradients of all weights at once. When the part of fc1 makes
+    dw1, the saved block and the gradient of y are free, if it reads neither. The workspace of the part of fc2 is free,
+    too.
 
     Args:
         layer: The text of the layer whose backward is one call.
+        keeps_weights: Whether quantized weights serve several calls. If not, the part of fc2 casts the columns of
+            weights where the recipe can, so that nothing of them is held between the passes.
     """
     whole = plan_of(layer)
-    parted = layer_text({**whole.description, "backward_linears": True}, whole.target)
+    casts = not keeps_weights and whole.description["recipe"] in _RECIPES_OF_TILES
+    parted = layer_text({**whole.description, "backward_linears": True, "backward_quantizes_weights": casts},
+                        whole.target)
     planned, of_fc1 = plan_of(parted), row_of(parted, "backward_fc1")
     if any(argument.name in ("saved", "dy") and not argument.is_shape_only for argument in of_fc1.reads):
         return None
@@ -36,7 +43,8 @@ def with_linears(layer: str) -> str | None:
     fc2, fc1 = (planned.calls[name].workspace_bytes for name in ("backward_fc2", "backward_fc1"))
     in_parts = planned.deferred.most + max(planned.saved.most + fc2 + of_weights.get("dw2", 0),
                                            fc1 + sum(of_weights.values()))
-    at_once = whole.saved.most + whole.calls["backward"].workspace_bytes + sum(of_weights.values())
+    at_once = (whole.saved.most + whole.quantized_colwise.bytes - planned.quantized_colwise.bytes
+               + whole.calls["backward"].workspace_bytes + sum(of_weights.values()))
     return parted if spares_memory(in_parts, at_once) else None
 
 
@@ -86,10 +94,12 @@ class _PartOfFc2(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx, dy, _):
+    @with_ownership
+    def backward(ctx, is_own, dy, _):
         given = {**dict(zip(ctx.names, ctx.saved_tensors)), "dy": rows_of(dy)}
         layer = ctx.options.layer
-        made = ops.run(layer, "backward_fc2", given)
+        reused = memory_of_dx(layer, "backward_fc2", is_own, dy, given["dy"])
+        made = {**ops.run(layer, "backward_fc2", {**given, **reused}), **reused}
         given.update(made, dy=given["dy"].new_empty(dy.shape[0], 0))  # the part of fc1 needs only T of it
         of_fc1 = {name: given[name] for name in reads_of(layer, "backward_fc1")}
         ctx.parts.queue.append(_PartOfFc1(ctx.options, of_fc1, {name: made[name] for name in made if name != "deferred"}))
