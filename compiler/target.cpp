@@ -17,6 +17,9 @@ constexpr TargetFeatures kAmpere{
 constexpr TargetFeatures kAda{.has_wgmma = false, .has_bulk_copies = false};
 constexpr TargetFeatures kBlackwell{.has_wgmma = false};
 
+// By the code of MMA-Sim (arXiv:2511.10909); no GPU of these was asked.
+constexpr MmaAddition kMmaOfAmpere{.products = 8, .fraction = 24};
+
 // Shared memory of a large SM, and of the SMs of workstation GPUs.
 constexpr int32_t kKib = 1024;
 Target large(std::string arch, TargetFeatures features) {
@@ -27,7 +30,8 @@ Target small(std::string arch, TargetFeatures features) {
           .shared_memory_bytes = 99 * kKib,
           .shared_memory_of_sm = 100 * kKib,
           .threads_of_sm = 1536,
-          .features = features};
+          .features = features,
+          .mma = features.has_bulk_copies ? MmaAddition{} : kMmaOfAmpere};
 }
 
 // Returns the architecture with the name that its target has.
@@ -43,6 +47,7 @@ std::vector<Architecture> table() {
   Target sm_80 = large("sm_80", kAmpere);
   sm_80.shared_memory_bytes = 163 * kKib;
   sm_80.shared_memory_of_sm = 164 * kKib;
+  sm_80.mma = kMmaOfAmpere;
   return {
       named(
           {.target = sm_80, .capabilities = {{8, 0}}, .gpus = "A100, A30", .evidence = kNeverRun}),
@@ -84,16 +89,17 @@ std::vector<Architecture> table() {
 constexpr std::string_view kCuda = "cuda", kSim = "sim";
 constexpr std::string_view kHost = "host";  // the architecture of sim, which simulates sm_90a
 
-// Returns whether layers of an architecture run with mma.sync in the place of WGMMA.
-bool multiplies_by_mma(const Target& target) {
-  return !target.features.has_wgmma && target.features.has_bulk_copies;
+// Hopper's GPUs, with the kernels of those that lack instructions: for tests.
+std::vector<Target> test_targets() {
+  return {{.arch = "sm_90a-mma", .features = kBlackwell},
+          {.arch = "sm_90a-cp-async", .features = kAda}};
 }
 
 std::string names_of_targets() {
   std::string names;
   for (const Architecture& known : architectures()) names += known.name + ", ";
   for (const Architecture& known : architectures())
-    if (multiplies_by_mma(known.target)) names += fmt::format("sim:{}, ", known.target.arch);
+    if (!known.target.features.has_wgmma) names += fmt::format("sim:{}, ", known.target.arch);
   return names + "sim";
 }
 
@@ -132,15 +138,25 @@ std::string_view nvrtc_arch(const Target& target) {
 
 bool multiplies_in_f16(const Target& target) { return !target.features.has_wgmma; }
 
+bool trades_registers(const Target& target) {
+  return target.features.has_bulk_copies && target.shared_memory_bytes >= kHopperSharedBytes;
+}
+
 std::vector<std::string_view> header_overlays(const Target& target) {
   std::vector<std::string_view> folders;
-  if (multiplies_by_mma(target)) {
-    // Small tiles need no more registers than threads start with.
-    if (target.shared_memory_bytes < kHopperSharedBytes) folders.emplace_back("moejit_sm120");
+  const auto& [has_wgmma, has_bulk_copies, has_fp8_conversions] = target.features;
+  if (!has_wgmma) {
+    if (!trades_registers(target)) folders.emplace_back("moejit_sm120");
     folders.emplace_back("moejit_mma");
   }
-  if (!target.features.has_fp8_conversions) folders.emplace_back("moejit_sm80");
-  if (target.kind == TargetKind::kSim) folders.emplace_back("moejit_sim");
+  if (!has_bulk_copies) folders.emplace_back("moejit_cp_async");
+  // What is written in a GPU's instructions the simulator has in its own.
+  if (target.kind == TargetKind::kSim) {
+    folders.emplace_back("moejit_sim");
+    return folders;
+  }
+  if (!has_bulk_copies) folders.emplace_back("moejit_ampere");
+  if (!has_fp8_conversions) folders.emplace_back("moejit_sm80");
   return folders;
 }
 
@@ -149,14 +165,14 @@ Result<Target> parse_target(std::string_view name) {
   if (name == kSim) return simulator_target();
   for (const Architecture& known : architectures()) {
     if (name == known.name) return known.target;
-    if (name == fmt::format("{}:{}", kSim, known.target.arch) && multiplies_by_mma(known.target)) {
+    if (name == fmt::format("{}:{}", kSim, known.target.arch) && !known.target.features.has_wgmma) {
       Target simulated = known.target;
       simulated.kind = TargetKind::kSim;
       return simulated;
     }
   }
-  // Hopper's GPUs, with the kernels of those that have no WGMMA: for tests.
-  if (name == "cuda:sm_90a-mma") return Target{.arch = "sm_90a-mma", .features = kBlackwell};
+  for (const Target& tested : test_targets())
+    if (name == to_string(tested)) return tested;
   return fail(Stage::kPlan, ErrorCode::kInvalidValue,
               fmt::format("unknown target {}, wanted one of {}", quote_for_message(name),
                           names_of_targets()),

@@ -19,10 +19,18 @@ enum class TargetKind {
 // What the instructions of an architecture can do that kernels ask for.
 struct TargetFeatures {
   bool has_wgmma = true;  // multiplies tiles of shared memory by warpgroups
-  // TMA and other bulk copies, mbarriers that count their bytes, clusters of CTAs.
+  // TMA and other bulk copies, mbarriers that count their bytes, clusters of CTAs, launches that
+  // overlap.
   bool has_bulk_copies = true;
   bool has_fp8_conversions = true;  // between floats and e4m3 or e5m2
   bool operator==(const TargetFeatures&) const = default;
+};
+
+// How mma.sync adds products of f16 or bf16 (docs/recipes.md, "What tensor cores add").
+struct MmaAddition {
+  int32_t products = 16;  // that are added at once
+  int32_t fraction = 25;  // bits behind the first one of the largest term
+  bool operator==(const MmaAddition&) const = default;
 };
 
 // Most dynamic shared memory of a CTA on Hopper, for which tiles are chosen first.
@@ -41,6 +49,7 @@ struct Target {
   int32_t threads_of_sm = 2048;          // most resident threads
   int32_t max_threads_per_cta = 1024;
   TargetFeatures features;
+  MmaAddition mma;
 
   bool operator==(const Target&) const = default;
 };
@@ -87,6 +96,10 @@ std::string_view nvrtc_arch(const Target& target);
 
 // Returns whether grouped GEMMs unpack FP8 to f16: tensor cores that have no WGMMA get it so.
 bool multiplies_in_f16(const Target& target);
+
+// Returns whether warps of grouped GEMMs give registers to others (setmaxnreg). Small tiles need no
+// more than threads start with.
+bool trades_registers(const Target& target);
 
 // Returns the folders, in order, whose files stand in for files of "moejit_device/ptx/" that the
 // target has no instructions for. They lie below templates/.

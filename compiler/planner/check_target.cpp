@@ -11,10 +11,13 @@ namespace {
 
 // Returns what the instructions of a target lack for a kernel, or nothing.
 std::string_view lack_of(const KernelSpec& spec, const TargetFeatures& features) {
-  const bool multiplies = std::holds_alternative<GroupedGemmSpec>(spec) ||
-                          std::holds_alternative<ContractionGroupedGemmSpec>(spec);
-  if (multiplies && !features.has_bulk_copies)
-    return "bulk copies, by which grouped GEMMs read their operands";
+  const bool copies_to_ranks = std::holds_alternative<DispatchRowsSpec>(spec) ||
+                               std::holds_alternative<DispatchPermuteSpec>(spec) ||
+                               std::holds_alternative<RouteDispatchPermuteSpec>(spec) ||
+                               std::holds_alternative<CombineRowsSpec>(spec);
+  if (copies_to_ranks && !features.has_bulk_copies)
+    return "bulk copies, by which ranks write into each other's memory; \"transport\": \"nccl\" "
+           "needs none";
   return {};
 }
 

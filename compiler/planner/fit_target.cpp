@@ -11,11 +11,12 @@ namespace moejit::compiler {
 namespace {
 
 // Columns of a tile where warps multiply by mma.sync. With more of them, operands that are unpacked
-// to f16 leave no registers for the sums, and small SMs have no room for two stages.
+// to f16 leave no registers for the sums. Small SMs have no room for two stages, and warps that
+// trade no registers have less for sums.
 constexpr int32_t kLargeColumns = 128, kSmallColumns = 64;
 
 int32_t mma_columns(const Target& target) {
-  return target.shared_memory_bytes < kHopperSharedBytes ? kSmallColumns : kLargeColumns;
+  return trades_registers(target) ? kLargeColumns : kSmallColumns;
 }
 
 // Returns the dynamic shared memory that a CTA may have, of those that share an SM.

@@ -83,7 +83,9 @@ void overlap(const Plan& plan, std::size_t index, KernelPlan& kernel) {
 }  // namespace
 
 void overlap_launches(const Layer& layer, Plan& plan) {
-  if (has_backward(layer) || is_of_group(layer) || layer.max_tokens > kMostTokens) return;
+  if (has_backward(layer) || is_of_group(layer) || layer.max_tokens > kMostTokens ||
+      !plan.target.features.has_bulk_copies)
+    return;
   bool is_any = false;
   for (std::size_t i = 0; i < plan.kernels.size(); ++i) {
     KernelPlan& kernel = plan.kernels[i];

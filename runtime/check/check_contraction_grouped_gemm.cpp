@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/check/kernel_checks.h"
 #include "runtime/check/sampled_gemm.h"
+#include "runtime/check/tensor_core_rule.h"
 #include "runtime/reference/end_scaled_gemm.h"
 #include "runtime/reference/gemm.h"
 #include "runtime/reference/number_formats.h"
@@ -34,18 +35,15 @@ class ColumnOperand {
       : q_(trial::join_column_blocks(tensors.at(role))),
         scales_(tensors.view<float>(scales_role)),
         has_tiles_(scales == GradientScales::kTile),
-        multiplies_in_f16_(compiler::multiplies_in_f16(tensors.plan().target)) {}
+        rule_(tensor_core_rule(tensors.plan().target)) {}
 
   int64_t rows() const { return q_.shape[0]; }
   bool has_tiles() const { return has_tiles_; }
   // Returns the chosen rows, cut to an expert's columns.
   QuantizedRows part(const std::vector<int64_t>& rows, int64_t first, int64_t count) const {
     const int64_t columns = q_.shape[1], blocks = block_count(count);
-    QuantizedRows chosen{.rows = std::ssize(rows),
-                         .cols = blocks * kBlock,
-                         .q = {},
-                         .scale_inv = {},
-                         .multiplies_in_f16 = multiplies_in_f16_};
+    QuantizedRows chosen{
+        .rows = std::ssize(rows), .cols = blocks * kBlock, .q = {}, .scale_inv = {}, .rule = rule_};
     const auto codes = elements<uint8_t>(q_).begin();
     for (const int64_t row : rows) {
       const auto code = codes + (row * columns + first);
@@ -65,7 +63,8 @@ class ColumnOperand {
 
   HostTensor q_;
   std::span<const float> scales_;
-  bool has_tiles_, multiplies_in_f16_;
+  bool has_tiles_;
+  reference::TensorCoreRule rule_;
 };
 
 // An operand whose tokens lie as columns, [rows, C]. Its scales multiply complete sums; each expert
@@ -79,13 +78,13 @@ class EndScaledOperand {
         format_(trial::fp8_format(format)),
         by_row_(spec.scales == GradientScales::kRowColumn),
         is_one_chain_(spec.accumulation == compiler::GemmAccumulation::kFast),
-        multiplies_in_f16_(compiler::multiplies_in_f16(tensors.plan().target)) {}
+        rule_(tensor_core_rule(tensors.plan().target)) {}
 
   int64_t rows() const { return q_.shape[0]; }
   Fp8Format format() const { return format_; }
   bool by_row() const { return by_row_; }
   bool is_one_chain() const { return is_one_chain_; }
-  bool multiplies_in_f16() const { return multiplies_in_f16_; }
+  const reference::TensorCoreRule& rule() const { return rule_; }
   // Returns the values of the chosen rows, cut to an expert's columns.
   std::vector<float> values(const std::vector<int64_t>& rows, int64_t first, int64_t count) const {
     const int64_t columns = q_.shape[1];
@@ -110,15 +109,18 @@ class EndScaledOperand {
   HostTensor q_;
   std::span<const float> scales_;
   Fp8Format format_;
-  bool by_row_, is_one_chain_, multiplies_in_f16_;
+  bool by_row_, is_one_chain_;
+  reference::TensorCoreRule rule_;
 };
 
 // An operand in bf16, [P, columns]. Samples choose among its columns.
 class RowOperand {
  public:
-  RowOperand(const KernelTensors& tensors, std::string_view role) : tensor_(tensors.at(role)) {}
+  RowOperand(const KernelTensors& tensors, std::string_view role)
+      : tensor_(tensors.at(role)), rule_(tensor_core_rule(tensors.plan().target)) {}
 
   int64_t rows() const { return tensor_.shape.back(); }
+  const reference::TensorCoreRule& rule() const { return rule_; }
   std::vector<uint16_t> part(const std::vector<int64_t>& columns, int64_t first,
                              int64_t count) const {
     const std::span<const uint16_t> all = elements<uint16_t>(tensor_);
@@ -131,6 +133,7 @@ class RowOperand {
 
  private:
   const HostTensor& tensor_;
+  reference::TensorCoreRule rule_;
 };
 
 // An operand in bf16 with a scale for each expert, which multiplies complete sums.
@@ -176,7 +179,7 @@ std::vector<float> gradient_of(const EndScaledOperand& a, const std::vector<int6
   return reference::end_scaled_gemm_sums(
       {.a_format = a.format(),
        .b_format = b.format(),
-       .multiplies_in_f16 = a.multiplies_in_f16(),
+       .rule = a.rule(),
        .order = a.by_row() ? reference::ScaleOrder::kRowThenColumn
                            : reference::ScaleOrder::kProductOfScales,
        .rows = rows,
@@ -202,9 +205,9 @@ std::vector<float> gradient_of(const ColumnOperand& a, const std::vector<int64_t
 std::vector<float> gradient_of(const RowOperand& a, const std::vector<int64_t>& of_a,
                                const RowOperand& b, const std::vector<int64_t>& of_b, size_t,
                                int64_t first, int32_t count) {
-  return reference::bf16_weight_gradient(a.part(of_a, first, count), std::ssize(of_a),
-                                         b.part(of_b, first, count), std::ssize(of_b),
-                                         {.counts = {count}, .offs = {0, count}, .row_map = {}});
+  return reference::bf16_weight_gradient(
+      a.part(of_a, first, count), std::ssize(of_a), b.part(of_b, first, count), std::ssize(of_b),
+      {.counts = {count}, .offs = {0, count}, .row_map = {}}, a.rule());
 }
 
 std::vector<float> gradient_of(const ScaledRowOperand& a, const std::vector<int64_t>& of_a,

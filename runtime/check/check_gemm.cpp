@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/check/sampled_gemm.h"
+#include "runtime/check/tensor_core_rule.h"
 #include "runtime/reference/end_scaled_gemm.h"
 #include "runtime/reference/gemm.h"
 #include "runtime/reference/number_formats.h"
@@ -104,7 +105,7 @@ class ChosenGemm {
                                      .cols = gemm_.k,
                                      .q = a_,
                                      .scale_inv = a_scales_,
-                                     .multiplies_in_f16 = multiplies_in_f16(session_.target())};
+                                     .rule = tensor_core_rule(session_.target())};
     const QuantizedWeights b{.experts = gemm_.groups,
                              .rows = kSampledColumns,
                              .cols = gemm_.k,
@@ -120,7 +121,7 @@ class ChosenGemm {
         is_one_chain(spec) ? gemm_.k : spec.blocks_per_promotion * reference::kBlock;
     return reference::end_scaled_gemm(
         {.is_bf16 = gemm_.scales == GemmScales::kNone,
-         .multiplies_in_f16 = multiplies_in_f16(session_.target()),
+         .rule = tensor_core_rule(session_.target()),
          .order = gemm_.scales == GemmScales::kRowColumn ? reference::ScaleOrder::kRowThenColumn
                                                          : reference::ScaleOrder::kProductOfScales,
          .rows = rows(),

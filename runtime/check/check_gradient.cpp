@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/check/sampled_gemm.h"
+#include "runtime/check/tensor_core_rule.h"
 #include "runtime/reference/end_scaled_gemm.h"
 #include "runtime/reference/gemm.h"
 #include "runtime/reference/number_formats.h"
@@ -65,7 +66,7 @@ class GradientSample {
   // Adds a small GEMM whose scales multiply complete sums.
   Result<void> add_end_scaled(int64_t group, const std::vector<int64_t>& rows,
                               const std::vector<int64_t>& columns) {
-    reference::EndScaledOperands small{.multiplies_in_f16 = multiplies_in_f16(session_.target()),
+    reference::EndScaledOperands small{.rule = tensor_core_rule(session_.target()),
                                        .order = by_row() ? reference::ScaleOrder::kRowThenColumn
                                                          : reference::ScaleOrder::kProductOfScales,
                                        .rows = std::ssize(rows),
@@ -113,7 +114,7 @@ class GradientSample {
                          .cols = 128 * blocks,
                          .q = {},
                          .scale_inv = {},
-                         .multiplies_in_f16 = multiplies_in_f16(session_.target())};
+                         .rule = tensor_core_rule(session_.target())};
     const bool has_tiles = gemm_.gradient_scales == GradientScales::kTile;
     for (const int64_t row : rows) {
       for (int64_t block = first; block < first + blocks; ++block) {

@@ -3,6 +3,7 @@
 #include "runtime/check/kernel_checks.h"
 #include "runtime/check/sampled_gemm.h"
 #include "runtime/check/tensor_check.h"
+#include "runtime/check/tensor_core_rule.h"
 #include "runtime/checkpoint/four_bit_format.h"
 #include "runtime/reference/activation.h"
 #include "runtime/reference/end_scaled_gemm.h"
@@ -111,7 +112,8 @@ void check_bf16(const GroupedGemmSpec& spec, const KernelTensors& tensors, Check
       tensors.route(), kMaxBf16MultiplyAdds / std::max<int64_t>(1, b.columns * b.depth));
   const std::vector<uint16_t> a =
       gather_rows(tensors.view<uint16_t>("a"), spec.k, sample.source_rows);
-  std::vector<float> sums = reference::bf16_grouped_gemm_sums(a, b, sample.route);
+  std::vector<float> sums = reference::bf16_grouped_gemm_sums(
+      a, b, sample.route, tensor_core_rule(tensors.plan().target));
   for (size_t e = 0; spec.scales != GemmScales::kNone && e < sample.route.counts.size(); ++e) {
     const float factor =
         tensors.view<float>("a_scale_inv")[e] * tensors.view<float>("b_scale_inv")[e];
@@ -133,7 +135,8 @@ void check_packed_bf16(const GroupedGemmSpec& spec, const KernelTensors& tensors
   compare(spec, tensors, sample,
           reference::packed_gemm_sums(
               gather_rows(tensors.view<uint16_t>("a"), spec.k, sample.source_rows), codes,
-              tensors.view<float>("b_scale_inv"), sample.route),
+              tensors.view<float>("b_scale_inv"), sample.route,
+              tensor_core_rule(tensors.plan().target)),
           list);
 }
 
@@ -170,7 +173,7 @@ void check_end_scaled(const GroupedGemmSpec& spec, const KernelTensors& tensors,
       reference::end_scaled_gemm_sums(
           {.a_format = trial::fp8_format(a_format(spec)),
            .b_format = trial::fp8_format(spec.operands),
-           .multiplies_in_f16 = multiplies_in_f16(tensors.plan().target),
+           .rule = tensor_core_rule(tensors.plan().target),
            .order = by_row ? reference::ScaleOrder::kRowThenColumn
                            : reference::ScaleOrder::kProductOfScales,
            .rows = std::ssize(all.source_rows),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/check/kernel_tensors.h"
 
+#include "runtime/check/tensor_core_rule.h"
 #include "runtime/trial/routing_tensors.h"
 
 #include <algorithm>
@@ -37,7 +38,7 @@ reference::QuantizedRows KernelTensors::rows(std::string_view role) const {
   const HostTensor& codes = at(role);
   return {codes.shape[0], codes.shape[1], copy_elements<uint8_t>(codes),
           copy_elements<float>(at(fmt::format("{}_scale_inv", role))),
-          multiplies_in_f16(plan_.target)};
+          tensor_core_rule(plan_.target)};
 }
 
 reference::QuantizedWeights KernelTensors::weights(std::string_view role, int64_t sections) const {

@@ -51,7 +51,7 @@ GemmSample sample_gemm(const reference::QuantizedRows& rows, const reference::Ro
   const int64_t blocks = reference::block_count(rows.cols);
   sample.rows.rows = static_cast<int64_t>(sample.source_rows.size());
   sample.rows.cols = rows.cols;
-  sample.rows.multiplies_in_f16 = rows.multiplies_in_f16;
+  sample.rows.rule = rows.rule;
   for (const int64_t row : sample.source_rows) {
     const auto q = rows.q.begin() + row * rows.cols;
     sample.rows.q.insert(sample.rows.q.end(), q, q + rows.cols);

@@ -8,6 +8,7 @@
 #include "runtime/driver/gpu_properties.h"
 #include "runtime/driver/kernel_libraries.h"
 #include "runtime/driver/tensor_map.h"
+#include "runtime/plain_tensor_map.h"
 
 #include <array>
 #include <fmt/core.h>
@@ -65,6 +66,7 @@ class CudaDevice final : public Device {
   Result<void> launch(const LaunchRequest& request, Stream stream) override;
   Result<device::TensorMap> encode_tensor_map(const compiler::TensorBox& box,
                                               const void* address) const override {
+    if (!properties_.target.features.has_bulk_copies) return encode_plain_tensor_map(box, address);
     const CurrentContext current(*context_);  // the driver looks the address up in this context
     MOEJIT_TRY(current.check(Stage::kLaunch));
     return encode_cuda_tensor_map(api(), box, address);

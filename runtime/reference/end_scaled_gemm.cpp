@@ -34,11 +34,10 @@ std::vector<float> end_scaled_gemm_sums(const EndScaledOperands& operands, const
   const std::int64_t columns = operands.columns;
   const std::int64_t depth = operands.depth;
   const auto format = [&](Fp8Format fp8) {
-    return operands.is_bf16 ? OperandFormat::kBf16
-                            : operand_format(fp8, operands.multiplies_in_f16);
+    return operands.is_bf16 ? OperandFormat::kBf16 : operand_format(fp8, operands.rule);
   };
-  const TensorCoreNumbers a(operands.a, format(operands.a_format));
-  const TensorCoreNumbers b(operands.b, format(operands.b_format));
+  const TensorCoreNumbers a(operands.a, format(operands.a_format), operands.rule);
+  const TensorCoreNumbers b(operands.b, format(operands.b_format), operands.rule);
   std::vector<float> result(static_cast<std::size_t>(operands.rows * columns));
   for (std::int64_t group = 0; group < std::ssize(route.counts); ++group) {
     const std::int64_t first = route.offs[group];

@@ -17,7 +17,7 @@ struct EndScaledOperands {
   bool is_bf16 = false;  // whether values are bf16, else FP8 of these formats
   Fp8Format a_format = Fp8Format::kE4m3;
   Fp8Format b_format = Fp8Format::kE4m3;
-  bool multiplies_in_f16 = false;  // whether tensor cores get FP8 in f16
+  TensorCoreRule rule;
   ScaleOrder order = ScaleOrder::kProductOfScales;
   std::int64_t rows = 0;     // offs[E]
   std::int64_t columns = 0;  // of the result

@@ -57,10 +57,10 @@ void for_each_output(const QuantizedRows& rows, const QuantizedWeights& weights,
     const std::int64_t count = route.counts[expert];
     if (count == 0) continue;
     const TensorCoreNumbers a(std::span(&rows.q[first * depth], count * depth), Fp8Format::kE4m3,
-                              rows.multiplies_in_f16);
+                              rows.rule);
     parallel_for(weights.rows, [&](std::int64_t n) {
       const TensorCoreNumbers b(std::span(&weights.q[(expert * weights.rows + n) * depth], depth),
-                                Fp8Format::kE4m3, rows.multiplies_in_f16);
+                                Fp8Format::kE4m3, rows.rule);
       const std::int64_t scale_row = expert * weights.scale_rows() + weights.scale_row_of(n);
       for (std::int64_t i = 0; i < count; ++i) {
         body((first + i) * weights.rows + n,
@@ -110,25 +110,26 @@ std::vector<std::uint16_t> gather(std::span<const std::uint16_t> values, std::in
 }
 
 TensorCoreNumbers numbers(std::span<const std::uint16_t> values, std::int64_t first,
-                          std::int64_t count, std::int64_t stride) {
-  return TensorCoreNumbers(gather(values, first, count, stride));
+                          std::int64_t count, std::int64_t stride, const TensorCoreRule& rule) {
+  return TensorCoreNumbers(gather(values, first, count, stride), rule);
 }
 
 }  // namespace
 
 std::vector<float> bf16_grouped_gemm_sums(std::span<const std::uint16_t> rows,
-                                          const Bf16Weights& weights, const Route& route) {
+                                          const Bf16Weights& weights, const Route& route,
+                                          const TensorCoreRule& rule) {
   const std::int64_t columns = weights.columns, depth = weights.depth;
   std::vector<float> sums(static_cast<std::size_t>(route.rows() * columns), 0.0F);
   for (std::size_t e = 0; e < route.counts.size(); ++e) {
     const std::int64_t first = route.offs[e], count = route.counts[e];
     if (count == 0) continue;
-    const TensorCoreNumbers a(rows.subspan(first * depth, count * depth));
+    const TensorCoreNumbers a(rows.subspan(first * depth, count * depth), rule);
     const std::int64_t matrix = static_cast<std::int64_t>(e) * columns * depth;
     parallel_for(columns, [&](std::int64_t n) {
       const TensorCoreNumbers b = weights.is_transposed
-                                      ? numbers(weights.values, matrix + n, depth, columns)
-                                      : numbers(weights.values, matrix + n * depth, depth, 1);
+                                      ? numbers(weights.values, matrix + n, depth, columns, rule)
+                                      : numbers(weights.values, matrix + n * depth, depth, 1, rule);
       for (std::int64_t i = 0; i < count; ++i)
         sums[(first + i) * columns + n] = tensor_core_chain(a, i * depth, b, 0, depth);
     });
@@ -143,15 +144,15 @@ std::vector<std::uint16_t> bf16_grouped_gemm(std::span<const std::uint16_t> rows
 
 std::vector<float> bf16_weight_gradient(std::span<const std::uint16_t> a, std::int64_t a_cols,
                                         std::span<const std::uint16_t> b, std::int64_t b_cols,
-                                        const Route& route) {
+                                        const Route& route, const TensorCoreRule& rule) {
   std::vector<float> sums(route.counts.size() * a_cols * b_cols, 0.0F);
   for (std::size_t e = 0; e < route.counts.size(); ++e) {
     const std::int64_t first = route.offs[e], count = route.counts[e];
     std::vector<TensorCoreNumbers> b_columns;
     for (std::int64_t j = 0; j < b_cols; ++j)
-      b_columns.push_back(numbers(b, first * b_cols + j, count, b_cols));
+      b_columns.push_back(numbers(b, first * b_cols + j, count, b_cols, rule));
     parallel_for(a_cols, [&](std::int64_t i) {
-      const TensorCoreNumbers a_column = numbers(a, first * a_cols + i, count, a_cols);
+      const TensorCoreNumbers a_column = numbers(a, first * a_cols + i, count, a_cols, rule);
       for (std::int64_t j = 0; j < b_cols; ++j)
         sums[(static_cast<std::int64_t>(e) * a_cols + i) * b_cols + j] =
             tensor_core_chain(a_column, 0, b_columns[j], 0, count);
@@ -162,8 +163,8 @@ std::vector<float> bf16_weight_gradient(std::span<const std::uint16_t> a, std::i
 
 std::vector<float> weight_gradient(const QuantizedRows& a, const QuantizedRows& b,
                                    const Route& route, ScaleOrder order) {
-  const TensorCoreNumbers of_a(a.q, Fp8Format::kE4m3, a.multiplies_in_f16);
-  const TensorCoreNumbers of_b(b.q, Fp8Format::kE4m3, a.multiplies_in_f16);
+  const TensorCoreNumbers of_a(a.q, Fp8Format::kE4m3, a.rule);
+  const TensorCoreNumbers of_b(b.q, Fp8Format::kE4m3, a.rule);
   const std::int64_t blocks = block_count(a.cols);
   std::vector<float> out(route.counts.size() * a.rows * b.rows, 0.0F);
   for (std::size_t e = 0; e < route.counts.size(); ++e) {

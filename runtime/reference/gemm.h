@@ -73,7 +73,8 @@ struct Bf16Weights {
 // [offs[E], n]. It has the bits of the kernels: one chain of the tensor cores (tensor_core_chain).
 // rows: bf16 [offs[E], k]. Pad rows are 0.
 std::vector<float> bf16_grouped_gemm_sums(std::span<const std::uint16_t> rows,
-                                          const Bf16Weights& weights, const Route& route);
+                                          const Bf16Weights& weights, const Route& route,
+                                          const TensorCoreRule& rule = {});
 
 // Returns the sums of bf16_grouped_gemm_sums(), rounded to bf16.
 std::vector<std::uint16_t> bf16_grouped_gemm(std::span<const std::uint16_t> rows,
@@ -84,7 +85,7 @@ std::vector<std::uint16_t> bf16_grouped_gemm(std::span<const std::uint16_t> rows
 // bf16 [offs[E], b_cols].
 std::vector<float> bf16_weight_gradient(std::span<const std::uint16_t> a, std::int64_t a_cols,
                                         std::span<const std::uint16_t> b, std::int64_t b_cols,
-                                        const Route& route);
+                                        const Route& route, const TensorCoreRule& rule = {});
 
 // Computes out[e, i, j], fp32 [E, a.rows, b.rows], to the bit as the kernels. It is the sum over
 // the columns c of group e of a[i, c] * b[j, c]. a and b hold tokens as columns, whose groups start

@@ -177,7 +177,8 @@ Bf16Codes unpack_four_bit(FourBitFormat format, std::span<const std::uint8_t> ti
 }
 
 std::vector<float> packed_gemm_sums(std::span<const std::uint16_t> rows, const Bf16Codes& codes,
-                                    std::span<const float> factors, const Route& route) {
+                                    std::span<const float> factors, const Route& route,
+                                    const TensorCoreRule& rule) {
   const std::int64_t depth = codes.cols, columns = codes.rows;
   const std::int64_t sections = std::ssize(factors) / std::ssize(route.counts);
   const std::int64_t length = codes.scales.empty() ? depth : kInt4Group;
@@ -185,11 +186,11 @@ std::vector<float> packed_gemm_sums(std::span<const std::uint16_t> rows, const B
   for (std::size_t e = 0; e < route.counts.size(); ++e) {
     const std::int64_t first = route.offs[e], count = route.counts[e];
     if (count == 0) continue;
-    const TensorCoreNumbers a(rows.subspan(usize(first * depth), usize(count * depth)));
+    const TensorCoreNumbers a(rows.subspan(usize(first * depth), usize(count * depth)), rule);
     const std::int64_t matrix = static_cast<std::int64_t>(e) * columns;
     parallel_for(columns, [&](std::int64_t n) {
       const auto row = std::span(codes.values).subspan(usize((matrix + n) * depth), usize(depth));
-      const TensorCoreNumbers b(row);
+      const TensorCoreNumbers b(row, rule);
       const float factor = factors[e * usize(sections) + usize(n / (columns / sections))];
       for (std::int64_t i = 0; i < count; ++i) {
         float sum = 0.0F;

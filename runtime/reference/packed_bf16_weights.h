@@ -62,7 +62,8 @@ Bf16Codes unpack_four_bit(FourBitFormat format, std::span<const std::uint8_t> ti
 // Without, it is one chain. Either is multiplied with the section's factor, of [E, sections], once.
 // Pad rows are 0.
 std::vector<float> packed_gemm_sums(std::span<const std::uint16_t> rows, const Bf16Codes& codes,
-                                    std::span<const float> factors, const Route& route);
+                                    std::span<const float> factors, const Route& route,
+                                    const TensorCoreRule& rule = {});
 
 // Random weights, in which every code occurs, and of scales subnormal and negative ones.
 struct RandomFourBit {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "runtime/reference/tensor_core.h"
+
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -19,7 +21,7 @@ struct QuantizedRows {
   std::int64_t cols = 0;
   std::vector<std::uint8_t> q;
   std::vector<float> scale_inv;
-  bool multiplies_in_f16 = false;  // whether tensor cores get the codes' values in f16
+  TensorCoreRule rule;  // of products of the rows
 };
 
 // Experts' weights quantized by 128x128 blocks: q is E4M3 [experts, rows, cols]. The rows of an

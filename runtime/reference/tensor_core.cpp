@@ -35,9 +35,9 @@ struct Adder {
   int fraction;
   int kept;
 };
-Adder adder_of(OperandFormat format) {
+Adder adder_of(OperandFormat format, const TensorCoreRule& rule) {
   const bool has_16_bits = format == OperandFormat::kBf16 || format == OperandFormat::kF16;
-  return has_16_bits ? Adder{16, 25, kFp32Fraction} : Adder{32, 13, 13};
+  return has_16_bits ? Adder{rule.products, rule.fraction, kFp32Fraction} : Adder{32, 13, 13};
 }
 
 struct Number {
@@ -140,12 +140,32 @@ float add_products(const Operands& operands, Count count, const Adder& adder, fl
   return keep(total, largest - adder.fraction, adder.kept);
 }
 
+// Returns the sum after up to 16 products of FP8 in f16, in two steps of 8.
+float add_unpacked(const Operands& operands, std::int64_t count, const Adder& adder, float sum) {
+  constexpr std::int64_t kQuad = 4, kPair = 2;
+  for (std::int64_t half = 0; half < kPair; ++half) {
+    std::array<std::int32_t, 8> a_exponents{}, b_exponents{};
+    std::array<float, 8> a{}, b{};
+    std::size_t chosen = 0;
+    for (std::int64_t k = 0; k < count; ++k) {
+      if (k % kQuad / kPair != half) continue;
+      a_exponents[chosen] = operands.a_exponents[k];
+      b_exponents[chosen] = operands.b_exponents[k];
+      a[chosen] = operands.a[k];
+      b[chosen++] = operands.b[k];
+    }
+    sum = add_products({a_exponents.data(), b_exponents.data(), a.data(), b.data()},
+                       static_cast<std::int64_t>(chosen), adder, sum);
+  }
+  return sum;
+}
+
 }  // namespace
 
 TensorCoreNumbers::TensorCoreNumbers(std::span<const std::uint8_t> codes, Fp8Format format,
-                                     bool multiplies_in_f16)
-    : format_(operand_format(format, multiplies_in_f16)) {
-  const NumberTable& table = table_of(format, multiplies_in_f16);
+                                     const TensorCoreRule& rule)
+    : format_(operand_format(format, rule)), rule_(rule) {
+  const NumberTable& table = table_of(format, rule.multiplies_in_f16);
   reserve(codes.size());
   for (const std::uint8_t code : codes) {
     values_.push_back(table[code].value);
@@ -153,8 +173,9 @@ TensorCoreNumbers::TensorCoreNumbers(std::span<const std::uint8_t> codes, Fp8For
   }
 }
 
-TensorCoreNumbers::TensorCoreNumbers(std::span<const std::uint16_t> bf16)
-    : format_(OperandFormat::kBf16) {
+TensorCoreNumbers::TensorCoreNumbers(std::span<const std::uint16_t> bf16,
+                                     const TensorCoreRule& rule)
+    : format_(OperandFormat::kBf16), rule_(rule) {
   constexpr std::uint32_t kLastField = 0xFF;
   reserve(bf16.size());
   for (const std::uint16_t bits : bf16) {
@@ -166,8 +187,9 @@ TensorCoreNumbers::TensorCoreNumbers(std::span<const std::uint16_t> bf16)
   }
 }
 
-TensorCoreNumbers::TensorCoreNumbers(std::span<const float> values, OperandFormat format)
-    : format_(format) {
+TensorCoreNumbers::TensorCoreNumbers(std::span<const float> values, OperandFormat format,
+                                     const TensorCoreRule& rule)
+    : format_(format), rule_(rule) {
   reserve(values.size());
   for (const float value : values) {
     const Number number(value, format);
@@ -184,13 +206,18 @@ void TensorCoreNumbers::reserve(std::size_t count) {
 float tensor_core_chain(const TensorCoreNumbers& a, std::int64_t first_a,
                         const TensorCoreNumbers& b, std::int64_t first_b, std::int64_t length,
                         float sum) {
-  const Adder adder = adder_of(a.format());
-  for (std::int64_t first = 0; first < length; first += adder.step) {
+  const Adder adder = adder_of(a.format(), a.rule());
+  const bool is_unpacked =
+      a.format() == OperandFormat::kF16 && a.rule().multiplies_in_f16 && adder.step == 8;
+  const std::int64_t step = is_unpacked ? 2 * adder.step : adder.step;
+  for (std::int64_t first = 0; first < length; first += step) {
     const Operands operands{a.exponents() + first_a + first, b.exponents() + first_b + first,
                             a.values() + first_a + first, b.values() + first_b + first};
-    const std::int64_t count = std::min(adder.step, length - first);
+    const std::int64_t count = std::min(step, length - first);
     // The compiler makes vectors where it knows the number of products.
-    if (count == 32) {
+    if (is_unpacked) {
+      sum = add_unpacked(operands, count, adder, sum);
+    } else if (count == 32) {
       sum = add_products(operands, std::integral_constant<std::int64_t, 32>(), adder, sum);
     } else if (count == 16) {
       sum = add_products(operands, std::integral_constant<std::int64_t, 16>(), adder, sum);

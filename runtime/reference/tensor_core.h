@@ -7,16 +7,24 @@
 #include <span>
 #include <vector>
 
-// What Hopper's tensor cores compute, to the bit. The model follows the answers of chips
-// (tests/fixtures/tensor_cores): the vendor documents none.
+// What tensor cores compute, to the bit. The model of Hopper's follows the answers of chips
+// (tests/fixtures/tensor_cores): the vendor documents none. Others have its form, with the numbers
+// of MMA-Sim (arXiv:2511.10909).
 namespace moejit::reference {
 
 // The formats of operands.
 enum class OperandFormat { kE4m3, kE5m2, kBf16, kF16 };
 
+// How the kernels of a target multiply: by default Hopper's, by WGMMA.
+struct TensorCoreRule {
+  bool multiplies_in_f16 = false;  // whether tensor cores get FP8 in f16
+  int products = 16;               // of f16 or bf16 that are added at once: 16 or 8
+  int fraction = 25;               // F of these, see tensor_core_chain()
+};
+
 // Returns the format in which tensor cores get FP8: where they have no WGMMA, f16 (kF16).
-inline OperandFormat operand_format(Fp8Format format, bool multiplies_in_f16 = false) {
-  if (multiplies_in_f16) return OperandFormat::kF16;
+inline OperandFormat operand_format(Fp8Format format, const TensorCoreRule& rule = {}) {
+  if (rule.multiplies_in_f16) return OperandFormat::kF16;
   return format == Fp8Format::kE4m3 ? OperandFormat::kE4m3 : OperandFormat::kE5m2;
 }
 
@@ -25,12 +33,14 @@ inline OperandFormat operand_format(Fp8Format format, bool multiplies_in_f16 = f
 class TensorCoreNumbers {
  public:
   TensorCoreNumbers(std::span<const std::uint8_t> codes, Fp8Format format,
-                    bool multiplies_in_f16 = false);
-  explicit TensorCoreNumbers(std::span<const std::uint16_t> bf16);
+                    const TensorCoreRule& rule = {});
+  explicit TensorCoreNumbers(std::span<const std::uint16_t> bf16, const TensorCoreRule& rule = {});
   // Takes numbers that the format has.
-  TensorCoreNumbers(std::span<const float> values, OperandFormat format);
+  TensorCoreNumbers(std::span<const float> values, OperandFormat format,
+                    const TensorCoreRule& rule = {});
 
   OperandFormat format() const { return format_; }
+  const TensorCoreRule& rule() const { return rule_; }
   // The exponents; kNoExponent for 0, and kNotFinite for NaN and infinities.
   const std::int32_t* exponents() const { return exponents_.data(); }
   // The numbers as they are, infinities and NaN too.
@@ -43,21 +53,25 @@ class TensorCoreNumbers {
   void reserve(std::size_t count);
 
   OperandFormat format_;
+  TensorCoreRule rule_;
   std::vector<std::int32_t> exponents_;
   std::vector<float> values_;
 };
 
 // Returns what a chain of products leaves in an accumulator that begins with `sum`. It adds the
 // products of a[first_a, +length) and b[first_b, +length) in ascending order, in steps of 32. Both
-// are FP8; or both are bf16, or f16, in steps of 16. Let e be the sum of the exponents of a
-// product's operands. Let E be the largest of -133, the e of the products that are not 0, and the
-// exponent of the sum so far. The latter is floor(log2), at least -126, if the sum is not 0. Each
-// step makes
+// are FP8; or both are bf16, or f16, in steps of rule().products. In steps of 8, FP8 that was
+// unpacked to f16 has an order of its own. Products with k % 4 < 2 come first of each 16: a lane
+// unpacks four neighbors to two words, one for each step.
+//
+// Let e be the sum of the exponents of a product's operands. Let E be the largest of -133, the e of
+// the products that are not 0, and the exponent of the sum so far. The latter is floor(log2), at
+// least -126, if the sum is not 0. Each step makes
 //   sum = keep(sum of cut(product, 2^(E - F)) + cut(sum so far, 2^(E - F)))
 // There cut() rounds toward zero to a multiple, and the additions are exact. keep() rounds toward
-// zero to F bits behind the first one, for bf16 and f16 to the bits of fp32. F is 13 with FP8, 25
-// with bf16 and f16. Sums beyond fp32 are infinite, and there is no -0. A NaN, 0 times an infinity,
-// and infinities of both signs make the NaN 0x7FFFFFFF.
+// zero to F bits behind the first one, for bf16 and f16 to the bits of fp32. F is 13 with FP8,
+// rule().fraction with bf16 and f16. Sums beyond fp32 are infinite, and there is no -0. A NaN, 0
+// times an infinity, and infinities of both signs make the NaN 0x7FFFFFFF.
 float tensor_core_chain(const TensorCoreNumbers& a, std::int64_t first_a,
                         const TensorCoreNumbers& b, std::int64_t first_b, std::int64_t length,
                         float sum = 0.0F);

@@ -96,11 +96,26 @@ void Cta::prefetch_global(const void* address, uint32_t bytes, sim::Site site) {
 // that covers it. Both ends of that interval are tried, by a random choice for each copy; either
 // way the target counts as pending until the wait.
 void Cta::copy_async(uint32_t destination, const void* source, uint32_t bytes, sim::Site site) {
-  const uint32_t offset = shared_offset(destination, bytes, "copies", site);
   if (source != nullptr) access_global(source, bytes, sim::Access::kRead, site);
-  const Conflict conflict = shared_.begin_copy(offset, bytes, actor(), site);
-  if (conflict != Conflict::kNone) report(site, describe(conflict, "overwrites", bytes));
-  AsyncCopy copy{.offset = offset, .bytes = bytes, .source = source, .site = site};
+  start({.offset = shared_offset(destination, bytes, "copies", site),
+         .bytes = bytes,
+         .source = source,
+         .site = site});
+}
+
+void Cta::copy_operand_async(uint32_t destination, const void* source, uint32_t bytes,
+                             sim::Site site) {
+  if (source != nullptr) check_source(reinterpret_cast<uintptr_t>(source), bytes, site);
+  start({.offset = shared_offset(destination, bytes, "copies", site),
+         .bytes = bytes,
+         .source = source,
+         .site = site,
+         .is_operand = true});
+}
+
+void Cta::start(AsyncCopy copy) {
+  const Conflict conflict = shared_.begin_copy(copy.offset, copy.bytes, actor(), copy.site);
+  if (conflict != Conflict::kNone) report(copy.site, describe(conflict, "overwrites", copy.bytes));
   if ((fibers_.random().next() & 1u) != 0) {
     land(copy);
     copy.has_landed = true;
@@ -109,11 +124,24 @@ void Cta::copy_async(uint32_t destination, const void* source, uint32_t bytes, s
 }
 
 void Cta::land(const AsyncCopy& copy) {
-  if (copy.source == nullptr) {
-    std::memset(shared_.at(copy.offset), 0, copy.bytes);
-  } else {
+  if (copy.source != nullptr && !copy.is_operand)
     access_global(copy.source, copy.bytes, sim::Access::kRead, copy.site);
-    std::memcpy(shared_.at(copy.offset), copy.source, copy.bytes);
+  move(copy);
+}
+
+void Cta::move(const AsyncCopy& copy) {
+  std::byte* const to = shared_.at(copy.offset);
+  if (copy.source == nullptr) {
+    std::memset(to, 0, copy.bytes);
+    return;
+  }
+  std::memcpy(to, copy.source, copy.bytes);
+  const auto address = reinterpret_cast<uintptr_t>(copy.source);
+  if (!copy.is_operand || launch_->memory->is_written(address, copy.bytes)) return;
+  for (uint32_t byte = 0; byte < copy.bytes; ++byte) {
+    if (launch_->memory->is_written(address + byte, 1)) continue;
+    to[byte] = std::byte{0xff};
+    shared_.mark_uninitialised(copy.offset + byte, 1);
   }
 }
 

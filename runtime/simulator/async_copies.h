@@ -6,6 +6,7 @@
 #include "runtime/simulator/tensor_map.h"
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace moejit::runtime {
@@ -16,8 +17,16 @@ struct AsyncCopy {
   uint32_t bytes = 0;
   const void* source = nullptr;  // null: zeros
   sim::Site site{};
+  bool is_operand = false;  // may have bytes that nothing has written
   bool has_landed = false;  // whether the data is there, though nobody may rely on it
   int64_t group = 0;
+};
+
+// An arrival at an mbarrier that comes when these copies are complete.
+struct AsyncArrival {
+  int32_t barrier = 0;  // index
+  uint32_t phase = 0;   // which waits for it
+  std::vector<AsyncCopy> copies;
 };
 
 // The copies under way of each thread, in the groups that the thread makes of them.
@@ -31,6 +40,7 @@ class AsyncCopies {
       thread.copies.clear();
       thread.committed = 0;
     }
+    arrivals.clear();
   }
   void add(int32_t thread, AsyncCopy copy) {
     PerThread& own = threads_[static_cast<std::size_t>(thread)];
@@ -49,6 +59,13 @@ class AsyncCopies {
     }
     own.copies.erase(own.copies.begin(), own.copies.begin() + static_cast<std::ptrdiff_t>(count));
   }
+
+  // Takes out all copies of a thread.
+  std::vector<AsyncCopy> take(int32_t thread) {
+    return std::exchange(threads_[static_cast<std::size_t>(thread)].copies, {});
+  }
+
+  std::vector<AsyncArrival> arrivals;  // that have not come, in no order
 
  private:
   struct PerThread {

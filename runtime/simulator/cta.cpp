@@ -45,6 +45,7 @@ void Cta::start(const Launch& launch, int32_t first) {
   machine.cta = first;
   machine.cta_count = launch.ctas;
   machine.thread_count = launch.threads;
+  machine.mma = launch.mma;
   order_.reset(thread_count());
   shared_.reset(shared_bytes);
   copies_.reset(thread_count());
@@ -165,10 +166,10 @@ void Cta::report_of(int32_t thread, sim::Site site, std::string& what) {
 }
 
 // The hardware that works beside the threads. Tensor copies go one piece at a time and in any
-// order, the WGMMAs of each warpgroup in their order. It takes a step now and then when a thread
-// waits, and whenever no thread can go on. How often differs from CTA to CTA, so that both early
-// and late completion are tried. Work that a wait of the program covers is carried out there at the
-// latest.
+// order, and so do arrivals behind copies of threads. WGMMAs go in the order of their warpgroup. It
+// takes a step now and then when a thread waits, and whenever no thread can go on. How often
+// differs from CTA to CTA, so that both early and late completion are tried. Work that a wait of
+// the program covers is carried out there at the latest.
 
 int32_t Cta::add_agent(Agent::Kind kind, int32_t index) {
   agents_.push_back({kind, index});
@@ -176,14 +177,15 @@ int32_t Cta::add_agent(Agent::Kind kind, int32_t index) {
 }
 
 void Cta::maybe_progress() {
-  if (tensor_copies_.pieces.empty() && wgmmas_under_way_ == 0) return;
+  if (tensor_copies_.pieces.empty() && copies_.arrivals.empty() && wgmmas_under_way_ == 0) return;
   if (haste_ != 0 && fibers_.random().below(haste_) == 0) progress();
 }
 
 // Takes one step of the hardware. Returns false if nothing is under way.
 bool Cta::progress() {
   std::vector<CopyPiece>& pieces = tensor_copies_.pieces;
-  auto choices = static_cast<uint32_t>(pieces.size());
+  std::vector<AsyncArrival>& arrivals = copies_.arrivals;
+  auto choices = static_cast<uint32_t>(pieces.size() + arrivals.size());
   for (const Warpgroup& group : warpgroups_) choices += group.done < group.wgmmas.size() ? 1 : 0;
   if (choices == 0) return false;
   uint32_t choice = fibers_.random().below(choices);
@@ -195,6 +197,14 @@ bool Cta::progress() {
     return true;
   }
   choice -= static_cast<uint32_t>(pieces.size());
+  if (choice < arrivals.size()) {
+    std::swap(arrivals[choice], arrivals.back());
+    const AsyncArrival arrival = std::move(arrivals.back());
+    arrivals.pop_back();
+    land(arrival);
+    return true;
+  }
+  choice -= static_cast<uint32_t>(arrivals.size());
   for (Warpgroup& group : warpgroups_) {
     if (group.done == group.wgmmas.size()) continue;
     if (choice-- == 0) {

@@ -36,6 +36,7 @@ struct Launch {
   int32_t cluster_ctas = 1;  // 1 or 2; `ctas` is a multiple of it
   uint32_t shared_bytes = 0;
   uint64_t seed = 0;
+  sim::MmaAddition mma;
   const LaunchMemory* memory = nullptr;
   const KernelBefore* before = nullptr;  // null unless the launch overlaps
 };
@@ -83,6 +84,7 @@ class Cta {
   void* access_global(const void* address, uint32_t bytes, sim::Access kind, sim::Site site);
   void prefetch_global(const void* address, uint32_t bytes, sim::Site site);
   void copy_async(uint32_t destination, const void* source, uint32_t bytes, sim::Site site);
+  void copy_operand_async(uint32_t destination, const void* source, uint32_t bytes, sim::Site site);
   void commit_async_copies() { copies_.commit(thread()); }
   void wait_async_copies(int32_t pending_groups);
   void fence_proxy_async() { order_.fence_async(thread()); }
@@ -98,6 +100,7 @@ class Cta {
   void arrive(uint32_t address, int32_t bytes, sim::Site site);
   void arrive_in_cluster(uint32_t address, int32_t cta, sim::Site site);
   void wait_mbarrier(uint32_t address, uint32_t parity, sim::Site site);
+  void arrive_when_copied(uint32_t address, sim::Site site);
 
   // tensor_copies.cpp
   void load_tensor(uint32_t destination, const void* map, uint32_t barrier, const int32_t* at,
@@ -237,7 +240,9 @@ class Cta {
   uint32_t shared_offset(uint32_t address, uint32_t bytes, const char* verb, sim::Site site);
   std::string describe(Conflict conflict, const char* verb, uint32_t bytes) const;
   std::string describe_agent(const OtherAccess& other) const;
+  void start(AsyncCopy copy);
   void land(const AsyncCopy& copy);
+  void move(const AsyncCopy& copy);
   GlobalActor global_actor() const;
   void check_alive(int32_t cta, const char* verb, sim::Site site);
 
@@ -249,6 +254,7 @@ class Cta {
   Mbarrier& mbarrier_at(uint32_t address, int32_t cta, const char* verb, sim::Site site);
   void arrive_at(Mbarrier& barrier, int32_t bytes, sim::Site site);
   void complete_if_done(Mbarrier& barrier);
+  void land(const AsyncArrival& arrival);
 
   // tensor_copies.cpp
   TensorCopy make_copy(const void* map, const int32_t* at, int32_t rank, uint32_t address,
@@ -256,6 +262,7 @@ class Cta {
   TensorCopy place_copy(const SimTensorMap& map, uint32_t address, uint32_t alignment,
                         const char* verb, sim::Site site);
   void check_source(const TensorCopy& copy);
+  void check_source(uintptr_t address, uint32_t bytes, sim::Site site);
   SimTensorMap tensor_map_at(const void* map, int32_t rank, sim::Site site);
   void load_into(int32_t cta, TensorCopy copy, uint32_t barrier, sim::Site site);
   void start_pieces(const TensorCopy& copy);

@@ -89,6 +89,29 @@ void Cta::arrive_at(Mbarrier& barrier, int32_t bytes, sim::Site site) {
   complete_if_done(barrier);
 }
 
+// The phase cannot end before: it expects one arrival more. What the copies write is known to
+// whoever waits for the phase, as of copies of the hardware.
+void Cta::arrive_when_copied(uint32_t address, sim::Site site) {
+  Mbarrier& barrier = mbarrier_at(address, cta_of(thread()), "arrives at", site);
+  ++barrier.pending;
+  barrier.last_copy = {thread(), site};
+  barrier.copied_phases = barrier.phase + 1;
+  copies_.arrivals.push_back({.barrier = mbarriers_.index_of(barrier),
+                              .phase = barrier.phase,
+                              .copies = copies_.take(thread())});
+}
+
+void Cta::land(const AsyncArrival& arrival) {
+  Mbarrier& barrier = mbarriers_[arrival.barrier];
+  const Stamp done = Ordering::agent_stamp(barrier.agent, arrival.phase);
+  for (const AsyncCopy& copy : arrival.copies) {
+    if (!copy.has_landed) move(copy);
+    shared_.end_copy(copy.offset, copy.bytes, done);
+  }
+  --barrier.pending;
+  complete_if_done(barrier);
+}
+
 void Cta::complete_if_done(Mbarrier& barrier) {
   if (barrier.pending > 0 || barrier.bytes != 0) return;
   if (barrier.bytes_under_way > 0) {

@@ -143,7 +143,9 @@ Result<std::unique_ptr<PreparedLaunch>> PreparedLaunch::make(const LaunchRequest
                 "the kernel to launch was not loaded by the simulator");
   }
   MOEJIT_TRY(check_launch(request, *image, target));
-  return std::unique_ptr<PreparedLaunch>(new PreparedLaunch(request, *image, allocations, seed));
+  std::unique_ptr<PreparedLaunch> prepared(new PreparedLaunch(request, *image, allocations, seed));
+  prepared->launch.mma = {.products = target.mma.products, .fraction = target.mma.fraction};
+  return prepared;
 }
 
 }  // namespace moejit::runtime

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/support/floating_point.h"
 #include "runtime/device.h"
+#include "runtime/plain_tensor_map.h"
 #include "runtime/simulator/global_memory.h"
 #include "runtime/simulator/prepared_launch.h"
-#include "runtime/simulator/tensor_map.h"
 
 #include <algorithm>
 #include <atomic>
@@ -104,7 +104,7 @@ class Simulator final : public Device {
   Result<void> launch(const LaunchRequest& request, Stream stream) override;
   Result<device::TensorMap> encode_tensor_map(const compiler::TensorBox& box,
                                               const void* address) const override {
-    return encode_sim_tensor_map(box, address);
+    return encode_plain_tensor_map(box, address);
   }
 
   Result<void*> allocate(int64_t bytes) override { return allocations_.allocate(bytes); }

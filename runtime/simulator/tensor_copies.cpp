@@ -14,7 +14,7 @@ namespace moejit::runtime {
 SimTensorMap Cta::tensor_map_at(const void* map, int32_t rank, sim::Site site) {
   const auto* bytes = static_cast<const std::byte*>(map);
   const std::span<const std::byte> params = launch_->params;
-  SimTensorMap decoded{.magic = 0};
+  SimTensorMap decoded{{.magic = 0}};
   const bool is_inside =
       !std::less<>()(bytes, params.data()) &&
       !std::less<>()(params.data() + params.size(), bytes + sizeof(device::TensorMap));
@@ -65,15 +65,16 @@ void Cta::check_source(const TensorCopy& copy) {
   for (int32_t row = 0; row < copy.map.rows(); ++row) {
     const BoxRow source = row_of_box(copy.map, copy.at, row);
     const auto bytes = static_cast<uint32_t>(source.end - source.begin);
-    if (bytes > 0 && rank_ != nullptr && is_symmetric(source.source)) {
-      check_symmetric_copy(source.source, bytes, copy.site);
-    }
-    if (bytes > 0) check_kernel_before(source.source, bytes, sim::Access::kRead, copy.site);
-    if (bytes == 0 || launch_->memory->may_copy_from(source.source, bytes, global_actor()))
-      continue;
-    report(copy.site,
-           launch_->memory->explain(source.source, bytes, sim::Access::kRead, global_actor()));
+    if (bytes > 0) check_source(source.source, bytes, copy.site);
   }
+}
+
+// Checks global memory that a copy reads, which may have bytes that nothing has written.
+void Cta::check_source(uintptr_t address, uint32_t bytes, sim::Site site) {
+  if (rank_ != nullptr && is_symmetric(address)) check_symmetric_copy(address, bytes, site);
+  check_kernel_before(address, bytes, sim::Access::kRead, site);
+  if (launch_->memory->may_copy_from(address, bytes, global_actor())) return;
+  report(site, launch_->memory->explain(address, bytes, sim::Access::kRead, global_actor()));
 }
 
 // Bytes that follow each other are the rows of a box, of 16 bytes each.
@@ -86,8 +87,10 @@ void Cta::load_bulk(uint32_t destination, const void* source, uint32_t bytes, ui
                              "wanted multiples of 16",
                              bytes, address % 16));
   }
-  const SimTensorMap line{
-      .address = address, .dims = {16, rows, 1, 1}, .strides = {16, 0, 0}, .box = {16, rows, 1, 1}};
+  const SimTensorMap line{{.address = address,
+                           .dims = {16, rows, 1, 1},
+                           .strides = {16, 0, 0},
+                           .box = {16, rows, 1, 1}}};
   const TensorCopy copy = place_copy(line, destination, 16, "copies", site);
   check_source(copy);
   load_into(cta_of(thread()), copy, barrier, site);

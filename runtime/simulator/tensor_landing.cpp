@@ -134,8 +134,10 @@ void Cta::store_bulk(void* destination, uint32_t source, uint32_t bytes, sim::Si
   if (!launch_->memory->is_writable(address, bytes)) {
     report(site, launch_->memory->explain(address, bytes, sim::Access::kWrite, global_actor()));
   }
-  const SimTensorMap line{
-      .address = address, .dims = {16, rows, 1, 1}, .strides = {16, 0, 0}, .box = {16, rows, 1, 1}};
+  const SimTensorMap line{{.address = address,
+                           .dims = {16, rows, 1, 1},
+                           .strides = {16, 0, 0},
+                           .box = {16, rows, 1, 1}}};
   TensorCopy copy = place_copy(line, source, 16, "copies", site);
   TensorStores& own = stores_of_thread();
   copy.is_load = false;

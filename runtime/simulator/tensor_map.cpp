@@ -1,29 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simulator/tensor_map.h"
 
-#include "compiler/launch.h"
-
 #include <algorithm>
-#include <cstring>
 
 namespace moejit::runtime {
-
-Result<device::TensorMap> encode_sim_tensor_map(const compiler::TensorBox& box,
-                                                const void* address) {
-  MOEJIT_TRY(check_tensor_box(box, address));
-  SimTensorMap map{.address = reinterpret_cast<uintptr_t>(address),
-                   .element_bytes = static_cast<int32_t>(compiler::size_bytes(box.dtype)),
-                   .rank = box.rank,
-                   .is_swizzled = box.is_swizzled ? 1 : 0};
-  for (std::size_t i = 0; i < static_cast<std::size_t>(box.rank); ++i) {
-    map.dims[i] = box.dims[i];
-    map.box[i] = box.box[i];
-    if (i > 0) map.strides[i - 1] = box.strides_bytes[i - 1];
-  }
-  device::TensorMap encoded{};
-  std::memcpy(&encoded, &map, sizeof(map));
-  return encoded;
-}
 
 BoxRow row_of_box(const SimTensorMap& map, const std::array<int32_t, 4>& at, int32_t row) {
   const int64_t y = int64_t{at[1]} + row % map.box[1];

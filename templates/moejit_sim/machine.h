@@ -14,7 +14,7 @@
 
 namespace moejit::sim {
 
-inline constexpr uint32_t kMachineVersion = 12;
+inline constexpr uint32_t kMachineVersion = 13;
 inline constexpr uintptr_t kSlabBytes = uintptr_t{1} << 27;
 // Shared addresses do not start at 0, as on the hardware, where the system keeps the first KiB.
 inline constexpr uint32_t kSharedBase = 1024;
@@ -107,6 +107,13 @@ struct WgmmaLane {
   bool is_b_mn_major;
 };
 
+// How mma.sync adds: `products` products at once, with `fraction` bits behind the first one of the
+// largest term.
+struct MmaAddition {
+  int32_t products = 16;
+  int32_t fraction = 25;
+};
+
 struct Machine;
 
 // What the simulator does for a kernel. Whatever breaks a rule of the hardware ends the launch
@@ -119,6 +126,9 @@ struct Calls {
 
   // `source` may be null: zeros.
   void (*copy_async)(Machine*, uint32_t destination, const void* source, uint32_t bytes, Site);
+  // Bytes that nothing has written are copied as NaN, which nobody may use.
+  void (*copy_operand_async)(Machine*, uint32_t destination, const void* source, uint32_t bytes,
+                             Site);
   void (*commit_async_copies)(Machine*);
   void (*wait_async_copies)(Machine*, int32_t pending_groups);
 
@@ -139,6 +149,9 @@ struct Calls {
   void (*arrive)(Machine*, uint32_t address, int32_t bytes, Site);
   void (*arrive_in_cluster)(Machine*, uint32_t address, int32_t cta, Site);
   void (*wait)(Machine*, uint32_t address, uint32_t parity, Site);
+  // The phase expects one more arrival, which comes when the copies of copy_async() that the thread
+  // has started are complete.
+  void (*arrive_when_copied)(Machine*, uint32_t address, Site);
 
   // Tensor copies; `at` has `rank` coordinates. Without any, only the map is looked at. A load goes
   // to the CTAs of the cluster whose bits are set in `ctas`; 0: to the calling thread's own.
@@ -196,6 +209,7 @@ struct Machine {
   int32_t thread_count;  // of a CTA
   int32_t cta;           // the cluster's first
   int32_t cta_count;
+  MmaAddition mma;
   void* const* lanes;                       // see Calls::meet
   void* fibers;                             // the simulator's own
   void* owner;                              // likewise

@@ -23,6 +23,13 @@ class Targets(tool.ToolTest):
             with self.subTest(recipe=recipe):
                 self.check(f"tiny{recipe}", target="sim:sm_100f")
 
+    def test_threads_copy_where_no_hardware_does(self):
+        for recipe in ("", "-current", "-rowwise", "-mxfp8"):
+            with self.subTest(recipe=recipe):
+                self.check(f"tiny{recipe}", target="sim:sm_80")
+        self.check("tiny", target="sim:sm_89")
+        self.check("tiny-int4-weights", target="sim:sm_80", passes="forward")
+
     def test_bf16_products_have_hoppers_bits(self):
         results = []
         for target in ("sim", "sim:sm_120f"):
@@ -41,8 +48,8 @@ class Targets(tool.ToolTest):
     def test_what_does_not_run_is_refused(self):
         for command, target, wanted in (
                 ("build", "cuda:sm_80", "does not run on target cuda:sm_80, whose GPUs have no bulk copies"),
-                ("run", "sim:sm_80", 'unknown target "sim:sm_80", wanted one of cuda:sm_80')):
-            done = self.run_tool(command, LAYERS / "tiny.json", "--target", target)
+                ("run", "sim:sm_90a", 'unknown target "sim:sm_90a", wanted one of cuda:sm_80')):
+            done = self.run_tool(command, LAYERS / "tiny-ep2.json", "--target", target)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(wanted, done.stderr)
 

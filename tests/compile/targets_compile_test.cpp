@@ -65,31 +65,32 @@ void for_each_description(const char* folder, const Body& body) {
   }
 }
 
-// Adds the operations, of which GPUs before Hopper run all but GEMMs.
 void add_operations(const compiler::Target& target, Jobs& jobs) {
   for_each_description(kOperations, [&](const auto& path, const std::string& text) {
     const auto operation = compiler::parse_operation(text, path.filename().string());
     ASSERT_TRUE(succeeded(operation));
     const auto plan = compiler::plan_operation(*operation, target);
-    if (plan) {
-      expect_limits(*plan);
-      return add(*plan, jobs);
-    }
-    EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported) << plan.error().message;
-    EXPECT_FALSE(target.features.has_bulk_copies) << path;
-    EXPECT_NE(operation->name.find("grouped_gemm"), std::string::npos) << path;
+    ASSERT_TRUE(succeeded(plan)) << path;
+    expect_limits(*plan);
+    add(*plan, jobs);
   });
 }
 
-// Adds layers of few kinds of kernels; the others are planned alone.
+// Adds layers of few kinds of kernels; the others are planned alone. Where GPUs have no bulk
+// copies, ranks exchange tokens by NCCL alone.
 void add_layers(const compiler::Target& target, Jobs& jobs) {
   constexpr std::array<std::string_view, 3> kCompiled = {"tiny", "tiny-current", "tiny-mxfp8"};
   for_each_description(kLayers, [&](const auto& path, const std::string& text) {
     const auto layer = compiler::parse_layer(text, path.filename().string());
     ASSERT_TRUE(succeeded(layer));
     const auto plan = compiler::plan_layer(*layer, target);
-    ASSERT_EQ(plan.has_value(), target.features.has_bulk_copies) << path;
-    if (!plan) return;
+    const bool copies_to_ranks = layer->expert_parallel.ranks > 1 &&
+                                 layer->expert_parallel.transport == compiler::Transport::kPeer;
+    ASSERT_EQ(plan.has_value(), target.features.has_bulk_copies || !copies_to_ranks) << path;
+    if (!plan) {
+      EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
+      return;
+    }
     expect_limits(*plan);
     if (std::ranges::count(kCompiled, path.stem().string()) > 0) add(*plan, jobs);
   });
@@ -108,9 +109,9 @@ std::vector<Job> all_jobs() {
 }
 
 // Compiles jobs on all processors. Registers are counted out for sm_90a, so a few bytes may be
-// spilled elsewhere: on Blackwell 64 by one cast of weights, where integers convert FP8 124.
+// spilled elsewhere: on Blackwell 64 by one cast of weights, where integers convert FP8 168.
 std::vector<int32_t> registers_of(const std::vector<Job>& jobs) {
-  constexpr int32_t kMostSpilled = 64, kMostWithIntegers = 128;
+  constexpr int32_t kMostSpilled = 64, kMostWithIntegers = 192;
   std::vector<int32_t> registers(jobs.size());
   for_each_in_parallel(jobs.size(), [&](std::size_t i) {
     const auto binary = test_engine().binary(jobs[i].source);

@@ -30,7 +30,7 @@ HEADER = (".h", ".hpp", ".cuh")
 LINE_RULES = [
     (lambda name: name != "compiler/support/env.cpp" and not name.startswith("tests/"),
      GETENV, "reads the environment: only compiler/support/env.cpp does"),
-    (lambda name: not name.startswith(("templates/moejit_device/ptx/", "templates/moejit_sm80/ptx/", "tests/")),
+    (lambda name: not name.startswith(("templates/moejit_device/ptx/", "templates/moejit_sm80/ptx/", "templates/moejit_ampere/ptx/", "tests/")),
      ASSEMBLER, "assembler outside templates/moejit_device/ptx and what stands in for it"),
     (lambda name: name.startswith("templates/moejit_device/")
      and not name.startswith("templates/moejit_device/ptx/"),

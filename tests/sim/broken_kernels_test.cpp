@@ -103,6 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenKernel{"async_copy_without_barrier",
                      "written by thread|asynchronous copy|never written", 16},
         BrokenKernel{"async_copy_slot_reused", "asynchronous copy of thread|no barrier since", 16},
+        BrokenKernel{"async_copy_before_arrival", "asynchronous copy of thread", 64},
         BrokenKernel{"async_copy_twice", "overwrites 4 bytes.*asynchronous copy of thread"},
         BrokenKernel{"store_into_pending_copy", "asynchronous copy of thread", 16}),
     [](const auto& tested) { return tested.param.name; });

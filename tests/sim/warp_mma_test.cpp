@@ -46,16 +46,17 @@ float f16_value(uint32_t bits) {
   return (bits & 0x8000) != 0 ? -value : value;
 }
 
-TensorCoreNumbers numbers(const uint32_t* words, std::size_t count, OperandFormat format) {
+TensorCoreNumbers numbers(const uint32_t* words, std::size_t count, OperandFormat format,
+                          const reference::TensorCoreRule& rule) {
   std::vector<uint16_t> halves;
   for (std::size_t i = 0; i < count; ++i) {
     halves.push_back(static_cast<uint16_t>(words[i]));
     halves.push_back(static_cast<uint16_t>(words[i] >> 16));
   }
-  if (format == OperandFormat::kBf16) return TensorCoreNumbers(halves);
+  if (format == OperandFormat::kBf16) return TensorCoreNumbers(halves, rule);
   std::vector<float> values;
   for (const uint16_t bits : halves) values.push_back(f16_value(bits));
-  return TensorCoreNumbers(values, format);
+  return TensorCoreNumbers(values, format, rule);
 }
 
 // Seeds choose what operands and sums are: any bits; no infinities and NaN; exponents that are so
@@ -74,17 +75,21 @@ std::vector<uint32_t> input_of(uint32_t seed, OperandFormat format) {
   return input;
 }
 
-void expect_chains(OperandFormat format, std::string_view product) {
+void expect_chains(OperandFormat format, std::string_view product,
+                   const compiler::Target& target = compiler::simulator_target()) {
+  const reference::TensorCoreRule rule{.products = target.mma.products,
+                                       .fraction = target.mma.fraction};
   for (uint32_t seed = 0; seed < 60; ++seed) {
     const std::vector<uint32_t> input = input_of(seed, format);
     std::vector<SimBuffer> buffers{buffer_of("input", input, false),
                                    buffer_of("output", std::vector<uint32_t>(kD))};
     buffers[1].written = false;
-    const auto result = run_test_kernel(kernel_text(product), {.seed = seed}, buffers);
+    const auto result =
+        run_test_kernel(kernel_text(product), {.seed = seed, .target = target}, buffers);
     ASSERT_TRUE(result.has_value()) << to_string(result.error());
     const auto output = values_of<uint32_t>(buffers[1]);
-    const TensorCoreNumbers a = numbers(input.data(), kA, format);
-    const TensorCoreNumbers b = numbers(input.data() + kA, kB, format);
+    const TensorCoreNumbers a = numbers(input.data(), kA, format, rule);
+    const TensorCoreNumbers b = numbers(input.data() + kA, kB, format, rule);
     for (std::size_t i = 0; i < kD; ++i) {
       const auto row = static_cast<int64_t>(i / 8), column = static_cast<int64_t>(i % 8);
       const float wanted = reference::tensor_core_chain(a, 16 * row, b, 16 * column, 16,
@@ -97,6 +102,13 @@ void expect_chains(OperandFormat format, std::string_view product) {
 TEST(SimulatedWarpMma, AddsBf16AsTheReference) { expect_chains(OperandFormat::kBf16, "mma_bf16"); }
 
 TEST(SimulatedWarpMma, AddsF16AsTheReference) { expect_chains(OperandFormat::kF16, "mma_f16"); }
+
+// GPUs before Hopper add 8 products at once.
+TEST(SimulatedWarpMma, AddsByTheRuleOfTheTarget) {
+  const compiler::Target ampere = compiler::parse_target("sim:sm_80").value();
+  expect_chains(OperandFormat::kBf16, "mma_bf16", ampere);
+  expect_chains(OperandFormat::kF16, "mma_f16", ampere);
+}
 
 }  // namespace
 }  // namespace moejit::runtime

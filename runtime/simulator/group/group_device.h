@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "runtime/plain_tensor_map.h"
 #include "runtime/simulator/group/schedule.h"
 
 #include <functional>
@@ -48,7 +49,7 @@ class GroupDevice final : public Device {
   Result<void> launch(const LaunchRequest& request, Stream stream) override;
   Result<device::TensorMap> encode_tensor_map(const compiler::TensorBox& box,
                                               const void* address) const override {
-    return encode_sim_tensor_map(box, address);
+    return encode_plain_tensor_map(box, address);
   }
 
   Result<void*> allocate(int64_t bytes) override { return allocations_.allocate(bytes); }

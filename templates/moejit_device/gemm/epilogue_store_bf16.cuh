@@ -12,7 +12,8 @@
 #include "moejit_device/gemm/mainloop.cuh"
 #include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/convert.cuh"
-#include "moejit_device/ptx/mma.cuh"
+#include "moejit_device/ptx/copy_lanes.cuh"
+#include "moejit_device/ptx/matrix_store.cuh"
 
 namespace moejit::device {
 
@@ -38,7 +39,8 @@ class EpilogueStoreBf16 {
 
   // Finishes the stores. Called before the CTA ends.
   MOEJIT_DEVICE void finish() const {
-    if (ptx::thread_index() % ptx::kWarpgroupThreads == 0) ptx::wait_tensor_stores<0>();
+    if (ptx::thread_index() % ptx::kWarpgroupThreads < ptx::kCopyLanes)
+      ptx::wait_tensor_stores<0>();
   }
 
   // All threads of a math warpgroup. sums [kW / 2], of columns of one section.
@@ -62,8 +64,8 @@ class EpilogueStoreBf16 {
                            const float* sums) const {
     const bool is_tail = kTailRows > 0 && part.is_tail;
     const int32_t barrier = 1 + ptx::warp_index() / 4;
-    const bool is_leader = ptx::thread_index() % ptx::kWarpgroupThreads == 0;
-    if (is_leader) ptx::wait_tensor_stores_read<0>();
+    const bool copies = ptx::thread_index() % ptx::kWarpgroupThreads < ptx::kCopyLanes;
+    if (copies) ptx::wait_tensor_stores_read<0>();
     // The stores before have read the staging buffer, and so have all threads.
     ptx::sync_named(barrier, ptx::kWarpgroupThreads);
     stage<kW>(staging_, sums);
@@ -76,7 +78,7 @@ class EpilogueStoreBf16 {
       copy_rows_out<Problem, kW>(params, tile, part, 64,
                                  is_tail ? tile.padded_rows : tile.padded_rows - part.row,
                                  staging_);
-    } else if (is_leader) {
+    } else if (copies) {
 #pragma unroll
       for (int32_t panel = 0; panel < kW / 64; ++panel) {
         ptx::store_tensor_3d(params.d_map, staging_ + panel * kPanelChunks,

@@ -20,6 +20,7 @@
 #include "moejit_device/gemm/tile.cuh"
 #include "moejit_device/gemm/tile_queue.cuh"
 #include "moejit_device/ptx/barrier.cuh"
+#include "moejit_device/ptx/copy_lanes.cuh"
 #include "moejit_device/ptx/tensor_copy.cuh"
 
 namespace moejit::device {
@@ -79,25 +80,25 @@ class EpilogueStoreGradient {
   // Before the CTA ends. The storer waits.
   MOEJIT_DEVICE void finish() const {}
 
-  // All lanes of a warpgroup's storer; its first one works.
+  // All lanes of a warpgroup's storer; those that copy work.
   template <typename Shape, typename Queue, typename Params>
   MOEJIT_DEVICE static void serve(const Params& params, Staging staging) {
     const int32_t warpgroup = ptx::warp_index() - (4 * Shape::kMathWarpgroups + 2);
-    const bool is_leader = ptx::lane_index() == 0;
+    const bool copies = ptx::lane_index() < ptx::kCopyLanes;
     Queue queue;
     uint32_t parity = 0;
-    if (is_leader) make_ready<Shape>(params, queue.front(), warpgroup, staging);
+    if (copies) make_ready<Shape>(params, queue.front(), warpgroup, staging);
     while (true) {
       const GemmTile tile = queue.front();
       if (tile.group < 0) break;
-      if (is_leader) {
+      if (copies) {
         store_tile<Shape>(params, tile, warpgroup, staging, parity);
         make_ready<Shape>(params, queue.following(), warpgroup, staging);
       }
-      ptx::sync_warp();  // the first lane is back
+      ptx::sync_warp();  // the copying lanes are back
       queue.pop();
     }
-    if (is_leader) ptx::wait_tensor_stores<0>();
+    if (copies) ptx::wait_tensor_stores<0>();
   }
 
  private:
@@ -127,15 +128,16 @@ class EpilogueStoreGradient {
                                        int32_t warpgroup, Staging staging) {
     if (!is_stored<Shape>(tile)) return;
     if constexpr (kPanelsLoaded == 0) {
-      ptx::arrive(ready(staging));
+      ptx::arrive_together(ready(staging));
     } else if (tile.group >= 0) {
       const int32_t panels = smaller(panels_of<Shape>(tile), kPanelsLoaded);
-      ptx::arrive_expecting(ready(staging), panels * Panel::kBytes);
+      ptx::begin_copies(ready(staging), panels * Panel::kBytes);
       for (int32_t i = 0; i < panels; ++i) {
         const WarpgroupPart at = panel_of<Shape>(tile, warpgroup, i);
         load_panel(params, staging + i * Panel::kChunks, ready(staging), tile.column + at.column,
                    tile.d_row + at.row, tile.d_matrix);
       }
+      ptx::end_copies(ready(staging));
     }
   }
 
@@ -146,7 +148,7 @@ class EpilogueStoreGradient {
     if (!is_stored<Shape>(tile)) return;
     const int32_t panels = panels_of<Shape>(tile);
     for (int32_t first = 0; first < panels; first += kPanelsStaged) {
-      if (first > 0) ptx::arrive(ready(staging));
+      if (first > 0) ptx::arrive_together(ready(staging));
       ptx::wait(staged(staging), parity);
       parity ^= 1;
       for (int32_t i = first; i < smaller(first + kPanelsStaged, panels); ++i) {

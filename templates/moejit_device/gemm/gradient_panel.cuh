@@ -6,7 +6,7 @@
 
 #include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/convert.cuh"
-#include "moejit_device/ptx/mma.cuh"
+#include "moejit_device/ptx/matrix_store.cuh"
 #include "moejit_device/ptx/warpgroup.cuh"
 
 namespace moejit::device {

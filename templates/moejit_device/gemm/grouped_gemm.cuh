@@ -192,7 +192,7 @@ struct GroupedGemm {
     }
   }
 
-  // Another one copies operands: its first lane starts the copies.
+  // Another one copies operands.
   template <typename Params>
   MOEJIT_DEVICE static void load(const Params& params) {
     if (ptx::lane_index() == 0) {
@@ -205,8 +205,8 @@ struct GroupedGemm {
     while (true) {
       const GemmTile tile = queue.front();
       if (tile.group < 0) break;
-      if (ptx::lane_index() == 0) load_tile(params, tile, position);
-      ptx::sync_warp();  // the first lane is back
+      if (ptx::lane_index() < ptx::kCopyLanes) load_tile(params, tile, position);
+      ptx::sync_warp();  // the copying lanes are back
       queue.pop();
     }
     if constexpr (kOverlap != Overlap::kNone) start_kernel_behind();
@@ -225,11 +225,11 @@ struct GroupedGemm {
                                             typename Stages::Position& position) {
     const GemmTile tile = queue.front();
     if (tile.group < 0) return;
-    if (ptx::lane_index() == 0) {
+    if (ptx::lane_index() < ptx::kCopyLanes) {
       Stages::template load_b_ahead<typename Mainloop::Multiplier>(
           params.a_map, params.b_map, tile, position, [] { ptx::await_kernel_before(); });
     }
-    ptx::sync_warp();  // the first lane is back
+    ptx::sync_warp();  // the copying lanes are back
     queue.pop();
   }
 

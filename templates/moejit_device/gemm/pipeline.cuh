@@ -10,6 +10,7 @@
 // each round over the ring.
 
 #include "moejit_device/gemm/tile.cuh"
+#include "moejit_device/ptx/copy_lanes.cuh"
 #include "moejit_device/ptx/tensor_copy.cuh"
 #include "moejit_device/ptx/wgmma.cuh"
 
@@ -78,7 +79,8 @@ struct Pipeline {
     }
   }
 
-  // Fills stages with a tile's operands, step after step. One thread of the producer. The box of B
+  // Fills stages with a tile's operands, step after step. The copying lanes of the producer. The
+  // box of B
   // fits the widest tile: rows beyond a tile are loaded and not used. Multiplier says how many
   // elements of the contraction a step is, 128 bytes where K-major. `factor_copy` brings the
   // bytes() bytes of the factors of one step after the other, in a cluster for this CTA alone, and
@@ -103,6 +105,7 @@ struct Pipeline {
         load_a<Multiplier>(a(position.stage), a_map, ready, k, tile);
         load_b<Multiplier>(b(position.stage), b_map, ready, k, tile);
         factor_copy.next(factors<Bytes16>(position.stage), ready);
+        ptx::end_copies(ready);
       }
       position.advance();
     }
@@ -123,6 +126,7 @@ struct Pipeline {
     for (int32_t step = 0; step < ahead; ++step) {
       load_a<Multiplier>(a(step), a_map, full(step),
                          tile.k_begin + step * Multiplier::kStepElements, tile);
+      ptx::end_copies(full(step));
       position.advance();
     }
     GemmTile rest = tile;
@@ -150,7 +154,7 @@ struct Pipeline {
     static_assert(Multiplier::kMajorA == ptx::Major::kK && !Multiplier::kIsBlocked,
                   "rows of a tile in several boxes");
     const int32_t boxes = ceil_div(Shape::rows_a(tile), Shape::kBoxRowsA);
-    ptx::arrive_expecting(ready, boxes * kBoxBytesA + kBytesB);
+    ptx::begin_copies(ready, boxes * kBoxBytesA + kBytesB);
 #pragma unroll 1  // few registers
     for (int32_t box = ptx::cta_index() % Shape::kClusterCtas; box < boxes;
          box += Shape::kClusterCtas) {
@@ -169,7 +173,7 @@ struct Pipeline {
                                            int32_t factor_bytes) {
     static_assert(Multiplier::kMajorA == Multiplier::kMajorB, "operands of a cluster");
     const bool has_rows = tile.rows > 0;
-    ptx::arrive_expecting(ready, (has_rows ? kBytesA : 0) + kBytesB + factor_bytes);
+    ptx::begin_copies(ready, (has_rows ? kBytesA : 0) + kBytesB + factor_bytes);
     if constexpr (Multiplier::kMajorB == ptx::Major::kMn) {
       if (has_rows) load_mn_major<Shape::kRows>(a(stage), a_map, ready, tile.a_row, k, 0);
       multicast_mn_major(b(stage), b_map, ready, tile.column, k, tile.b_matrix);
@@ -237,9 +241,9 @@ struct Pipeline {
   MOEJIT_DEVICE static void announce(ptx::Mbarrier ready, const GemmTile& tile,
                                      int32_t factor_bytes) {
     if constexpr (Shape::kBoxRowsA != Shape::kRows) {
-      ptx::arrive_expecting(ready, boxes_a(tile) * kBoxBytesA + kBytesB + factor_bytes);
+      ptx::begin_copies(ready, boxes_a(tile) * kBoxBytesA + kBytesB + factor_bytes);
     } else {
-      ptx::arrive_expecting(ready, kBytesA + kBytesB + factor_bytes);
+      ptx::begin_copies(ready, kBytesA + kBytesB + factor_bytes);
     }
   }
 

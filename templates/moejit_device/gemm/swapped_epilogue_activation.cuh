@@ -14,8 +14,8 @@
 #include "moejit_device/gemm/tile.cuh"
 #include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/convert.cuh"
+#include "moejit_device/ptx/matrix_store.cuh"
 #include "moejit_device/ptx/memory.cuh"
-#include "moejit_device/ptx/mma.cuh"
 
 namespace moejit::device {
 

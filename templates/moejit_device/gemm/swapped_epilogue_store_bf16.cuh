@@ -10,7 +10,7 @@
 #include "moejit_device/gemm/copy_rows_out.cuh"
 #include "moejit_device/ptx/barrier.cuh"
 #include "moejit_device/ptx/convert.cuh"
-#include "moejit_device/ptx/mma.cuh"
+#include "moejit_device/ptx/matrix_store.cuh"
 
 namespace moejit::device {
 

@@ -18,6 +18,12 @@ MOEJIT_DEVICE void copy_async_16(SharedPtr<Bytes16> destination, GlobalPtr<const
                : "memory");
 }
 
+// As copy_async_16(), of bytes that nothing may have written, as long as nobody uses them.
+MOEJIT_DEVICE void copy_operand_async_16(SharedPtr<Bytes16> destination,
+                                         GlobalPtr<const Bytes16> source, bool valid) {
+  copy_async_16(destination, source, valid);
+}
+
 // Copies 4 bytes in the same way.
 MOEJIT_DEVICE void copy_async_4(SharedPtr<float> destination, GlobalPtr<const float> source,
                                 bool valid) {

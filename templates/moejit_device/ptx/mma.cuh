@@ -22,24 +22,6 @@ MOEJIT_DEVICE MatrixFragments load_matrices(SharedPtr<Bytes16> row) {
   return f;
 }
 
-// The reverse of load_matrices(): lane l gives bytes [4 * (l % 4), +4) of row l / 4 of each matrix,
-// and the address of row (l % 8) of matrix (l / 8).
-MOEJIT_DEVICE void store_matrices(SharedPtr<Bytes16> row, const MatrixFragments& f) {
-  asm volatile(
-      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row.address),
-      "r"(f.word[0]), "r"(f.word[1]), "r"(f.word[2]), "r"(f.word[3])
-      : "memory");
-}
-
-// Stores matrices of 8x8 2-byte elements, each transposed on its way: a lane holds a row of eight
-// elements, which becomes a column.
-MOEJIT_DEVICE void store_matrices_transposed(SharedPtr<Bytes16> row, const MatrixFragments& f) {
-  asm volatile(
-      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row.address),
-      "r"(f.word[0]), "r"(f.word[1]), "r"(f.word[2]), "r"(f.word[3])
-      : "memory");
-}
-
 // d[16, 8] += a[16, 32] * b[8, 32]^T on e4m3 with fp32 accumulation. Lane l holds
 //   a: word 0 row l/4, bytes 4(l%4)+..3; word 1 row l/4+8; words 2, 3 the same with bytes +16
 //   b: word 0 row (column of d) l/4, bytes 4(l%4)+..3; word 1 bytes +16

@@ -13,6 +13,13 @@ MOEJIT_DEVICE void copy_async_16(SharedPtr<Bytes16> destination, GlobalPtr<const
   m->calls->copy_async(m, destination.address, valid ? source.address : nullptr, 16, site);
 }
 
+MOEJIT_DEVICE void copy_operand_async_16(SharedPtr<Bytes16> destination,
+                                         GlobalPtr<const Bytes16> source, bool valid,
+                                         Site site = Site::here()) {
+  Machine* m = machine();
+  m->calls->copy_operand_async(m, destination.address, valid ? source.address : nullptr, 16, site);
+}
+
 MOEJIT_DEVICE void copy_async_4(SharedPtr<float> destination, GlobalPtr<const float> source,
                                 bool valid, Site site = Site::here()) {
   Machine* m = machine();

@@ -34,6 +34,12 @@ MOEJIT_DEVICE void arrive_expecting(Mbarrier barrier, int32_t bytes, Site site =
   m->calls->arrive(m, barrier.address, bytes, site);
 }
 
+// Has its contract in moejit_ampere/ptx/mbarrier.cuh.
+MOEJIT_DEVICE void arrive_when_copied(Mbarrier barrier, Site site = Site::here()) {
+  Machine* m = machine();
+  m->calls->arrive_when_copied(m, barrier.address, site);
+}
+
 MOEJIT_DEVICE void wait(Mbarrier barrier, uint32_t parity, Site site = Site::here()) {
   Machine* m = machine();
   m->calls->wait(m, barrier.address, parity, site);

@@ -2,12 +2,13 @@
 #pragma once
 
 // Simulator's version of moejit_device/ptx/warp_mma.cuh. The sums have every bit that tensor cores
-// give them (docs/recipes.md, "What tensor cores add"): with F = 25, for each element of d
+// give them (docs/recipes.md, "What tensor cores add"). The machine says how many products are
+// added at once, 16 or 8, and F: 25 or 24. For each element of d and such a step
 //   e    = exponent of a + exponent of b    of each product, as the operands' fields say
 //   E    = the largest e of products that are not 0, and of the sum so far; -133 at least
 //   d'   = the products and d, each cut toward zero at 2^(E - F), added exactly, and cut toward
 //          zero to the bits of fp32
-// An H200 gave these bits for 192,000 sums each of f16 and bf16.
+// An H200 gave these bits for 192,000 sums each of f16 and bf16, 16 products at once and F = 25.
 
 #include "moejit_device/ptx/f16.cuh"
 #include "moejit_device/ptx/mma.cuh"
@@ -85,9 +86,11 @@ MOEJIT_DEVICE float cut_to_fp32(double sum) {
   return static_cast<float>(sum);
 }
 
-// Returns c and the products of 16 elements of a and b, added as tensor cores add them.
-MOEJIT_DEVICE float add_products(const MmaNumber* a, const MmaNumber* b, float c) {
-  constexpr int32_t kProducts = 16, kFraction = 25, kFp32Bits = 23, kLeastExponent = -133;
+// Returns c and the products of kProducts elements of a and b, added as tensor cores add them.
+template <int32_t kProducts>
+MOEJIT_DEVICE float add_products(int32_t fraction, const MmaNumber* a, const MmaNumber* b,
+                                 float c) {
+  constexpr int32_t kFp32Bits = 23, kLeastExponent = -133;
   double plain = c;  // tells whether the sum is finite
   int32_t largest = kLeastExponent;
   const auto field = static_cast<int32_t>((bits_of(c) >> 23) & 255u);
@@ -100,15 +103,15 @@ MOEJIT_DEVICE float add_products(const MmaNumber* a, const MmaNumber* b, float c
   }
   if (plain != plain) return float_from_bits(0x7fffffffu);
   if (__builtin_isinf(plain)) return static_cast<float>(plain);
-  // Terms count 2^(largest - kFraction): the conversion to integers cuts.
-  const double scale = power_of_two(kFraction - largest);
+  // Terms count 2^(largest - fraction): the conversion to integers cuts.
+  const double scale = power_of_two(fraction - largest);
   auto total = static_cast<int64_t>(static_cast<double>(c) * scale);
   for (int32_t k = 0; k < kProducts; ++k)
     total += static_cast<int64_t>(a[k].value * b[k].value * scale);
   constexpr uint64_t kKept = ~uint64_t{0} << (52 - kFp32Bits);
   const auto bits = __builtin_bit_cast(uint64_t, static_cast<double>(total));
   const auto kept = __builtin_bit_cast(double, bits& kKept);
-  return cut_to_fp32(kept * power_of_two(largest - kFraction));
+  return cut_to_fp32(kept * power_of_two(largest - fraction));
 }
 
 struct WarpMmaLane {
@@ -123,8 +126,16 @@ struct WarpMmaNumbers {
 };
 static_assert(sizeof(WarpMmaNumbers) <= sizeof(Machine::scratch), "scratch is too small");
 
+// Adds the products of 16 elements.
+MOEJIT_DEVICE float add_16_products(const sim::MmaAddition& mma, const MmaNumber* a,
+                                    const MmaNumber* b, float c) {
+  if (mma.products == 16) return add_products<16>(mma.fraction, a, b, c);
+  return add_products<8>(mma.fraction, a + 8, b + 8, add_products<8>(mma.fraction, a, b, c));
+}
+
 template <typename Format>
-MOEJIT_DEVICE void multiply_16x8(void* const* lanes, WarpMmaNumbers& numbers) {
+MOEJIT_DEVICE void multiply_16x8(const sim::MmaAddition& mma, void* const* lanes,
+                                 WarpMmaNumbers& numbers) {
   auto& [a, b] = numbers;
   for (int32_t lane = 0; lane < sim::kWarpLanes; ++lane) {
     const auto* own = static_cast<const WarpMmaLane*>(lanes[lane]);
@@ -140,7 +151,7 @@ MOEJIT_DEVICE void multiply_16x8(void* const* lanes, WarpMmaNumbers& numbers) {
   for (int32_t lane = 0; lane < sim::kWarpLanes; ++lane) {
     float* d = static_cast<const WarpMmaLane*>(lanes[lane])->d;
     for (int32_t i = 0; i < 4; ++i)
-      d[i] = add_products(a[lane / 4 + 8 * (i / 2)], b[2 * (lane % 4) + i % 2], d[i]);
+      d[i] = add_16_products(mma, a[lane / 4 + 8 * (i / 2)], b[2 * (lane % 4) + i % 2], d[i]);
   }
 }
 
@@ -150,7 +161,7 @@ MOEJIT_DEVICE void multiply_with_warp(float* d, const uint32_t (&a)[4], uint32_t
   WarpMmaLane own{d, a, {b0, b1}};
   Machine* m = machine();
   if (m->calls->meet(m, Collective::kMma, &own, site)) {
-    multiply_16x8<Format>(m->lanes, *reinterpret_cast<WarpMmaNumbers*>(m->scratch));
+    multiply_16x8<Format>(m->mma, m->lanes, *reinterpret_cast<WarpMmaNumbers*>(m->scratch));
     m->calls->part(m);
   }
 }

@@ -12,6 +12,7 @@ constexpr std::string_view kIncludes =
     "#include \"moejit_device/ptx/bulk_copy.cuh\"\n"
     "#include \"moejit_device/ptx/bytes.cuh\"\n"
     "#include \"moejit_device/ptx/convert.cuh\"\n"
+    "#include \"moejit_device/ptx/matrix_store.cuh\"\n"
     "#include \"moejit_device/ptx/mbarrier.cuh\"\n"
     "#include \"moejit_device/ptx/memory.cuh\"\n"
     "#include \"moejit_device/ptx/mma.cuh\"\n"
@@ -102,8 +103,9 @@ Result<std::shared_ptr<const compiler::KernelBinary>> compile_test_kernel(
 Result<void> run_test_kernel(const std::string& body, const SimLaunch& launch,
                              std::vector<SimBuffer>& buffers) {
   MOEJIT_TRY_ASSIGN(const auto binary, compile_test_kernel(body));
-  MOEJIT_TRY_ASSIGN(const auto device,
-                    open_simulator({.seed = launch.seed, .workers = launch.workers}));
+  MOEJIT_TRY_ASSIGN(
+      const auto device,
+      open_simulator({.seed = launch.seed, .workers = launch.workers, .target = launch.target}));
   MOEJIT_TRY_ASSIGN(const auto kernel, device->load(*binary));
   DeviceBuffers memory(*device);
   MOEJIT_TRY(memory.upload(buffers));

@@ -29,6 +29,8 @@ struct SimLaunch {
   int32_t workers = 1;
   std::vector<SimMap> maps;
   bool overlaps = false;  // with a kernel before, see SimBuffer::before
+  // What the simulator simulates. The kernel is compiled for "sim".
+  compiler::Target target = compiler::simulator_target();
 };
 
 // Kernels of these tests take `struct Params { T* first; U* second; ... }`, one pointer for each

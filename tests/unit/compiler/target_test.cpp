@@ -30,20 +30,36 @@ TEST(Target, NamesAreReadBack) {
 }
 
 TEST(Target, OfTheSimulatorHasTheLimitsOfItsArchitecture) {
-  const Target simulated = parse_target("sim:sm_120f").value();
-  Target of_gpu = parse_target("cuda:sm_120f").value();
-  of_gpu.kind = TargetKind::kSim;
-  EXPECT_EQ(simulated, of_gpu);
-  EXPECT_EQ(to_string(simulated), "sim:sm_120f");
-  EXPECT_FALSE(runs_on(simulated, {12, 0}));
+  for (const Architecture& known : architectures()) {
+    if (known.target.features.has_wgmma) continue;
+    const std::string name = "sim:" + known.target.arch;
+    const Target simulated = parse_target(name).value();
+    Target of_gpu = known.target;
+    of_gpu.kind = TargetKind::kSim;
+    EXPECT_EQ(simulated, of_gpu);
+    EXPECT_EQ(to_string(simulated), name);
+    EXPECT_FALSE(runs_on(simulated, known.capabilities.front()));
+    EXPECT_EQ(header_overlays(simulated).back(), "moejit_sim");
+  }
 }
 
-TEST(Target, ForTestsHasHoppersGpusAndNoWgmma) {
-  const Target target = parse_target("cuda:sm_90a-mma").value();
-  EXPECT_EQ(nvrtc_arch(target), "sm_90a");
-  EXPECT_TRUE(runs_on(target, {9, 0}));
-  EXPECT_FALSE(target.features.has_wgmma);
-  EXPECT_EQ(to_string(target), "cuda:sm_90a-mma");
+TEST(Target, ForTestsHasHoppersGpusAndFewerInstructions) {
+  for (const char* name : {"cuda:sm_90a-mma", "cuda:sm_90a-cp-async"}) {
+    const Target target = parse_target(name).value();
+    EXPECT_EQ(nvrtc_arch(target), "sm_90a");
+    EXPECT_TRUE(runs_on(target, {9, 0}));
+    EXPECT_FALSE(target.features.has_wgmma);
+    EXPECT_EQ(to_string(target), name);
+    EXPECT_EQ(target.mma, MmaAddition{});
+  }
+  EXPECT_FALSE(parse_target("cuda:sm_90a-cp-async")->features.has_bulk_copies);
+}
+
+TEST(Target, BeforeHopperAddsEightProducts) {
+  const MmaAddition eight{.products = 8, .fraction = 24};
+  for (const Architecture& known : architectures())
+    EXPECT_EQ(known.target.mma, known.target.features.has_bulk_copies ? MmaAddition{} : eight)
+        << known.name;
 }
 
 TEST(Target, AnUnknownNameIsToldTheKnownOnes) {
@@ -109,17 +125,11 @@ TEST(Target, IsInTheDocumentation) {
   }
 }
 
-Result<Plan> planned(const std::string& json, const std::string& target) {
-  const auto operation = parse_operation(json, "operation");
-  EXPECT_TRUE(succeeded(operation));
-  return plan_operation(*operation, parse_target(target).value());
-}
-
 TEST(Target, WithoutItsInstructionsAKernelIsRefused) {
-  const auto plan = planned(
-      R"({"operation": "grouped_gemm", "local_experts": 4, "max_permuted_rows": 192, "n": 256,
-          "k": 256, "scales": "row_block"})",
-      "cuda:sm_80");
+  const auto layer = parse_layer(
+      read_text_file(MOEJIT_SOURCE_DIR "/docs/examples/layers/tiny-ep2.json").value(), "tiny-ep2");
+  ASSERT_TRUE(succeeded(layer));
+  const auto plan = plan_layer(*layer, parse_target("cuda:sm_80").value());
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
   EXPECT_NE(plan.error().message.find("cuda:sm_80"), std::string::npos) << plan.error().message;
