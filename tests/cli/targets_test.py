@@ -46,10 +46,10 @@ class Targets(tool.ToolTest):
         self.check("tiny-ep2", "--ranks", "2")
 
     def test_what_does_not_run_is_refused(self):
-        for command, target, wanted in (
-                ("build", "cuda:sm_80", "does not run on target cuda:sm_80, whose GPUs have no bulk copies"),
-                ("run", "sim:sm_90a", 'unknown target "sim:sm_90a", wanted one of cuda:sm_80')):
-            done = self.run_tool(command, LAYERS / "tiny-ep2.json", "--target", target)
+        for command, layer, target, wanted in (
+                ("build", "tiny-ep2", "cuda:sm_80", "does not run on target cuda:sm_80, whose GPUs have no bulk copies"),
+                ("run", "tiny", "sim:sm_90a", 'unknown target "sim:sm_90a", wanted one of cuda:sm_80')):
+            done = self.run_tool(command, LAYERS / f"{layer}.json", "--target", target)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(wanted, done.stderr)
 
