@@ -11,12 +11,15 @@ namespace moejit::compiler {
 namespace {
 
 // Columns of a tile where warps multiply by mma.sync. With more of them, operands that are unpacked
-// to f16 leave no registers for the sums. Small SMs have no room for two stages, and warps that
-// trade no registers have less for sums.
+// to f16 leave no registers for the sums, and small SMs have no room for two stages. Where warps
+// trade no registers, sums of large tiles fit beside operands in bf16, if the SM has one CTA.
 constexpr int32_t kLargeColumns = 128, kSmallColumns = 64;
+constexpr int32_t kLargeSharedBytes = 160 * 1024;
 
-int32_t mma_columns(const Target& target) {
-  return trades_registers(target) ? kLargeColumns : kSmallColumns;
+int32_t mma_columns(const Target& target, DType operands, int32_t ctas_per_sm) {
+  if (trades_registers(target)) return kLargeColumns;
+  const bool is_large = target.shared_memory_bytes >= kLargeSharedBytes && ctas_per_sm == 1;
+  return is_large && operands == DType::kBF16 ? kLargeColumns : kSmallColumns;
 }
 
 // Returns the dynamic shared memory that a CTA may have, of those that share an SM.
@@ -33,11 +36,11 @@ void fit_stages(Spec& spec, int32_t most, int64_t bytes) {
 }
 
 template <typename Spec>
-void cover(Spec& spec, int64_t columns, const Target& target) {
+void cover(Spec& spec, int64_t columns, int32_t tile_columns) {
   spec.cluster_ctas = 1;
   spec.wide_columns = Spec().wide_columns;
   spec.wide_tiles = 0;
-  spec.narrow_columns = mma_columns(target);
+  spec.narrow_columns = tile_columns;
   spec.narrow_tiles = static_cast<int32_t>(ceil_div(columns, spec.narrow_columns));
 }
 
@@ -56,7 +59,7 @@ GroupedGemmSpec fitted(GroupedGemmSpec spec, const Target& target) {
   spec.shares_a = false;
   spec.cluster_ctas = 1;
   if (!spec.is_swapped && tile_sections(spec) == 1) {
-    cover(spec, spec.section_n, target);
+    cover(spec, spec.section_n, mma_columns(target, spec.operands, spec.ctas_per_sm));
     spec.stages = std::max(spec.stages, kMostStages);
   }
   // Unpacking takes registers, too.
@@ -68,7 +71,7 @@ GroupedGemmSpec fitted(GroupedGemmSpec spec, const Target& target) {
 ContractionGroupedGemmSpec fitted(ContractionGroupedGemmSpec spec, const Target& target) {
   constexpr int32_t kPanelBytes = 128;  // of a row
   if (target.features.has_wgmma) return spec;
-  cover(spec, spec.n, target);
+  cover(spec, spec.n, mma_columns(target, operands_of(spec), 1));
   const int32_t panels =
       static_cast<int32_t>(spec.narrow_columns * size_bytes(dtype_of(spec.output))) / kPanelBytes;
   spec.panels_loaded = std::min(spec.panels_loaded, panels);
