@@ -110,5 +110,54 @@ TEST(SimulatedWarpMma, AddsByTheRuleOfTheTarget) {
   expect_chains(OperandFormat::kF16, "mma_f16", ampere);
 }
 
+// A [64, 128] and B [8, 128] in e4m3, then D [64, 8] in fp32.
+constexpr const char* kUnpackedProducts = R"(
+struct Params { const Bytes16* input; float* output; };
+MOEJIT_KERNEL(128, 1, test_kernel, Params) {
+  const int32_t t = thread_index(), lane = t % 32;
+  for (int32_t chunk = 0; t < 72 && chunk < 8; ++chunk)
+    store(shared<Bytes16>(0) + (8 * t + (chunk ^ (t % 8))),
+          load(global(params.input) + (8 * t + chunk)));
+  sync_cta();
+  WgmmaSum<8> sum;
+  wgmma_rows_e4m3(sum, matrix_descriptor(shared<Bytes16>(0)),
+                  matrix_descriptor(shared<Bytes16>(8192)), false);
+  wgmma_wait<0>(sum);
+  const int32_t row = t / 32 * 16 + lane / 4;
+  for (int32_t i = 0; i < 4; ++i)
+    store(global(params.output) + (8 * (row + i / 2 * 8) + 2 * (lane % 4) + i % 2), sum(i));
+}
+)";
+
+// Codes of all magnitudes, so that sums lose bits in the order of their additions.
+TEST(SimulatedWarpMma, AddsUnpackedFp8InItsOrder) {
+  constexpr std::size_t kCodesOfA = 64 * 128, kCodes = 72 * 128;
+  for (const char* name : {"sim:sm_80", "sim:sm_120f"}) {
+    const compiler::Target target = compiler::parse_target(name).value();
+    const reference::TensorCoreRule rule{.multiplies_in_f16 = true,
+                                         .products = target.mma.products,
+                                         .fraction = target.mma.fraction};
+    std::mt19937 random(1);
+    std::vector<uint8_t> codes(kCodes);
+    std::ranges::generate(
+        codes, [&] { return static_cast<uint8_t>(random() % 127 + random() % 2 * 128); });
+    std::vector<SimBuffer> buffers{buffer_of("input", codes, false),
+                                   buffer_of("output", std::vector<float>(64 * 8))};
+    buffers[1].written = false;
+    const auto result = run_test_kernel(
+        kUnpackedProducts, {.threads = 128, .shared_bytes = 9216, .target = target}, buffers);
+    ASSERT_TRUE(result.has_value()) << to_string(result.error());
+    const auto output = values_of<float>(buffers[1]);
+    const auto format = reference::Fp8Format::kE4m3;
+    const TensorCoreNumbers a(std::span<const uint8_t>(codes).first(kCodesOfA), format, rule);
+    const TensorCoreNumbers b(std::span<const uint8_t>(codes).subspan(kCodesOfA), format, rule);
+    for (std::size_t i = 0; i < output.size(); ++i) {
+      const auto row = static_cast<int64_t>(i / 8), column = static_cast<int64_t>(i % 8);
+      ASSERT_EQ(output[i], reference::tensor_core_chain(a, 128 * row, b, 128 * column, 128))
+          << name << ", element " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace moejit::runtime

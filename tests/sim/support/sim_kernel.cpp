@@ -95,14 +95,13 @@ compiler::KernelSource test_kernel_source(const std::string& body, const std::st
 }
 
 Result<std::shared_ptr<const compiler::KernelBinary>> compile_test_kernel(
-    const std::string& body, const std::string& entry) {
-  return testing::test_engine().binary(
-      test_kernel_source(body, entry, compiler::simulator_target()));
+    const std::string& body, const std::string& entry, const compiler::Target& target) {
+  return testing::test_engine().binary(test_kernel_source(body, entry, target));
 }
 
 Result<void> run_test_kernel(const std::string& body, const SimLaunch& launch,
                              std::vector<SimBuffer>& buffers) {
-  MOEJIT_TRY_ASSIGN(const auto binary, compile_test_kernel(body));
+  MOEJIT_TRY_ASSIGN(const auto binary, compile_test_kernel(body, "test_kernel", launch.target));
   MOEJIT_TRY_ASSIGN(
       const auto device,
       open_simulator({.seed = launch.seed, .workers = launch.workers, .target = launch.target}));

@@ -29,7 +29,6 @@ struct SimLaunch {
   int32_t workers = 1;
   std::vector<SimMap> maps;
   bool overlaps = false;  // with a kernel before, see SimBuffer::before
-  // What the simulator simulates. The kernel is compiled for "sim".
   compiler::Target target = compiler::simulator_target();
 };
 
@@ -65,7 +64,8 @@ compiler::KernelSource test_kernel_source(const std::string& body, const std::st
 
 // Compiles kernel text for the simulator, once per process.
 Result<std::shared_ptr<const compiler::KernelBinary>> compile_test_kernel(
-    const std::string& body, const std::string& entry = "test_kernel");
+    const std::string& body, const std::string& entry = "test_kernel",
+    const compiler::Target& target = compiler::simulator_target());
 
 // Compiles, loads and launches; what the launch said. Results are copied back into `buffers`.
 Result<void> run_test_kernel(const std::string& body, const SimLaunch& launch,
