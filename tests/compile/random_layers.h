@@ -12,7 +12,7 @@ struct RandomLayersOptions {
   bool is_long = false;     // RANDOM_LAYERS or RANDOM_LAYERS_SEED is set
   int64_t layers = 0;       // RANDOM_LAYERS; 1 where only RANDOM_LAYERS_SEED is set
   uint64_t first_seed = 1;  // RANDOM_LAYERS_SEED
-  std::string target;       // RANDOM_LAYERS_TARGET: "sim", "sim:sm_80", "cuda", ...; empty: compiled
+  std::string target;  // RANDOM_LAYERS_TARGET: "sim", "sim:sm_80", "cuda", ...; empty: compiled
 
   // The seeds to take: `layers` from first_seed on; where nothing is asked for, 1 to `fixed` and
   // behind them `fresh` new ones, which are printed.
