@@ -171,7 +171,9 @@ std::vector<Candidate<GatedGradientSpec>> candidates_of(const GatedGradientSpec&
 std::vector<Candidate<GroupColumnsSpec>> candidates_of(const GroupColumnsSpec& usual,
                                                        const CallBounds& bounds);
 
-// Makes a spec that was chosen for Hopper small enough for a target; the results keep their bits.
+// Makes a spec that was chosen for Hopper small enough for a target, and takes out what its
+// instructions lack. The results keep their bits.
+RowChainSpec fitted(RowChainSpec spec, const Target& target);
 GatedGradientSpec fitted(GatedGradientSpec spec, const Target& target);
 GroupedGemmSpec fitted(GroupedGemmSpec spec, const Target& target);
 ContractionGroupedGemmSpec fitted(ContractionGroupedGemmSpec spec, const Target& target);

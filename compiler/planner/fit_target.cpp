@@ -46,6 +46,11 @@ void cover(Spec& spec, int64_t columns, int32_t tile_columns) {
 
 }  // namespace
 
+RowChainSpec fitted(RowChainSpec spec, const Target& target) {
+  if (!target.features.has_bulk_copies) spec.rows_per_burst = 0;  // L2 is asked by a bulk prefetch
+  return spec;
+}
+
 GatedGradientSpec fitted(GatedGradientSpec spec, const Target& target) {
   // Each warp has a part of shared memory of its own.
   while (spec.threads > 64 && launch_shape(spec).shared_bytes > target.shared_memory_bytes)

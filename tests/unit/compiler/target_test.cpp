@@ -125,6 +125,26 @@ TEST(Target, IsInTheDocumentation) {
   }
 }
 
+// L2 is asked for bursts of rows by an instruction of Hopper.
+TEST(Target, WithoutBulkCopiesNoRowsComeInBursts) {
+  const auto layer = parse_layer(
+      R"({"name": "wide", "experts": 8, "local_experts": 8, "top_k": 8, "hidden": 2048,
+          "intermediate": 256, "activation": "swiglu", "dtype": "bf16", "recipe": "bf16",
+          "splits_alignment": 64, "max_tokens": 8192})",
+      "wide");
+  ASSERT_TRUE(succeeded(layer));
+  const auto bursts = [&](const char* name) {
+    const Plan plan = plan_layer(*layer, parse_target(name).value()).value();
+    int count = 0;
+    for (const KernelPlan& kernel : plan.kernels)
+      if (const auto* const chain = std::get_if<RowChainSpec>(&kernel.spec))
+        count += chain->rows_per_burst > 0 ? 1 : 0;
+    return count;
+  };
+  EXPECT_EQ(bursts("cuda"), 1);
+  EXPECT_EQ(bursts("cuda:sm_89"), 0);
+}
+
 TEST(Target, WithoutItsInstructionsAKernelIsRefused) {
   const auto layer = parse_layer(
       read_text_file(MOEJIT_SOURCE_DIR "/docs/examples/layers/tiny-ep2.json").value(), "tiny-ep2");
