@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::string_view kMeasured = "measured";
 constexpr std::string_view kNeverRun = "compiled and simulated, never run";
+constexpr std::string_view kBitsShown = "bits shown";
 
 constexpr TargetFeatures kAmpere{
     .has_wgmma = false, .has_bulk_copies = false, .has_fp8_conversions = false};
@@ -66,12 +67,12 @@ std::vector<Architecture> table() {
       named({.target = large("sm_100f", kBlackwell),
              .capabilities = {{10, 0}, {10, 3}},
              .gpus = "B200, GB200",
-             .evidence = kNeverRun,
+             .evidence = kBitsShown,
              .oldest_nvrtc = kNvrtcOfBlackwell}),
       named({.target = large("sm_103a", kBlackwell),
              .capabilities = {{10, 3}},
              .gpus = "B300, GB300",
-             .evidence = kNeverRun,
+             .evidence = kBitsShown,
              .oldest_nvrtc = kNvrtcOfBlackwell}),
       named({.target = small("sm_120f", kBlackwell),
              .capabilities = {{12, 0}, {12, 1}},

@@ -2,7 +2,6 @@
 #include "tests/tested_target.h"
 
 #include <cstdlib>
-#include <optional>
 
 namespace moejit::testing {
 
@@ -16,14 +15,6 @@ std::string tested_target_name() {
 
 compiler::Target tested_plan_target() {
   return compiler::parse_target(tested_target_name()).value();
-}
-
-Result<std::unique_ptr<runtime::Device>> open_tested_device() {
-  const std::string name = tested_target_name();
-  MOEJIT_TRY_ASSIGN(const compiler::Target target, compiler::parse_target(name));
-  if (target.kind == compiler::TargetKind::kSim) return runtime::open_simulator({.target = target});
-  return runtime::open_cuda_device(runtime::kCurrentGpu,
-                                   name == "cuda" ? std::nullopt : std::optional(target));
 }
 
 }  // namespace moejit::testing

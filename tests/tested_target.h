@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compiler/support/error.h"
 #include "compiler/target.h"
-#include "runtime/device.h"
 
-#include <memory>
 #include <string>
 #include <string_view>
 
@@ -17,12 +14,10 @@ std::string_view tested_target();
 
 // Returns the name of the target whose kernels suites of layers run: what $MOEJIT_TEST_TARGET says
 // ("cuda:sm_90a-mma", "sim:sm_120f"), or tested_target() where that is unset or of the other kind.
+// "cuda" is the GPU's own.
 std::string tested_target_name();
 
 // Returns the target of that name; of "cuda", the target that plans without a device have.
 compiler::Target tested_plan_target();
-
-// Opens a device for that target: "cuda" takes the GPU's own.
-Result<std::unique_ptr<runtime::Device>> open_tested_device();
 
 }  // namespace moejit::testing

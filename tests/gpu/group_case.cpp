@@ -159,12 +159,13 @@ void GroupCase::expect_files(const std::filesystem::path& folder) {
 
 const runtime::TensorMap& GroupCase::one_rank() {
   if (!one_rank_.empty()) return one_rank_;
-  auto device = open_tested_device();
-  EXPECT_TRUE(succeeded(device));
-  const auto plan = compiler::plan_layer(compiler::layer_of_one_rank(layer_), (*device)->target(),
+  const auto devices = trial::Devices::open_one(tested_target_name(), 0, "");
+  EXPECT_TRUE(succeeded(devices));
+  runtime::Device& device = (*devices)->device(0);
+  const auto plan = compiler::plan_layer(compiler::layer_of_one_rank(layer_), device.target(),
                                          {.keep_intermediates = true});
   EXPECT_TRUE(succeeded(plan));
-  auto session = trial::Trial::create(*plan, test_engine(), **device, trial::call_of(inputs_));
+  auto session = trial::Trial::create(*plan, test_engine(), device, trial::call_of(inputs_));
   EXPECT_TRUE(succeeded(session));
   EXPECT_TRUE(succeeded((*session)->call("update_weights")));
   EXPECT_TRUE(succeeded((*session)->call("forward")));

@@ -2,6 +2,7 @@
 // Whole layers on a device, every tensor against the CPU reference. Stages whose result depends on
 // an approximation are compared with what the reference makes of the device's own input to them,
 // so that errors do not add up and every bound is that of one operation.
+#include "runtime/check/tensor_core_rule.h"
 #include "runtime/reference/number_formats.h"
 #include "tests/gpu/test_layer.h"
 #include "tests/support/edge_cases.h"
@@ -113,7 +114,7 @@ void LayerTest::expect_exact_permuted_rows() {
 }
 
 void LayerTest::expect_gemm(const char* name, QuantizedRows a, const QuantizedWeights& b) {
-  a.multiplies_in_f16 = compiler::multiplies_in_f16(layer_->plan().target);
+  a.rule = check::tensor_core_rule(layer_->plan().target);
   const std::vector<uint8_t> mask = real_rows(route());
   EXPECT_TRUE(matches(compare_bf16({name, b.rows, mask}, read_rows<uint16_t>(name, b.rows),
                                    grouped_gemm(a, b, route(), edge_.shape.sharing))));

@@ -3,6 +3,7 @@
 
 #include "runtime/reference/layouts.h"
 #include "runtime/reference/number_formats.h"
+#include "runtime/trial/devices.h"
 #include "runtime/trial/layer_inputs.h"
 #include "runtime/trial/routing_tensors.h"
 #include "tests/support/kernels_ahead.h"
@@ -25,11 +26,11 @@ constexpr std::byte kCanary{0xA5};
 constexpr std::byte kPoison{0xFF};
 
 TestDevice open_test_device() {
-  auto device = open_tested_device();
+  auto devices = trial::Devices::open_one(tested_target_name(), 0, "");
   auto engine = make_test_engine();
-  if (!device) return {.reason = to_string(device.error())};
+  if (!devices) return {.reason = to_string(devices.error())};
   if (!engine) return {.reason = to_string(engine.error())};
-  return {.device = device->release(), .engine = engine->release()};
+  return {.device = &devices->release()->device(0), .engine = engine->release()};
 }
 
 std::vector<compiler::Pass> passes_of(const TestLayer::Options& options) {

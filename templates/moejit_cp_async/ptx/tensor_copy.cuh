@@ -76,7 +76,37 @@ MOEJIT_DEVICE void for_each_chunk(uint32_t box, const TensorMap& opaque, const B
   }
 }
 
+// Loads a box of swizzled rows of 128 bytes, as operands have them: a lane takes the same chunk of
+// every fourth row. One warp fills all stages, so a chunk costs it few instructions.
+MOEJIT_DEVICE void load_operand_rows(uint32_t box, const PlainTensorMap& map, const BoxPlace& at) {
+  constexpr int32_t kRowBytes = 128, kRowsAtOnce = 4;
+  const int32_t lane = lane_index(), chunk = lane % 8, first = lane / 8;
+  const int64_t byte = int64_t{at.x} * map.element_bytes + 16 * chunk;
+  const bool is_inside = byte >= 0 && byte < map.dims[0] * map.element_bytes &&
+                         is_in(at.z, map.dims[2]) && is_in(at.w, map.dims[3]);
+  const uint32_t rows = is_inside ? static_cast<uint32_t>(map.dims[1]) : 0;
+  const int64_t stride = map.strides[0];
+  uint64_t source =
+      map.address + static_cast<uint64_t>(byte + (at.y + first) * stride + at.z * map.strides[1] +
+                                          at.w * map.strides[2]);
+  uint32_t row = box + static_cast<uint32_t>(first * kRowBytes);
+  uint32_t column = static_cast<uint32_t>((chunk ^ first) * 16);  // row 4 turns the highest bit
+#pragma unroll 8
+  for (int32_t i = first; i < map.box[1]; i += kRowsAtOnce) {
+    const bool has_row = static_cast<uint32_t>(at.y + i) < rows;
+    copy_operand_async_16({row + column}, {reinterpret_cast<const Bytes16*>(source)}, has_row);
+    source += static_cast<uint64_t>(kRowsAtOnce * stride);
+    row += kRowsAtOnce * kRowBytes;
+    column ^= 0x40u;
+  }
+}
+
 MOEJIT_DEVICE void load_box(uint32_t destination, const TensorMap& map, const BoxPlace& at) {
+  const auto& plain = reinterpret_cast<const PlainTensorMap&>(map);
+  const bool is_of_operand = plain.is_swizzled != 0 && destination % 1024 == 0 &&
+                             plain.box[0] * plain.element_bytes == 128 &&
+                             plain.box[2] * plain.box[3] == 1;
+  if (is_of_operand) return load_operand_rows(destination, plain, at);
   for_each_chunk(destination, map, at,
                  [](SharedPtr<Bytes16> to, GlobalPtr<Bytes16> from, bool is_inside) {
                    copy_operand_async_16(to, {from.address}, is_inside);
