@@ -90,13 +90,13 @@ TEST_P(BackwardHalves, OfLinearsGiveTheBitsOfTheWhole) {
         GetParam().options.recipe.weights == compiler::kTiles128x128;
     ASSERT_NO_FATAL_FAILURE(parts.make(options));
     ASSERT_TRUE(succeeded(parts.layer().call(adds ? "backward_fc2+add" : "backward_fc2")));
-    for (const auto& [name, bytes] : parts.gradients()) {
-      const bool is_later = name == "dw1" || name == "db1";
-      EXPECT_TRUE(is_later || bytes == wanted.at(name)) << name;
-    }
-    ASSERT_TRUE(succeeded(parts.layer().poison()));
+    const auto is_later = [](std::string_view name) { return name == "dw1" || name == "db1"; };
+    for (const auto& [name, bytes] : parts.gradients())
+      EXPECT_TRUE(is_later(name) || bytes == wanted.at(name)) << name;
+    ASSERT_TRUE(succeeded(parts.layer().poison()));  // the workspace, dx and dprobs
     ASSERT_TRUE(succeeded(parts.layer().call(adds ? "backward_fc1+add" : "backward_fc1")));
-    EXPECT_TRUE(parts.gradients() == wanted);
+    for (const auto& [name, bytes] : parts.gradients())
+      EXPECT_TRUE(!is_later(name) || bytes == wanted.at(name)) << name;
     EXPECT_EQ(parts.layer().damage(), std::vector<std::string>{});
   }
 }
