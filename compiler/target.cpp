@@ -151,7 +151,7 @@ std::vector<std::string_view> header_overlays(const Target& target) {
     folders.emplace_back("moejit_mma");
   }
   if (!has_bulk_copies) folders.emplace_back("moejit_cp_async");
-  // What is written in a GPU's instructions the simulator has in its own.
+  // The simulator has its own version of what is written in instructions of GPUs.
   if (target.kind == TargetKind::kSim) {
     folders.emplace_back("moejit_sim");
     return folders;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <fmt/core.h>
-#include <ranges>
 #include <set>
 
 namespace moejit::compiler {

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers on targets without WGMMA: the simulator runs their kernels to the bit of the reference."""
+import json
+
 import tool
 
 LAYERS = tool.ROOT / "docs/examples/layers"
@@ -24,11 +26,16 @@ class Targets(tool.ToolTest):
                 self.check(f"tiny{recipe}", target="sim:sm_100f")
 
     def test_threads_copy_where_no_hardware_does(self):
-        for recipe in ("", "-current", "-rowwise", "-mxfp8"):
+        for recipe in ("-current", "-rowwise", "-mxfp8"):
             with self.subTest(recipe=recipe):
                 self.check(f"tiny{recipe}", target="sim:sm_80")
         self.check("tiny", target="sim:sm_89")
         self.check("tiny-int4-weights", target="sim:sm_80", passes="forward")
+
+    def test_boxes_reach_beyond_tensors(self):
+        layer = json.loads((LAYERS / "tiny.json").read_text()) | {"hidden": 288, "intermediate": 160}
+        (self.folder / "uneven.json").write_text(json.dumps(layer))
+        self.check(self.folder / "uneven", target="sim:sm_80")
 
     def test_bf16_products_have_hoppers_bits(self):
         results = []

@@ -50,7 +50,7 @@ def check_other_gpu(folder):
     wrong = []
     for arguments, wanted in (
             (["env"], "; target cuda:sm_120f (compiled and simulated, never run)"),
-            (["plan", LAYER, "--target", "cuda:sm_89"], "does not run on target cuda:sm_89"),
+            (["plan", "docs/examples/layers/tiny-ep2.json", "--target", "cuda:sm_89"], "does not run on target cuda:sm_89"),
             (["bench", LAYER, "--tokens", "8", "--target", "cuda:sm_90a"], "runs cuda:sm_120f, wanted cuda:sm_90a")):
         done = subprocess.run([TOOL, *arguments], env=environment, capture_output=True, text=True, timeout=200,
                               check=False)

@@ -8,10 +8,10 @@ namespace moejit::testing {
 namespace {
 
 moejit_error_code create(const std::string& json, moejit_plan** operation,
-                         const char* target = "sim") {
+                         const char* target = "sim", int64_t kind = MOEJIT_KIND_OPERATION) {
   moejit_plan_options options = {};
   options.struct_size = sizeof(options);
-  options.kind = MOEJIT_KIND_OPERATION;
+  options.kind = kind;
   return moejit_plan_create(json.data(), json.size(), target, &options, operation);
 }
 
@@ -131,7 +131,11 @@ TEST(OperationHandle, RefusesWhatIsWrong) {
                        MOEJIT_ERROR_INVALID_VALUE, "$.operation", "quantise"));
   EXPECT_TRUE(is_error(create(example_operation("route"), &operation, "cuda:sm_70"),
                        MOEJIT_ERROR_INVALID_VALUE, "sm_70"));
-  EXPECT_TRUE(is_error(create(example_operation("grouped_gemm"), &operation, "cuda:sm_80"),
+  // Every operation runs on every target; ranks that reach each other do not.
+  const std::string of_group =
+      R"({"experts": 8, "top_k": 2, "hidden": 256, "intermediate": 128, "max_tokens": 64,
+          "expert_parallel": {"ranks": 2}})";
+  EXPECT_TRUE(is_error(create(of_group, &operation, "cuda:sm_80", MOEJIT_KIND_GROUP_LAYER),
                        MOEJIT_ERROR_UNSUPPORTED, "does not run on target cuda:sm_80"));
   EXPECT_TRUE(is_error(moejit_plan_create(nullptr, 0, "sim", nullptr, &operation),
                        MOEJIT_ERROR_INVALID_VALUE, "json of moejit_plan_create() is NULL"));

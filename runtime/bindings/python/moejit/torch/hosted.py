@@ -39,7 +39,8 @@ class HostedExperts:
         delay_wgrad_compute: Whether backward leaves gradients of weights to backward_dw().
         splits_backward: Whether backward may be two steps of autograd where it takes less memory so. It has the same
             bits, and takes the host more time. Of grouped rows it may also cast the columns of FP8 weights itself,
-            which are then not held from forward on; the weights are read once more for this.
+            where the weights are parameters in bf16. Columns are then not held from forward on, and the weights are
+            read once more.
         keeps_state: Whether calls bring the state of a recipe whose scales follow from the steps before. Each backward
             pass moves it on by a step.
 

@@ -20,7 +20,7 @@ _RECIPES_OF_TILES = ("fp8_flow", "fp8_blockwise")  # whose columns of weights ba
 
 
 @functools.lru_cache(maxsize=None)
-def with_linears(layer: str, keeps_weights: bool = True) -> str | None:
+def with_linears(layer: str, casts_columns: bool = False) -> str | None:
     """Returns the text of a layer whose backward has these two parts, or None if they take no less memory at the peak.
 
     One call has the saved block, its workspace and the gradients of all weights at once. When the part of fc1 makes
@@ -29,11 +29,11 @@ def with_linears(layer: str, keeps_weights: bool = True) -> str | None:
 
     Args:
         layer: The text of the layer whose backward is one call.
-        keeps_weights: Whether quantized weights serve several calls. If not, the part of fc2 casts the columns of
-            weights where the recipe can, so that nothing of them is held between the passes.
+        casts_columns: Whether the part of fc2 casts the columns of weights where the recipe can, so that nothing of
+            them is held between the passes.
     """
     whole = plan_of(layer)
-    casts = not keeps_weights and whole.description["recipe"] in _RECIPES_OF_TILES
+    casts = casts_columns and whole.description["recipe"] in _RECIPES_OF_TILES
     parted = layer_text({**whole.description, "backward_linears": True, "backward_quantizes_weights": casts},
                         whole.target)
     planned, of_fc1 = plan_of(parted), row_of(parted, "backward_fc1")
@@ -46,6 +46,12 @@ def with_linears(layer: str, keeps_weights: bool = True) -> str | None:
     at_once = (whole.saved.most + whole.quantized_colwise.bytes - planned.quantized_colwise.bytes
                + whole.calls["backward"].workspace_bytes + sum(of_weights.values()))
     return parted if spares_memory(in_parts, at_once) else None
+
+
+def is_held_anyway(weight: torch.Tensor) -> bool:
+    """Returns whether a weight is a parameter's memory as it lies. A copy, made for the call, backward would hold."""
+    leaf = weight if weight._base is None else weight._base
+    return leaf.is_leaf and weight.is_contiguous()
 
 
 @dataclasses.dataclass(eq=False)
