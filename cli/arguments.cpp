@@ -159,7 +159,8 @@ Result<ParsedArguments> parse_arguments(int argc, const char* const* argv) {
   app.add_flag("-v,--verbose", parsed.is_verbose, "Errors with everything that is known");
   for (const auto& add : {add_layer, add_activation, add_plan, add_emit, add_build, add_run})
     add(app, parsed.action);
-  add_bench(app, parsed.action, command_line_of(argc, argv));
+  for (const auto& add : {add_bench, add_selftest})
+    add(app, parsed.action, command_line_of(argc, argv));
   for (const auto& add :
        {add_inspect, add_cache, add_pack, add_tune, add_tuning, add_env, add_compile_worker})
     add(app, parsed.action);

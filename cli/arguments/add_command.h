@@ -72,6 +72,7 @@ void add_inspect(CLI::App& app, Action& action);
 void add_build(CLI::App& app, Action& action);
 void add_run(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action, const std::string& command_line);
+void add_selftest(CLI::App& app, Action& action, const std::string& command_line);
 // In cache_arguments.cpp and pack_arguments.cpp:
 void add_cache(CLI::App& app, Action& action);
 void add_pack(CLI::App& app, Action& action);

@@ -2,9 +2,11 @@
 // Adds the commands that make kernels and run them.
 #include "cli/arguments/add_command.h"
 #include "cli/commands/kernel_commands.h"
+#include "compiler/recipe.h"
 #include "runtime/trial/open_engine.h"
 
 #include <string>
+#include <vector>
 
 namespace moejit::cli {
 namespace {
@@ -137,6 +139,29 @@ void add_bench(CLI::App& app, Action& action, const std::string& command_line) {
       ->check(&check_name)
       ->excludes(gemms);
   sub->add_flag("--json", command->is_json, "Print JSON");
+}
+
+void add_selftest(CLI::App& app, Action& action, const std::string& command_line) {
+  const auto command = add_command<SelftestCommand>(
+      app, action, "selftest",
+      "Ask a GPU how it adds, check layers of all recipes, and time grouped GEMMs",
+      "  moejit selftest\n"
+      "  moejit selftest --report selftest.json\n"
+      "  moejit selftest --target sim:sm_120f --recipe nvfp4\n",
+      run_selftest);
+  command->command_line = command_line;
+  CLI::App* sub = app.get_subcommand("selftest");
+  sub->add_option("--target", command->target, kTargetHelp)->capture_default_str();
+  add_cache_options(*sub, command->cache);
+  std::vector<std::string> recipes;
+  for (const compiler::Recipe& recipe : compiler::kRecipes)
+    if (recipe.has_kernels) recipes.emplace_back(recipe.name);
+  sub->add_option("--recipe", command->recipes, "Only the layer of this recipe; may be repeated")
+      ->check(CLI::IsMember(recipes));
+  sub->add_flag("--no-bench", command->skips_bench, "Time nothing");
+  sub->add_option("--report", command->report, "JSON to write, for the people of moejit")
+      ->check(&check_name);
+  sub->add_flag("--json", command->is_json, "Print the same JSON");
 }
 
 }  // namespace moejit::cli

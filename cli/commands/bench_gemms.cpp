@@ -2,6 +2,7 @@
 #include "cli/commands/bench_run.h"
 #include "cli/commands/gemm_cases.h"
 #include "cli/report/gemms_report.h"
+#include "cli/terminal/output.h"
 #include "runtime/check/sampled_gemm.h"
 #include "runtime/trial/measure_trial.h"
 #include "runtime/trial/open_engine.h"
@@ -10,6 +11,7 @@
 #include <atomic>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 namespace moejit::cli {
@@ -80,8 +82,8 @@ Result<GemmResult> bench_case(const GemmCase& gemm, const BenchCommand& command,
 
 }  // namespace
 
-Result<void> bench_gemms(const BenchCommand& command, Terminal& terminal) {
-  MOEJIT_TRY_ASSIGN(const std::vector<GemmCase> cases, read_cases(command));
+Result<GemmsReport> measure_gemms(const BenchCommand& command, const std::vector<GemmCase>& cases,
+                                  Terminal& terminal) {
   const uint64_t seed = command.inputs.random.seed;
   MOEJIT_TRY_ASSIGN(const auto devices,
                     trial::Devices::open_one(command.target, seed, kBenchWithoutGpu));
@@ -91,23 +93,28 @@ Result<void> bench_gemms(const BenchCommand& command, Terminal& terminal) {
   compile_ahead(cases, *engine, device.target());
   MOEJIT_TRY_ASSIGN(auto probe, measure::ClockProbe::create(*engine, device));
   const std::unique_ptr<GpuMonitor> monitor = GpuMonitor::open(device.gpu_facts().pci_bus_id);
-  BenchRun run = describe_run(command, *devices, monitor.get());
-  std::vector<GemmResult> results;
-  Result<void> outcome;
+  GemmsReport report{.run = describe_run(command, *devices, monitor.get())};
   for (const GemmCase& gemm : cases) {
-    terminal.show_progress("cases", static_cast<int64_t>(results.size()),
-                           static_cast<int64_t>(cases.size()));
+    terminal.show_progress("cases", std::ssize(report.results), std::ssize(cases));
     Result<GemmResult> result = bench_case(gemm, command, *engine, device, probe, monitor.get());
     if (!result) {
-      outcome = tl::make_unexpected(std::move(result).error());
+      report.failure = std::move(result).error();
       break;
     }
-    results.push_back(std::move(*result));
+    report.results.push_back(std::move(*result));
   }
   terminal.clear_progress();
-  run.counters = engine->counters();
-  terminal.print(command.is_json ? gemms_json(results, run) : gemms_table(results, run));
-  return outcome;
+  report.run.counters = engine->counters();
+  return report;
+}
+
+Result<void> bench_gemms(const BenchCommand& command, Terminal& terminal) {
+  MOEJIT_TRY_ASSIGN(const std::vector<GemmCase> cases, read_cases(command));
+  MOEJIT_TRY_ASSIGN(GemmsReport report, measure_gemms(command, cases, terminal));
+  terminal.print(command.is_json ? json_output(gemms_json(report.results, report.run))
+                                 : gemms_table(report.results, report.run));
+  if (report.failure) return tl::make_unexpected(std::move(*report.failure));
+  return {};
 }
 
 }  // namespace moejit::cli

@@ -3,9 +3,12 @@
 
 #include "cli/commands/open_plans.h"
 #include "cli/report/bench_report.h"
+#include "cli/report/gemms_report.h"
 #include "runtime/trial/trial.h"
 
+#include <optional>
 #include <string_view>
+#include <vector>
 
 namespace moejit::cli {
 
@@ -17,6 +20,19 @@ inline constexpr std::string_view kBenchWithoutGpu =
 // Returns the description of a run, without the counters. `monitor` may be null.
 BenchRun describe_run(const BenchCommand& command, trial::Devices& devices,
                       const measure::GpuMonitor* monitor);
+
+// The cases that were measured before the first that failed.
+struct GemmsReport {
+  BenchRun run;
+  std::vector<GemmResult> results = {};
+  std::optional<Error> failure = {};
+};
+
+// Checks each case against the reference on a sample, then measures it. Errors: of opening the
+// device and the cache. In the report: kCheckFailed for a wrong result, whose figures are left out,
+// and errors of the compiler and the device.
+Result<GemmsReport> measure_gemms(const BenchCommand& command,
+                                  const std::vector<measure::GemmCase>& cases, Terminal& terminal);
 
 // Runs `moejit bench --gemms`: each case is checked against the reference on a sample, then
 // measured. After an error the cases measured before are still printed. kCheckFailed: a result is

@@ -119,12 +119,9 @@ Finding find_limits() {
 
 // Returns the compiler's build, which is part of every key.
 Finding find_compiler_build() {
-  const auto identity = compiler::toolchain_identity({.entry = {}, .text = {}, .target = {}});
-  if (!identity) return {"NVRTC in keys", false, identity.error().message};
-  std::string text;
-  for (const std::string& field : *identity)
-    if (!field.starts_with("header")) text += (text.empty() ? "" : ", ") + field;
-  return {"NVRTC in keys", true, text};
+  auto text = compiler_in_keys({});
+  if (!text) return {"NVRTC in keys", false, std::move(text).error().message};
+  return {"NVRTC in keys", true, std::move(*text)};
 }
 
 Finding find_executable() {
@@ -256,6 +253,15 @@ std::string text_report() {
 }
 
 }  // namespace
+
+Result<std::string> compiler_in_keys(const compiler::Target& target) {
+  MOEJIT_TRY_ASSIGN(const auto identity,
+                    compiler::toolchain_identity({.entry = {}, .text = {}, .target = target}));
+  std::string text;
+  for (const std::string& field : identity)
+    if (!field.starts_with("header")) text += (text.empty() ? "" : ", ") + field;
+  return text;
+}
 
 Result<void> run_env(const EnvCommand& command, Terminal& terminal) {
   terminal.print(command.is_json ? json_report() : text_report());

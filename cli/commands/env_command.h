@@ -3,6 +3,9 @@
 
 #include "cli/terminal/terminal.h"
 #include "compiler/support/error.h"
+#include "compiler/target.h"
+
+#include <string>
 
 namespace moejit::cli {
 
@@ -12,6 +15,9 @@ namespace moejit::cli {
 struct EnvCommand {
   bool is_json = false;
 };
+// Returns what the keys of a target's kernels hold of its compiler: "NVRTC 12.9.86, ...".
+Result<std::string> compiler_in_keys(const compiler::Target& target);
+
 Result<void> run_env(const EnvCommand& command, Terminal& terminal);
 
 }  // namespace moejit::cli

@@ -64,4 +64,16 @@ struct BenchCommand : TrialCommand {
 };
 Result<void> run_bench(const BenchCommand& command, Terminal& terminal);
 
+// Tests a device with all recipes, and writes what its owner can send to others.
+struct SelftestCommand {
+  std::string target = "cuda";
+  trial::CacheOptions cache;
+  std::vector<std::string> recipes;  // of layers; empty: all
+  bool skips_bench = false;
+  std::string report;  // file to write, JSON; empty: none
+  bool is_json = false;
+  std::string command_line;  // as the process got it
+};
+Result<void> run_selftest(const SelftestCommand& command, Terminal& terminal);
+
 }  // namespace moejit::cli

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report/gemms_report.h"
 
-#include "cli/terminal/output.h"
 #include "compiler/support/table.h"
 #include "runtime/measure/sm_clock.h"
 #include "runtime/trial/open_engine.h"
@@ -112,7 +111,7 @@ std::string gemms_table(const std::vector<GemmResult>& results, const BenchRun& 
                      trial::counters_text(run.counters));
 }
 
-std::string gemms_json(const std::vector<GemmResult>& results, const BenchRun& run) {
+nlohmann::ordered_json gemms_json(const std::vector<GemmResult>& results, const BenchRun& run) {
   nlohmann::ordered_json json;
   add_run(json, run);
   json["gemms"] = nlohmann::ordered_json::array();
@@ -120,7 +119,7 @@ std::string gemms_json(const std::vector<GemmResult>& results, const BenchRun& r
   json["compiled"] = run.counters.compiled;
   json["from_cache"] = run.counters.from_cache;
   json["from_packs"] = run.counters.from_packs;
-  return json_output(json);
+  return json;
 }
 
 }  // namespace moejit::cli

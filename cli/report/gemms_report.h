@@ -5,6 +5,7 @@
 #include "compiler/compiler.h"
 #include "runtime/measure/gemm_case.h"
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct GemmResult {
 };
 
 std::string gemms_table(const std::vector<GemmResult>& results, const BenchRun& run);
-std::string gemms_json(const std::vector<GemmResult>& results, const BenchRun& run);
+// With a member for each result under "gemms".
+nlohmann::ordered_json gemms_json(const std::vector<GemmResult>& results, const BenchRun& run);
 
 }  // namespace moejit::cli

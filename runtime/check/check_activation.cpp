@@ -38,6 +38,13 @@ reference::GatedActivation of_formula(const Activation& activation) {
   const auto at = [](const auto& code, double gate, double up) {
     return compiler::evaluate(*code, values_at(gate, up)).front();
   };
+  // Doubles the first-order error to cover higher orders; adds the rounding of the product with the
+  // gradient.
+  const auto error_at = [](const auto& code, double gate, double up) {
+    const compiler::BoundedValue bounded =
+        compiler::evaluate_with_error(*code, values_at(gate, up));
+    return 2.0 * bounded.error + 0x1p-24 * std::fabs(bounded.value);
+  };
   return {
       .value = [=](double gate, double up) { return at(value, gate, up); },
       .fp32_value = [=](float gate, float up) { return static_cast<float>(at(value, gate, up)); },
@@ -45,14 +52,9 @@ reference::GatedActivation of_formula(const Activation& activation) {
                            double gradient) { return gradient * at(gate_slope, gate, up); },
       .up_gradient = [=](double gate, double up,
                          double gradient) { return gradient * at(up_slope, gate, up); },
-      .value_error =
-          [=](double gate, double up) {
-            const compiler::BoundedValue bounded =
-                compiler::evaluate_with_error(*value, values_at(gate, up));
-            // Doubles the first-order error to cover higher orders; adds the rounding of the
-            // product with the gradient.
-            return 2.0 * bounded.error + 0x1p-24 * std::fabs(bounded.value);
-          },
+      .value_error = [=](double gate, double up) { return error_at(value, gate, up); },
+      .gate_slope_error = [=](double gate, double up) { return error_at(gate_slope, gate, up); },
+      .up_slope_error = [=](double gate, double up) { return error_at(up_slope, gate, up); },
       .has_gate = compiler::has_gate(activation)};
 }
 

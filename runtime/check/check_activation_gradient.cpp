@@ -60,10 +60,12 @@ void check_quantized_rows(const ActivationGradients& wanted, const Shape& shape,
 
 // Returns the gradients as rows of dh1, before they are rounded. Each is a sum of products of dact,
 // the probability, and functions of gate and up that grow no faster than the factors below. The
-// terms may cancel, so the error of the largest term bounds the error of the sum.
+// terms may cancel, so the error of the largest term bounds the error of the sum. A formula's
+// derivatives have errors of their own, since rounding may decide which branch they take.
 BoundedRows bounded_gradients(const compiler::Activation& activation, const Shape& shape,
                               const ActivationGradients& wanted, const KernelTensors& tensors) {
   const bool is_gated = has_gate(activation);
+  const reference::GatedActivation functions = reference_of(activation);
   const reference::Route route = tensors.route();
   const GatedRows h1(tensors.view<uint16_t>("input"), shape.columns, is_gated,
                      shape.is_interleaved);
@@ -77,6 +79,7 @@ BoundedRows bounded_gradients(const compiler::Activation& activation, const Shap
     if (is_real[static_cast<size_t>(row)] == 0) continue;
     for (const bool is_up : {false, true}) {
       if (!is_up && !is_gated) continue;
+      const auto& slope_error = is_up ? functions.up_slope_error : functions.gate_slope_error;
       for (int64_t i = 0; i < shape.columns; ++i) {
         const auto at = static_cast<size_t>(row * shape.columns + i);
         const auto [gate, up] = h1.at(row, i);
@@ -87,6 +90,7 @@ BoundedRows bounded_gradients(const compiler::Activation& activation, const Shap
         const size_t in_dh1 = dh1.index(row, is_up, i);
         rows.value[in_dh1] = is_up ? wanted.up[at] : wanted.gate[at];
         rows.bound[in_dh1] = 2 * kActivationError * largest + 0x1p-126;
+        if (slope_error) rows.bound[in_dh1] += std::fabs(gradient) * slope_error(gate, up);
       }
     }
   }

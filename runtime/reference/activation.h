@@ -25,6 +25,10 @@ struct GatedActivation {
   // How far a kernel's value may be from the exact one if nothing is subnormal, with one more
   // product rounded; the source derives it.
   std::function<double(double gate, double up)> value_error;
+  // How far a kernel's derivatives may be from the exact ones. Where rounding decides which branch
+  // of a choice is taken, the other branch is within the bound. Empty: there are no such choices.
+  std::function<double(double gate, double up)> gate_slope_error = {};
+  std::function<double(double gate, double up)> up_slope_error = {};
   // Whether rows have a gate half. If not, functions ignore `gate`, and it has no gradient.
   bool has_gate = true;
 };

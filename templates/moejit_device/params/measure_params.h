@@ -41,6 +41,20 @@ struct PadColumnsParams {
   int64_t groups;
 };
 
+// Sums of products by the instructions of grouped GEMMs. A CTA, one warpgroup, takes one problem.
+enum class ProductFormats : int32_t { kE4m3, kE5m2E4m3, kE4m3E5m2, kBf16 };  // of A and B
+inline constexpr int32_t kSumThreads = 128;
+inline constexpr int32_t kSumRows = 64, kSumColumns = 8;
+inline constexpr int32_t kSumVectors = 8;  // of 16 bytes in a row of A or B
+inline constexpr int32_t kSumRowBytes = kSumVectors * 16;
+inline constexpr int32_t kSumSharedBytes = (kSumRows + kSumColumns) * kSumRowBytes;
+struct TensorCoreSumsParams {
+  const Bytes16* a;  // [problems, kSumRows, kSumVectors]
+  const Bytes16* b;  // [problems, kSumColumns, kSumVectors]
+  float* sums;       // [problems, kSumRows, kSumColumns]
+  ProductFormats formats;
+};
+
 struct RandomValuesParams {
   void* values;  // [runs, kRandomRun] bf16, 16-byte aligned, or e4m3
   int64_t runs;
