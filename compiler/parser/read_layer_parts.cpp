@@ -243,12 +243,13 @@ struct RefusedOption {
 };
 
 constexpr std::array kRefused = {
-    RefusedOption{"native_gemm",
-                  "a GEMM that reads codes of mxfp8 or nvfp4 with their scales does not run on "
-                  "target cuda:sm_90a, whose tensor cores take no scale for each 32 or 16 "
-                  "products: leave the field out, and layers multiply the exact values in bf16; "
-                  "operations quantize, quantize_columns and swizzle_scales make what such GEMMs "
-                  "of sm_100a read"},
+    RefusedOption{
+        "native_gemm",
+        "no target has a GEMM that reads codes of mxfp8 or nvfp4 with a scale for each 32 "
+        "or 16 products, which GPUs before Blackwell do not take: leave the field out, and layers "
+        "multiply the exact values in bf16; "
+        "operations quantize, quantize_columns and swizzle_scales make what such GEMMs "
+        "of sm_100a read"},
     RefusedOption{"random_hadamard_transform",
                   "no target has a kernel that transforms operands of wgrad before they are cast: "
                   "leave the field out, and values are cast as they are"},

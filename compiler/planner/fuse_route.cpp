@@ -29,25 +29,27 @@ bool touches_routes(const Operation& operation, const Operation& route) {
 }
 
 // Returns the operation that permutes rows and is the first that needs the routes.
-Operations::iterator find_rows(Operations::iterator route, Operations::iterator end) {
+Operations::iterator find_rows(Operations::iterator route, Operations::iterator end,
+                               const Target& target) {
   const auto first = std::find_if(route + 1, end, [&](const Operation& operation) {
     return touches_routes(operation, *route);
   });
   const bool fits = first != end && keeps_no_expert_scale(*first) && first->phase == route->phase &&
                     first->dispatch_call == route->dispatch_call &&
-                    can_route_permute(*route, *first);
+                    can_route_permute(*route, *first, target);
   return fits ? first : end;
 }
 
 }  // namespace
 
-void fuse_route(Graph& graph, const Layer& layer, std::vector<std::string>& reasons) {
+void fuse_route(Graph& graph, const Layer& layer, const Target& target,
+                std::vector<std::string>& reasons) {
   const int64_t choices = layer.max_tokens * layer.top_k;
   if (has_backward(layer) || choices > kMostChoicesToRoute) return;
   Operations& operations = graph.operations;
   const auto route = std::ranges::find_if(operations, routes_ids);
   if (route == operations.end()) return;
-  const auto permute = find_rows(route, operations.end());
+  const auto permute = find_rows(route, operations.end(), target);
   if (permute == operations.end()) return;
   reasons.push_back(fmt::format(
       "route and {} are one kernel: with {} choices in a largest call, each CTA that moves rows "

@@ -43,7 +43,8 @@ void fuse_activation(Graph& graph, const Layer& layer, const Target& target,
 
 // Joins route and the operation that permutes x in forward-only layers of few tokens. Must be
 // called after prune() and all fusions that look at either.
-void fuse_route(Graph& graph, const Layer& layer, std::vector<std::string>& reasons);
+void fuse_route(Graph& graph, const Layer& layer, const Target& target,
+                std::vector<std::string>& reasons);
 
 // Makes the graph of a rank of a group from the graph of its experts, for which the slots of all
 // ranks are tokens. Rows come from the ranks of their tokens, and sums go home. Dispatch is joined

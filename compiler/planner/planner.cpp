@@ -51,13 +51,15 @@ std::vector<std::string> layer_reasons(const Layer& layer) {
                     layer.scale_sharing_k));
   if (has_two_levels(layer.recipe.tokens))
     reasons.emplace_back(
-        "GEMMs multiply in bf16: the tensor cores of sm_90a take no E2M1 and no scale for each 16 "
-        "products. E2M1 times E4M3 is a number of bf16, and complete sums meet the scales of "
+        "GEMMs multiply in bf16: no kernel gives tensor cores E2M1 with a scale for each 16 "
+        "products, which GPUs before Blackwell do not take. E2M1 times E4M3 is a number of bf16, "
+        "and complete sums meet the scales of "
         "experts in fp32, so operands are those of nvfp4 exactly, at the speed and size of bf16");
   else if (layer.recipe.tokens.is_recovered)
     reasons.emplace_back(
-        "GEMMs multiply in bf16: the tensor cores of sm_90a take no scale for each 32 products, "
-        "and e4m3 times a power of two is a number of bf16, so operands are those of mxfp8 "
+        "GEMMs multiply in bf16: no kernel gives tensor cores a scale for each 32 products, "
+        "which GPUs before Blackwell do not take, and e4m3 times a power of two is a number of "
+        "bf16, so operands are those of mxfp8 "
         "exactly, at the speed and size of bf16");
   return reasons;
 }
@@ -82,7 +84,7 @@ Graph fused_graph(const Layer& described, const Layer& layer, const Layer& of_ex
   if (layer.backward_linears) part_linears(graph);
   prune(graph, outputs, options.keep_intermediates);
   if (layer.dispatch_calls) part_dispatch(graph);
-  if (!is_of_group(layer)) fuse_route(graph, layer, reasons);
+  if (!is_of_group(layer)) fuse_route(graph, layer, target, reasons);
   const bool exchanges = layer.expert_parallel.ranks > 1;
   if (!exchanges) {
     join_shared(graph, described, reasons);

@@ -20,6 +20,8 @@ LOCALE = re.compile(r"(?<![\w.>])(?:strto[dfl]d?|sto(?:d|f|ld)|atof|v?sn?printf|
 SHELL = re.compile(r"(?<![\w.>])(?:system|popen|exec[lv]p?e?|execvpe|wordexp)\(|\b(?:ba)?sh -c\b")
 # The device code of a kernel is a file below templates/; the emitter writes what differs between layers.
 KERNEL = re.compile(r"\b__(?:global|device)__\b|\bMOEJIT_(?:KERNEL|DEVICE)\b")
+# A target that nobody named is Hopper.
+USUAL_TARGET = re.compile(r"\bTarget\s*(?:\w+\s*)?\{\s*\}|\bTarget\s+\w+;|\"(?:cuda:)?sm_90a\"")
 BARE_TODO = re.compile(r"\bTODO\b(?!\(#?\d+\))|\bFIXME\b|\bXXX\b")
 COMMENT = re.compile(r"//.*$")
 # Openers of sentences without a verb, which docs/style.md lists under "Plain English".
@@ -39,6 +41,8 @@ LINE_RULES = [
      SHELL, "starts a shell or a program from text: compiler/host/process.h takes words"),
     (lambda name: not name.startswith(("templates/", "compiler/emitter/", "tests/")),
      KERNEL, "device code in a C++ file: kernels are .cuh files below templates/moejit_device"),
+    (lambda name: name.startswith(("compiler/planner/", "compiler/operation/", "compiler/emitter/")),
+     USUAL_TARGET, "plans for Hopper whatever was asked for: take the caller's target"),
     (lambda name: name.startswith(("compiler/", "cache/", "runtime/")) and name.endswith((".h", ".hpp", ".cpp")),
      PRINTS, "prints or aborts: the library returns an Error instead"),
     (lambda name: name.startswith(("compiler/", "cache/", "runtime/", "cli/")),

@@ -116,6 +116,14 @@ class Text(unittest.TestCase):
         self.assertEqual(len(self.findings("runtime/a.cpp", 'fmt::print("x");\n')), 1)
         self.assertEqual(self.findings("cli/a.cpp", 'fmt::print("x");\n'), [])
 
+    def test_refuses_a_target_that_nobody_named_where_plans_are_made(self):
+        for line in ("const Target target;", "plan(Target{});", "plan(compiler::Target {});", "Target other{};",
+                     'target.arch == "sm_90a"'):
+            self.assertEqual(len(self.findings("compiler/planner/a.cpp", line + "\n")), 1, line)
+            self.assertEqual(self.findings("compiler/a.cpp", line + "\n"), [], line)
+        for line in ("const Target& target = context.target;", "Target target = parsed;", "bool is_hopper(const Target& target);"):
+            self.assertEqual(self.findings("compiler/planner/a.cpp", line + "\n"), [], line)
+
     def test_refuses_what_follows_a_locale(self):
         for line in ('value = std::strtod(text, &end);', 'std::stod(text);', 'std::toupper(c);', 'setlocale(LC_ALL, "");',
                      'snprintf(text, 9, "%g", x);'):

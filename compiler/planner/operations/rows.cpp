@@ -212,11 +212,10 @@ KernelPlan make_kernel(const Operation& operation, const PermutePad& permute,
   return rows_chain(operation, permute, context);
 }
 
-bool can_route_permute(const Operation& route, const Operation& permute) {
+bool can_route_permute(const Operation& route, const Operation& permute, const Target& target) {
   constexpr int32_t kMostBytes = 27 * 1024;  // eight CTAs of an SM have them
   const auto& rows = *kind_of<PermutePad>(permute);
   const CallBounds bounds;
-  const Target target;
   const PlanOptions options;
   const auto chain =
       std::get<RowChainSpec>(rows_chain(permute, rows, {bounds, target, options}).spec);

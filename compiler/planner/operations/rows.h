@@ -67,7 +67,7 @@ struct RoutePermute {
 };
 
 // Returns whether the two can be joined: the histograms fit beside as many CTAs as move rows.
-bool can_route_permute(const Operation& route, const Operation& permute);
+bool can_route_permute(const Operation& route, const Operation& permute, const Target& target);
 // Joins an operation that permutes rows with the one that routes them.
 Operation with_route(const Operation& permute, const Operation& route);
 
