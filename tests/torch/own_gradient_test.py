@@ -204,7 +204,7 @@ class PartsOfTiles(Parts):
     """The same in FP8, where the first part casts the columns of weights."""
     recipe = "fp8_flow"
 
-    def calls(self):
+    def calls(self, step=None):
         """The calls of a step, and whether each reads or makes columns that are held between the passes."""
         made, run = [], ops.run
 
@@ -213,12 +213,23 @@ class PartsOfTiles(Parts):
             made.append((call, "quantized_colwise" in {**given, **results}))
             return results
         with mock.patch.object(ops, "run", watching):
-            self.results()
+            (step or self.results)()
         return made
 
     def test_nothing_of_the_columns_is_held_between_the_passes(self):
         self.assertEqual(self.calls(),
                          [("update_weights+forward", False), ("backward_fc2", False), ("backward_fc1", False)])
+
+    def test_nothing_of_the_columns_is_held_where_main_gradients_are_added_to(self):
+        want = [2 * gradient for gradient in self.results()[2:]]
+        for weight in self.leaves()[2:]:
+            weight.main_grad = torch.zeros_like(weight, dtype=torch.float32)
+
+        def step():
+            self.call(fuse_wgrad_accumulation=True).backward(2 * self.inputs.dy)
+        self.assertEqual(self.calls(step), [("update_weights+forward", False), ("backward_data", False),
+                                            ("backward_weights+add", False)])
+        assert_same_bits(self, [weight.main_grad.bfloat16() for weight in self.leaves()[2:]], want)
 
     def test_columns_are_held_in_the_place_of_a_copy_of_weights(self):
         want = self.results()

@@ -15,7 +15,7 @@ from moejit.torch.function import STATE, ExpertsFunction, Options, forward
 from moejit.torch.gathered import GatheredFunction, GatheredWeight, dense, operands
 from moejit.torch.halves import call_with_delayed_gradients, call_with_split_backward, is_smaller_split
 from moejit.torch.layers import GRADIENTS, WEIGHT_GRADIENTS, experts_of, inputs_of
-from moejit.torch.linears import call_with_parted_backward, is_held_anyway, with_linears
+from moejit.torch.linears import call_with_parted_backward, is_held_anyway, with_columns_cast, with_linears
 from moejit.torch.main_grads import moves_main_grads, take_main_grads
 from moejit.torch.repeat import Inference, Training
 from moejit.torch.shared import check_shared_probs, join_probs
@@ -105,14 +105,16 @@ def _with_gradients(call: ExpertsCall, given: tuple, parameters: tuple, cast: Se
     layer = call.layer(*given, gradients, call.wgrad_dtype(parameters), has_halves, has_checks)
     is_split, parted = False, None
     if call.may_split and not has_halves and _may_split(gradients, is_sharded):
+        serves_later_calls = has_checks or is_first_microbatch is not None or skip_update is not None
+        may_cast = not (serves_later_calls or call.is_transposed) and all(map(is_held_anyway, cast[:2]))
         if not state and not call.fuse_wgrad_accumulation:
-            serves_later_calls = has_checks or is_first_microbatch is not None or skip_update is not None
-            parted = with_linears(layer, not (serves_later_calls or call.is_transposed)
-                                  and all(map(is_held_anyway, cast[:2])))
+            parted = with_linears(layer, may_cast)
         if parted is None:
             split = call.layer(*given, gradients, call.wgrad_dtype(parameters), True, has_checks)
             is_split = is_smaller_split(split, layer)
             layer = split if is_split else layer
+        if call.fuse_wgrad_accumulation and call.is_grouped and may_cast:
+            layer = with_columns_cast(layer)
     check_biases(layer, *cast[2:])
     dtypes = tuple(torch.float32 if weight is None else gradient_dtype(weight) for weight in cast)
     b1, b2 = biases_of(given[0], cast)

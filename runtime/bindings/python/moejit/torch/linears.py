@@ -20,6 +20,18 @@ _RECIPES_OF_TILES = ("fp8_flow", "fp8_blockwise")  # whose columns of weights ba
 
 
 @functools.lru_cache(maxsize=None)
+def with_columns_cast(layer: str) -> str:
+    """Returns the text of a layer whose backward casts the columns of weights itself, or `layer` where it cannot.
+
+    Backward then has the columns in its workspace, so its peak is the same; between the passes nothing of them is held.
+    """
+    whole = plan_of(layer)
+    if whole.description["recipe"] not in _RECIPES_OF_TILES:
+        return layer
+    return layer_text({**whole.description, "backward_quantizes_weights": True}, whole.target)
+
+
+@functools.lru_cache(maxsize=None)
 def with_linears(layer: str, casts_columns: bool = False) -> str | None:
     """Returns the text of a layer whose backward has these two parts, or None if they take no less memory at the peak.
 
