@@ -118,7 +118,8 @@ Result<std::vector<TensorMap>> complete_run(Run& run, const Description& describ
   inputs.calls = run.report.calls;
   MOEJIT_TRY_ASSIGN(run.inputs, load_inputs(run.opened.plans, inputs));
   trial::CacheOptions cache = command.cache;
-  if (!plan.group) cache.build_arguments = build_arguments(command, described, plan);
+  if (!plan.group && !command.layer.empty())
+    cache.build_arguments = build_arguments(command, described, plan);
   MOEJIT_TRY_ASSIGN(const auto engine, trial::open_engine(cache, terminal.warner()));
   progress.start(kPrepareStep);
   MOEJIT_TRY_ASSIGN(const auto trial,
