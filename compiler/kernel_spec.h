@@ -30,17 +30,28 @@ namespace moejit::compiler {
 
 // A spec holds every compile-time choice of one kernel: it alone decides the emitted text. Device
 // skeletons and stages of the same names live in templates/moejit_device.
-using KernelSpec =
-    std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
-                 ContractionGroupedGemmSpec, TransposeSpec, ColumnCastSpec, GatedGradientSpec,
-                 ColumnSumsSpec, RowDotsSpec, UnpermuteDprobsSpec, MultiCastTransposeSpec,
-                 MatrixAmaxSpec, ExpertScalesSpec, BlockCastSpec, SwizzleScalesSpec,
-                 GroupColumnsSpec, ExchangeChoicesSpec, DispatchRowsSpec, AwaitRowsSpec,
-                 DispatchPermuteSpec, RouteDispatchPermuteSpec, CombineRowsSpec, TakeScalesSpec,
-                 UpdateScalesSpec, TwoLevelCastSpec, CastTransposeSpec, PackChoicesSpec,
-                 TakeChoicesSpec, CompareTokensSpec, CombineArrivedSpec, WeightCheckSpec,
-                 SplitRowsSpec, RouteMapSpec, RoutePermuteSpec, WeightPackSpec, RouterSpec,
-                 RouterBackwardSpec, SharedChoicesSpec, SharedDprobsSpec>;
+struct KernelSpec
+    : std::variant<RouteSpec, RowChainSpec, TileChainSpec, GroupedGemmSpec,
+                   ContractionGroupedGemmSpec, TransposeSpec, ColumnCastSpec, GatedGradientSpec,
+                   ColumnSumsSpec, RowDotsSpec, UnpermuteDprobsSpec, MultiCastTransposeSpec,
+                   MatrixAmaxSpec, ExpertScalesSpec, BlockCastSpec, SwizzleScalesSpec,
+                   GroupColumnsSpec, ExchangeChoicesSpec, DispatchRowsSpec, AwaitRowsSpec,
+                   DispatchPermuteSpec, RouteDispatchPermuteSpec, CombineRowsSpec, TakeScalesSpec,
+                   UpdateScalesSpec, TwoLevelCastSpec, CastTransposeSpec, PackChoicesSpec,
+                   TakeChoicesSpec, CompareTokensSpec, CombineArrivedSpec, WeightCheckSpec,
+                   SplitRowsSpec, RouteMapSpec, RoutePermuteSpec, WeightPackSpec, RouterSpec,
+                   RouterBackwardSpec, SharedChoicesSpec, SharedDprobsSpec> {
+  using variant::variant;
+  // Not inline: of so many kinds these are hundreds of functions, which every file would have
+  // again.
+  KernelSpec();
+  KernelSpec(const KernelSpec& other);
+  KernelSpec(KernelSpec&& other) noexcept;
+  KernelSpec& operator=(const KernelSpec& other);
+  KernelSpec& operator=(KernelSpec&& other) noexcept;
+  ~KernelSpec();
+  bool operator==(const KernelSpec& other) const;
+};
 
 // Returns the spec in one line of "name=value" words, in a stable order: "row_chain load=rows
 // quantize=1x128 ...".

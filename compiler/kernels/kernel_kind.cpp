@@ -23,6 +23,14 @@ decltype(auto) visit_kind(const KernelSpec& spec, const Visit& visit) {
 
 }  // namespace
 
+KernelSpec::KernelSpec() = default;
+KernelSpec::KernelSpec(const KernelSpec& other) = default;
+KernelSpec::KernelSpec(KernelSpec&& other) noexcept = default;
+KernelSpec& KernelSpec::operator=(const KernelSpec& other) = default;
+KernelSpec& KernelSpec::operator=(KernelSpec&& other) noexcept = default;
+KernelSpec::~KernelSpec() = default;
+bool KernelSpec::operator==(const KernelSpec& other) const = default;
+
 std::string to_string(const KernelSpec& spec) {
   return std::visit([](const auto& kind) { return to_string(kind); }, spec);
 }
@@ -82,7 +90,7 @@ Access access_of(std::span<const RecordTensor> tensors, std::string_view role) {
 
 }  // namespace
 
-std::string param_record_layouts() { return layouts_of(std::type_identity<KernelSpec>{}); }
+std::string param_record_layouts() { return layouts_of(std::type_identity<KernelSpec::variant>{}); }
 
 void set_access(KernelPlan& kernel) {
   const ParamRecord& record = param_record(kernel.spec);

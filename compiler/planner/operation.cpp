@@ -17,6 +17,13 @@ const Port* find(const std::vector<Port>& ports, std::string_view role) {
 
 }  // namespace
 
+OperationKind::OperationKind() = default;
+OperationKind::OperationKind(const OperationKind& other) = default;
+OperationKind::OperationKind(OperationKind&& other) noexcept = default;
+OperationKind& OperationKind::operator=(const OperationKind& other) = default;
+OperationKind& OperationKind::operator=(OperationKind&& other) noexcept = default;
+OperationKind::~OperationKind() = default;
+
 const Port* find_read(const Operation& operation, std::string_view role) {
   return find(operation.reads, role);
 }

@@ -23,14 +23,22 @@ namespace moejit::compiler {
 // What an operation does, with all the numbers that its kernel needs except the bounds of a call.
 // A module in planner/operations names the roles of its reads and writes, and defines make_kernel()
 // and, where leaving out writes makes it simpler, narrow().
-using OperationKind =
-    std::variant<QuantizeWeights, QuantizeMatrixRows, QuantizeRows, ScaleColumns, CastColumns,
-                 Route, SplitRows, PermutePad, GroupedGemm, GroupedGemmActivation, Activate,
-                 Unpermute, Transpose, QuantizeColumns, Wgrad, ActivationBackward,
-                 ActivationBackwardTranspose, BiasGradient, BiasDprobs, MatrixAmax, ExpertScales,
-                 CastBlocks, TakeScales, UpdateScales, RowAmax, ExchangeKernel, CastTranspose,
-                 PackChoices, TakeChoices, CompareTokens, CombineArrived, CheckWeights,
-                 RoutePermute, Collective, Router, RouterBackward, SharedChoices, SharedDprobs>;
+struct OperationKind
+    : std::variant<QuantizeWeights, QuantizeMatrixRows, QuantizeRows, ScaleColumns, CastColumns,
+                   Route, SplitRows, PermutePad, GroupedGemm, GroupedGemmActivation, Activate,
+                   Unpermute, Transpose, QuantizeColumns, Wgrad, ActivationBackward,
+                   ActivationBackwardTranspose, BiasGradient, BiasDprobs, MatrixAmax, ExpertScales,
+                   CastBlocks, TakeScales, UpdateScales, RowAmax, ExchangeKernel, CastTranspose,
+                   PackChoices, TakeChoices, CompareTokens, CombineArrived, CheckWeights,
+                   RoutePermute, Collective, Router, RouterBackward, SharedChoices, SharedDprobs> {
+  using variant::variant;
+  OperationKind();
+  OperationKind(const OperationKind& other);
+  OperationKind(OperationKind&& other) noexcept;
+  OperationKind& operator=(const OperationKind& other);
+  OperationKind& operator=(OperationKind&& other) noexcept;
+  ~OperationKind();
+};
 
 // A tensor that an operation reads or writes, with its scales if it has any.
 struct Port {
