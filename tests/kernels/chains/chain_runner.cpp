@@ -20,6 +20,15 @@ Result<std::shared_ptr<const compiler::KernelBinary>> compile(const compiler::Ke
 
 }  // namespace
 
+::testing::AssertionResult untouched(std::span<const std::byte> bytes, size_t element_bytes) {
+  const auto written =
+      std::ranges::find_if(bytes, [](std::byte byte) { return byte != std::byte{kUntouched}; });
+  if (written == bytes.end()) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure()
+         << "element " << static_cast<size_t>(written - bytes.begin()) / element_bytes
+         << " was written";
+}
+
 DeviceBuffer::DeviceBuffer(runtime::Device& device, std::string name, int64_t bytes,
                            const void* contents)
     : device_(&device), name_(std::move(name)), bytes_(bytes), is_output_(contents == nullptr) {

@@ -71,17 +71,15 @@ std::vector<T> head(std::vector<T> values, int64_t count) {
   return values;
 }
 
+// Expects that every byte is still kUntouched; says which element of these is the first that was
+// written.
+::testing::AssertionResult untouched(std::span<const std::byte> bytes, size_t element_bytes);
+
 // Every byte of the elements from `first` on is still kUntouched.
 template <typename T>
 ::testing::AssertionResult untouched_from(const std::vector<T>& values, int64_t first) {
-  for (size_t i = static_cast<size_t>(first); i < values.size(); ++i) {
-    T poison;
-    std::memset(&poison, kUntouched, sizeof(T));
-    if (std::memcmp(&values[i], &poison, sizeof(T)) != 0) {
-      return ::testing::AssertionFailure() << "element " << i << " was written";
-    }
-  }
-  return ::testing::AssertionSuccess();
+  const auto start = std::min(static_cast<size_t>(first), values.size());
+  return untouched(std::as_bytes(std::span(values).subspan(start)), sizeof(T)) << " from " << first;
 }
 
 // The stage that quantizes `sharing` scale blocks of a row together.
