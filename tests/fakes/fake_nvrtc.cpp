@@ -137,7 +137,7 @@ std::size_t number_of(const std::string& entry) {
 bool take_time(const Program& program) {
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::microseconds(control().microseconds);
-  while (std::chrono::steady_clock::now() < end) {
+  while (control().is_held != 0 || std::chrono::steady_clock::now() < end) {
     if (program.callback != nullptr && program.callback(program.payload, nullptr) == 1)
       return false;
     std::this_thread::sleep_for(std::chrono::microseconds(500));

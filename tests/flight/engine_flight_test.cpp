@@ -123,12 +123,15 @@ TEST_F(EngineFlightTest, TellsWhyAPrefetchFailedThatWaitedForAnotherEngine) {
 }
 
 TEST_F(EngineFlightTest, CompilesNoMoreAtATimeThanItMay) {
+  control()->is_held = 1;
   control()->microseconds = 5000;
   const auto one = engine({.compile_jobs = 3});
   EXPECT_EQ(one->compile_jobs(), 3);
   std::vector<std::jthread> threads;
   for (int i = 0; i < 20; ++i)
     threads.emplace_back([&, i] { EXPECT_TRUE(succeeded(one->obtain(flight_kernel(i)))); });
+  while (control()->running < 3) std::this_thread::sleep_for(milliseconds(1));
+  control()->is_held = 0;
   threads.clear();
   EXPECT_EQ(control()->begun, 20);
   EXPECT_EQ(control()->most_running, 3);
