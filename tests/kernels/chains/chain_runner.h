@@ -79,7 +79,8 @@ std::vector<T> head(std::vector<T> values, int64_t count) {
 template <typename T>
 ::testing::AssertionResult untouched_from(const std::vector<T>& values, int64_t first) {
   const auto start = std::min(static_cast<size_t>(first), values.size());
-  return untouched(std::as_bytes(std::span(values).subspan(start)), sizeof(T)) << " from " << first;
+  return untouched(std::as_bytes(std::span(values).subspan(start)), sizeof(T))
+         << ", counted from element " << first;
 }
 
 // The stage that quantizes `sharing` scale blocks of a row together.
