@@ -21,7 +21,6 @@ struct FakeNvrtcControl {
   std::atomic<int64_t> compiles_to_go;   // this many until one crashes; 0: none does
   std::atomic<int32_t> result;           // that compiles give; 0: success
   std::atomic<int32_t> is_inconsistent;  // each compile makes other bytes
-  std::atomic<int32_t> is_held;          // no compile ends
 
   // What happened.
   std::atomic<int64_t> begun;
@@ -43,6 +42,7 @@ struct FakeNvrtcControl {
     int64_t bytes;
   };
   std::array<Params, kKernels> params;
+  std::atomic<int32_t> is_held;  // no compile ends
 };
 
 using MappedControl = MappedRecord<FakeNvrtcControl>;
