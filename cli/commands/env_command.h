@@ -15,9 +15,9 @@ namespace moejit::cli {
 struct EnvCommand {
   bool is_json = false;
 };
-// Returns what the keys of a target's kernels hold of its compiler: "NVRTC 12.9.86, ...".
-Result<std::string> compiler_in_keys(const compiler::Target& target);
-
 Result<void> run_env(const EnvCommand& command, Terminal& terminal);
+
+// Returns what the keys of a target's kernels hold of its compiler: "compiler=nvrtc 13.0, ...".
+Result<std::string> compiler_in_keys(const compiler::Target& target);
 
 }  // namespace moejit::cli

@@ -29,7 +29,7 @@ constexpr Sizes kSizesOfGpu{.problems = 16, .hidden = 1024, .intermediate = 416,
 constexpr Sizes kSizesOfSimulator{
     .problems = 1, .hidden = 256, .intermediate = 160, .max_tokens = 64};
 
-// Layers of moderate size, in bf16 and by block scales, and a wgrad: they fit on any GPU.
+// Grouped GEMMs of moderate size, in bf16 and by block scales, and a wgrad: they fit on any GPU.
 std::vector<GemmCase> cases() {
   const GemmCase rows{.groups = 8, .rows_per_group = 2048, .n = 4096, .k = 2048, .sections = 2};
   GemmCase bf16 = rows, fp8 = rows;
@@ -86,13 +86,10 @@ void ask_tensor_cores(const SelftestCommand& command, int64_t problems, runtime:
 
 void measure_cases(const BenchCommand& command, Terminal& terminal, SelftestReport& report) {
   auto measured = measure_gemms(command, cases(), terminal);
-  if (!measured) {
-    report.gemms_error = std::move(measured).error();
-    return;
-  }
-  report.gemms = std::move(measured->results);
-  report.gemms_error = std::move(measured->failure);
-  report.run.counters = measured->run.counters;
+  if (measured)
+    report.gemms = std::move(*measured);
+  else
+    report.gemms.failure = std::move(measured).error();
 }
 
 bool is_wanted(const SelftestCommand& command, std::string_view recipe) {
@@ -119,7 +116,7 @@ Result<SelftestReport> test_device(const SelftestCommand& command, trial::Device
   const auto monitor = measure::GpuMonitor::open(device.gpu_facts().pci_bus_id);
   const compiler::Architecture* const known = compiler::find_architecture(target);
   SelftestReport report{
-      .run = describe_run(bench, devices, monitor.get()),
+      .gemms = {.run = describe_run(bench, devices, monitor.get())},
       .target = run.target,
       .evidence = std::string(is_gpu && known != nullptr ? known->evidence : "simulated"),
       .rules = check::addition_rules(target)};

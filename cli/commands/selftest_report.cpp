@@ -121,20 +121,22 @@ std::vector<std::string> failures_of(const SelftestReport& report) {
             "tensor \"{}\" of the layer of {} differs from the reference: {}", check.tensor,
             layer.recipe, check.message.empty() ? check.verdict : check.message));
   }
-  if (report.gemms_error)
-    failures.push_back("not all GEMMs were measured: " + report.gemms_error->message);
+  if (report.gemms.failure)
+    failures.push_back("not all GEMMs were measured: " + report.gemms.failure->message);
   return failures;
 }
 
 std::string selftest_table(const SelftestReport& report, int32_t width) {
-  std::string text = fmt::format("target {} ({})\n\n{}\n{}\n", report.run.target, report.evidence,
-                                 tensor_cores_table(report), layers_table(report, width));
-  if (!report.gemms.empty()) text += gemms_table(report.gemms, report.run) + "\n";
+  std::string text =
+      fmt::format("target {} ({})\n\n{}\n{}\n", report.gemms.run.target, report.evidence,
+                  tensor_cores_table(report), layers_table(report, width));
+  if (!report.gemms.results.empty())
+    text += gemms_table(report.gemms.results, report.gemms.run) + "\n";
   return text + (failures_of(report).empty() ? "selftest passed\n" : "selftest failed\n");
 }
 
 nlohmann::ordered_json selftest_json(const SelftestReport& report) {
-  nlohmann::ordered_json json = gemms_json(report.gemms, report.run);
+  nlohmann::ordered_json json = gemms_json(report.gemms.results, report.gemms.run);
   json["target"] = report.target;
   json["evidence"] = report.evidence;
   json["compiler"] = report.compiler;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/report/gemms_report.h"
+#include "cli/commands/bench_run.h"
 #include "runtime/check/check_tensor_cores.h"
 #include "runtime/check/tensor_check.h"
 
@@ -22,16 +22,14 @@ struct SelftestLayer {
 
 // What `moejit selftest` found out about a device.
 struct SelftestReport {
-  BenchRun run;          // what it ran on, and how GEMMs were measured
+  GemmsReport gemms;     // with what it ran on; no results in the simulator
   std::string target;    // "cuda:sm_120f"
   std::string evidence;  // what was known of the target before
   std::string compiler;  // of kernels, as it is in keys
   std::vector<check::AdditionRule> rules;
   std::vector<check::TensorCoreCheck> tensor_cores;
   std::vector<SelftestLayer> layers;
-  std::vector<GemmResult> gemms;            // none in the simulator
   std::optional<Error> tensor_cores_error;  // why not all were asked
-  std::optional<Error> gemms_error;         // why not all were measured
 };
 
 // Returns a sentence for each thing that failed; none if the device passed.

@@ -47,19 +47,13 @@ int64_t count_differing(const measure::TensorCoreProblems& problems, const std::
   return differing;
 }
 
-bool is_same(const reference::TensorCoreRule& one, const reference::TensorCoreRule& other) {
-  return one.multiplies_in_f16 == other.multiplies_in_f16 && one.products == other.products &&
-         one.fraction == other.fraction;
-}
-
 }  // namespace
 
 std::vector<AdditionRule> addition_rules(const compiler::Target& target) {
   std::vector<AdditionRule> rules = {{compiler::to_string(target), tensor_core_rule(target)}};
   for (const compiler::Architecture& known : compiler::architectures()) {
     const reference::TensorCoreRule rule = tensor_core_rule(known.target);
-    const bool is_known = std::ranges::any_of(
-        rules, [&](const AdditionRule& other) { return is_same(other.rule, rule); });
+    const bool is_known = std::ranges::find(rules, rule, &AdditionRule::rule) != rules.end();
     if (!is_known) rules.push_back({known.name, rule});
   }
   return rules;

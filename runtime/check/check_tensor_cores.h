@@ -13,9 +13,9 @@
 
 namespace moejit::check {
 
-// A way in which tensor cores may add products, as kernels of these targets expect it.
+// How the tensor cores of a target are expected to add products.
 struct AdditionRule {
-  std::string target;  // the first that expects it: "cuda:sm_80"
+  std::string target;  // where several have the rule, the first: "cuda:sm_80"
   reference::TensorCoreRule rule;
 };
 
@@ -27,7 +27,7 @@ struct TensorCoreCheck {
   device::ProductFormats formats = device::ProductFormats::kBf16;
   std::string_view question;
   int64_t sums = 0;
-  std::vector<int64_t> differing;  // by rule: in how many bits of these sums differ
+  std::vector<int64_t> differing;  // by rule: how many of these sums have other bits
 };
 
 // Asks the tensor cores of a device all questions, with `problems` products each, in all formats

@@ -19,32 +19,17 @@ struct CodeFormat {
   int32_t bytes;
   int32_t mantissa_bits;
   int32_t bias;
-  int32_t largest_field;  // of finite numbers
-  uint32_t largest_code;  // that is finite
-  uint32_t sign;
+  uint32_t largest_code;               // that is finite
   std::array<uint32_t, 2> not_finite;  // codes
+
+  constexpr uint32_t sign() const { return 1U << (8 * bytes - 1); }
+  constexpr int32_t largest_field() const {
+    return static_cast<int32_t>(largest_code >> mantissa_bits);
+  }
 };
-constexpr CodeFormat kE4m3{.bytes = 1,
-                           .mantissa_bits = 3,
-                           .bias = 7,
-                           .largest_field = 15,
-                           .largest_code = 0x7E,
-                           .sign = 0x80,
-                           .not_finite = {0x7F, 0xFF}};
-constexpr CodeFormat kE5m2{.bytes = 1,
-                           .mantissa_bits = 2,
-                           .bias = 15,
-                           .largest_field = 30,
-                           .largest_code = 0x7B,
-                           .sign = 0x80,
-                           .not_finite = {0x7C, 0x7D}};
-constexpr CodeFormat kBf16{.bytes = 2,
-                           .mantissa_bits = 7,
-                           .bias = 127,
-                           .largest_field = 254,
-                           .largest_code = 0x7F7F,
-                           .sign = 0x8000,
-                           .not_finite = {0x7F80, 0x7FC0}};
+constexpr CodeFormat kE4m3{1, 3, 7, 0x7E, {0x7F, 0xFF}};
+constexpr CodeFormat kE5m2{1, 2, 15, 0x7B, {0x7C, 0x7D}};
+constexpr CodeFormat kBf16{2, 7, 127, 0x7F7F, {0x7F80, 0x7FC0}};
 
 struct CodeFormats {
   CodeFormat a, b;
@@ -66,14 +51,14 @@ struct Codes {
 
   // Returns a number with the exponent `low` to `high`, within what the format has.
   uint32_t between(int64_t index, int32_t low, int32_t high) const {
-    const int32_t first = std::clamp(low + format.bias, 0, format.largest_field);
-    const int32_t last = std::clamp(high + format.bias, first, format.largest_field);
+    const int32_t first = std::clamp(low + format.bias, 0, format.largest_field());
+    const int32_t last = std::clamp(high + format.bias, first, format.largest_field());
     const uint64_t bits = random.bits(2 * static_cast<uint64_t>(index));
     const auto field = static_cast<uint32_t>(
         first + random.below(2 * static_cast<uint64_t>(index) + 1, last - first + 1));
     const uint32_t mantissa = static_cast<uint32_t>(bits) & ((1U << format.mantissa_bits) - 1);
     const uint32_t code = std::min(field << format.mantissa_bits | mantissa, format.largest_code);
-    return code | (bits >> 32 & 1 ? format.sign : 0);
+    return code | (bits >> 32 & 1 ? format.sign() : 0);
   }
 };
 
@@ -111,7 +96,7 @@ uint32_t cancel(const Codes& codes, const Place& place) {
     return codes.between(place.index, -6, -1);
   if (in_instruction < kHalf) return codes.between(place.index, -3, 6);
   const uint32_t code = codes.between(place.index - kHalf / codes.format.bytes, -3, 6);
-  return place.is_of_a ? code ^ codes.format.sign : code;
+  return place.is_of_a ? code ^ codes.format.sign() : code;
 }
 // One product in each instruction; the others are 0.
 uint32_t alone(const Codes& codes, const Place& place) {
@@ -126,7 +111,7 @@ uint32_t least(const Codes& codes, const Place& place) {
 }
 // Sums leave fp32 where the operands are bf16.
 uint32_t largest(const Codes& codes, const Place& place) {
-  const int32_t largest = std::min(codes.format.largest_field - codes.format.bias, 64);
+  const int32_t largest = std::min(codes.format.largest_field() - codes.format.bias, 64);
   return codes.between(place.index, largest - 3, largest);
 }
 uint32_t not_finite(const Codes& codes, const Place& place) {

@@ -20,6 +20,7 @@ struct TensorCoreRule {
   bool multiplies_in_f16 = false;  // whether tensor cores get FP8 in f16
   int products = 16;               // of f16 or bf16 that are added at once: 16 or 8
   int fraction = 25;               // F of these, see tensor_core_chain()
+  bool operator==(const TensorCoreRule&) const = default;
 };
 
 // Returns the format in which tensor cores get FP8: where they have no WGMMA, f16 (kF16).

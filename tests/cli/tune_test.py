@@ -79,7 +79,7 @@ class Tune(tool.ToolTest):
         self.assertIn("grouped_gemm", kinds[kinds.index("row_chain"):])
 
     def test_candidates_are_compiled_without_a_gpu(self):
-        # Of so many rows a group has 4 candidates, and NVRTC takes two seconds for each.
+        # A group of so many rows has 4 candidates. NVRTC takes about two seconds for each.
         gemms = self.write("many_rows.json", {"gemms": [dict(GEMMS["gemms"][0], rows_per_group=300)]})
         said = self.succeed("tune", "--gemms", gemms, "--compile-only").stdout
         self.assertIn("4 kernels; compiled: 4, from cache: 0", said)

@@ -7,7 +7,6 @@
 #include "tests/support/test_engine.h"
 #include "tests/unit/measure/kernel_compiles.h"
 
-#include <array>
 #include <gtest/gtest.h>
 #include <map>
 

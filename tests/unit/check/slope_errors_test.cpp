@@ -18,8 +18,7 @@ using runtime::TensorMap;
 constexpr int64_t kColumns = 16;
 constexpr std::string_view kOperation = R"json({
   "operation": "activation_backward", "local_experts": 1, "max_permuted_rows": 16,
-  "intermediate": 16, "activation": {"expression": "min(gate, silu(up))"
-}
+  "intermediate": 16, "activation": {"expression": "min(gate, silu(up))"}
 })json";
 constexpr std::string_view kRun[] = {"run"};
 

@@ -52,7 +52,7 @@ TEST(SelftestReport, NamesTensorsThatDifferAndWhatDidNotRun) {
                                .differing = 2};
   const Error failure{Stage::kCompile, ErrorCode::kCompilerMissing, "no NVRTC", "", ""};
   other.layers.push_back({.recipe = "nvfp4", .checks = {}, .failure = failure});
-  other.gemms_error = failure;
+  other.gemms.failure = failure;
   EXPECT_EQ(failures_of(other),
             (std::vector<std::string>{"tensor \"dx\" of the layer of bf16 differs from the "
                                       "reference: dx[0, 3] is 1, wanted 2",

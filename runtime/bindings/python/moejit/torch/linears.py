@@ -45,9 +45,8 @@ def with_linears(layer: str, casts_columns: bool = False) -> str | None:
             them is held between the passes.
     """
     whole = plan_of(layer)
-    casts = casts_columns and whole.description["recipe"] in _RECIPES_OF_TILES
-    parted = layer_text({**whole.description, "backward_linears": True, "backward_quantizes_weights": casts},
-                        whole.target)
+    of_columns = plan_of(with_columns_cast(layer)) if casts_columns else whole
+    parted = layer_text({**of_columns.description, "backward_linears": True}, whole.target)
     planned, of_fc1 = plan_of(parted), row_of(parted, "backward_fc1")
     if any(argument.name in ("saved", "dy") and not argument.is_shape_only for argument in of_fc1.reads):
         return None
