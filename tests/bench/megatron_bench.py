@@ -8,8 +8,12 @@ also tells whether the host waits in a step of the experts, and of the layer (sy
 graph of it, captured once with the numbers of rows on the device, has the bits of an eager step with other tokens. Of a
 capture that fails it prints the error and the call that ended it.
 
+With --main-grad gradients of weights are added to float32 buffers that exist before the step, as Megatron's
+DistributedDataParallel makes them: moejit adds them itself, and a hook adds those of the other layers.
+
   python3 -m pip install --no-deps --target DIR megatron-core==0.16.1    # DIR into PYTHONPATH, beside moejit
   python3 tests/bench/megatron_bench.py
+  python3 tests/bench/megatron_bench.py --main-grad
   python3 tests/bench/megatron_bench.py --tiny    # small sizes; without a GPU in the simulator
 """
 import argparse
@@ -79,14 +83,14 @@ LAYERS = (("SequentialMLP", "alltoall", lambda tokens, rows: SEQUENTIAL),
             for kind, dispatcher in (("grouped", "alltoall"), ("tokens", "allgather"))))
 
 
-def config_of(sizes, dispatcher):
+def config_of(sizes, dispatcher, adds_itself):
     experts, top_k, hidden, intermediate, _ = sizes
     return TransformerConfig(
         num_layers=1, hidden_size=hidden, num_attention_heads=4, ffn_hidden_size=intermediate,
         moe_ffn_hidden_size=intermediate, num_moe_experts=experts, moe_router_topk=top_k, gated_linear_unit=True,
         activation_func=F.silu, add_bias_linear=False, moe_token_dispatcher_type=dispatcher, bf16=True,
         moe_router_load_balancing_type="none", moe_aux_loss_coeff=0.0, moe_router_dtype="fp32",
-        params_dtype=torch.bfloat16, expert_tensor_parallel_size=1,
+        params_dtype=torch.bfloat16, gradient_accumulation_fusion=adds_itself, expert_tensor_parallel_size=1,
         expert_model_parallel_size=moe_utils.get_default_pg_collection().ep.size(),
         use_cpu_initialization=DEVICE.type == "cpu", perform_initialization=False)
 
@@ -112,9 +116,22 @@ class Step:
                 *(parameter.grad.clone() for parameter in self.module.parameters() if parameter.grad is not None)]
 
 
-def make_step(sizes, dispatcher, spec):
+def add_to_main_grad(parameter):
+    """Has backward add the parameter's gradient to its attribute main_grad, as Megatron's hooks do."""
+    parameter.main_grad = torch.zeros_like(parameter, dtype=torch.float32)
+    parameter.grad_added_to_main_grad = False
+
+    def add(parameter):
+        if not parameter.grad_added_to_main_grad:
+            parameter.main_grad.add_(parameter.grad)
+        parameter.grad = None
+
+    parameter.register_post_accumulate_grad_hook(add)
+
+
+def make_step(sizes, dispatcher, spec, adds_itself=False, main_grad=False):
     """A layer's step. Weights and tokens are the same for all, since they come from one generator in one order."""
-    layer = spec.module(config_of(sizes, dispatcher), spec.submodules, layer_number=1,
+    layer = spec.module(config_of(sizes, dispatcher, adds_itself), spec.submodules, layer_number=1,
                         pg_collection=moe_utils.get_default_pg_collection()).to(DEVICE)
     generator = torch.Generator(DEVICE).manual_seed(0)
     with torch.no_grad():
@@ -126,6 +143,8 @@ def make_step(sizes, dispatcher, spec):
         layer.router.weight.normal_(std=sizes[2] ** -0.5, generator=generator)
     x, dy = (torch.randn(sizes[4], 1, sizes[2], generator=generator, device=DEVICE).bfloat16() for _ in range(2))
     x.requires_grad_()
+    for parameter in layer.parameters() if main_grad else ():
+        add_to_main_grad(parameter)
     return Step(layer, lambda: layer(x), x, dy)
 
 
@@ -162,7 +181,8 @@ def measure(sizes, name, dispatcher, spec_of, want, settings, watch):
     """One row of a result: figures of a layer, or the error that stopped it."""
     row = {"experts": name, "dispatcher": dispatcher}
     try:
-        step = make_step(sizes, dispatcher, spec_of(sizes[4], sizes[4] * sizes[1]))
+        step = make_step(sizes, dispatcher, spec_of(sizes[4], sizes[4] * sizes[1]),
+                         settings.main_grad and "moejit" in name, settings.main_grad)
         y = step().detach()
         row["error_beside_sequential"] = experts_steps.relative_error(y, want.setdefault("y", y))
         row["peak_bytes"] = experts_steps.peak_bytes(step, DEVICE)
@@ -196,6 +216,7 @@ def parse(arguments):
     parser.add_argument("--tiny", action="store_true", help="small sizes and few repeats: to try the program")
     parser.add_argument("--case", default="", help="only cases whose names contain this")
     parser.add_argument("--only", default="", help="only layers whose names contain this")
+    parser.add_argument("--main-grad", action="store_true", help="add gradients of weights to float32 buffers")
     parser.add_argument("--graphs", nargs="*", default=["experts", "layer"], choices=("experts", "layer"),
                         help="of what CUDA graphs are captured, in this order")
     parser.add_argument("--seconds", type=float, default=2.0, help="of hot steps, behind half as many of warm-up")

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Main gradients: what backward adds to `main_grad` of parameters, and how it heeds their attributes."""
+import gc
 import unittest
+import unittest.mock
 
 import torch
 
-from support import DEVICE, RECIPES, Inputs, ModuleTest, assert_same_bits, relative_error
+from moejit.torch import function
+from support import DEVICE, RECIPES, Inputs, ModuleTest, Recorder, assert_same_bits, relative_error
 
 
 class MainGradients(ModuleTest):
@@ -55,6 +58,41 @@ class MainGradients(ModuleTest):
         y.backward(inputs.dy)
         assert_same_bits(self, [y.detach(), *given], [want[0], *(each.main_grad for each in module.parameters())])
         self.assertTrue(all(each.grad_added_to_main_grad and each.grad is not None for each in module.parameters()))
+
+    def with_dummies(self):
+        """A module whose hooks are told of main gradients by empty dummies, and inputs."""
+        inputs, module = Inputs(), self.make(fuse_wgrad_accumulation=True)
+        for parameter in module.parameters():
+            parameter.main_grad = torch.zeros(parameter.shape, device=DEVICE)
+            parameter.grad_added_to_main_grad = False
+        return module, inputs
+
+    def test_dummies_take_the_memory_of_the_largest_of_them(self):
+        module, inputs = self.with_dummies()
+        gradients = self.step(module, inputs)[3:]
+        self.assertEqual([(each.shape, each.dtype, each.stride()) for each in gradients],
+                         [(each.shape, each.dtype, each.stride()) for each in module.parameters()])
+        storage, = {each.untyped_storage().data_ptr() for each in gradients}
+        self.assertEqual(gradients[0].untyped_storage().nbytes(), max(each.nbytes for each in module.parameters()))
+        del module.down_proj.grad_added_to_main_grad
+        self.assertEqual([each is None for each in self.step(module, inputs)[3:]], [False, True, False, False])
+
+    def test_what_was_saved_is_free_before_there_are_dummies(self):
+        module, inputs = self.with_dummies()
+        living, make = [], function.dummies_of
+
+        def dummies_of(*arguments):
+            gc.collect()
+            living.append(sum(not block.expired() for block in recorder.blocks))
+            return make(*arguments)
+
+        with Recorder() as recorder, unittest.mock.patch.object(function, "dummies_of", dummies_of):
+            self.step(module, inputs)
+        self.assertEqual(living, [0])
+        for _ in range(2):  # a graph that is kept keeps them
+            y = module(inputs.x, inputs.ids, inputs.probs)
+            y.backward(inputs.dy, retain_graph=True)
+            y.backward(inputs.dy)
 
     def test_main_gradients_in_bf16_are_added_to_with_one_rounding(self):
         for recipe in RECIPES:

@@ -12,9 +12,9 @@ from moejit.torch import ops
 from moejit.torch.arguments import ID_DTYPES
 from moejit.torch.devices import target_of, tell_of_simulator
 from moejit.torch.first_order import first_order
-from moejit.torch.function import as_dummy, gradients, rows_of
+from moejit.torch.function import gradients, rows_of
 from moejit.torch.layers import WEIGHT_GRADIENTS, call_text, json_with, reads_of
-from moejit.torch.main_grads import add_to_main_grads, main_grad_dtype, take_main_grads
+from moejit.torch.main_grads import add_to_main_grads, dummies_of, main_grad_dtype, take_main_grads
 
 Dispatch = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 Combine = Callable[[torch.Tensor], torch.Tensor]
@@ -190,5 +190,5 @@ class _DispatchedFunction(torch.autograd.Function):
         of_x, of_probs, *wanted = ctx.needs_input_grad[:-1]
         dx, _, dprobs, *of_weights = gradients((of_x, False, of_probs, *wanted), made, (torch.bfloat16,) * 4)
         if dummies is not None:
-            of_weights = map(as_dummy, host.owners, dummies)
+            of_weights = dummies_of(host.owners, dummies)
         return dx, dprobs, *of_weights, None

@@ -10,7 +10,7 @@ import torch
 from moejit.torch import ops, scales
 from moejit.torch.first_order import first_order
 from moejit.torch.layers import BLOCKS, FORWARD_STATE, GRADIENT_STATE, WEIGHT_GRADIENTS, inputs_of, reads_of
-from moejit.torch.main_grads import add_to_main_grads, take_main_grads
+from moejit.torch.main_grads import add_to_main_grads, dummies_of, take_main_grads
 from moejit.torch.own_gradient import memory_of_dx, with_ownership
 from moejit.torch.shared import dprobs_of
 
@@ -104,7 +104,11 @@ class ExpertsFunction(torch.autograd.Function):
         if options.dummies is None:
             results = gradients(wanted, made, options.gradient_dtypes)
         else:
-            results = (*gradients(wanted, made)[:3], *map(as_dummy, (given.get(name) for name in _WEIGHTS), options.dummies))
+            weights = [given.get(name) for name in _WEIGHTS]
+            given.clear()
+            if not torch.compiler.is_compiling():
+                ctx.maybe_clear_saved_tensors()  # unless the graph is kept; dummies may have their memory
+            results = *gradients(wanted, made)[:3], *dummies_of(weights, options.dummies)
         return None, *results, None, None, *[None] * len(others)
 
 
@@ -186,10 +190,3 @@ def as_gradient(gradient: torch.Tensor | None, is_wanted: bool, dtype: torch.dty
     if not is_wanted or gradient is None:
         return None
     return gradient if gradient.dtype == dtype else gradient.to(dtype)
-
-
-def as_dummy(weight: torch.Tensor | None, kind: str) -> torch.Tensor | None:
-    """Returns a gradient of kind "zero" or "empty" that stands for the gradient in main_grad; None for "none"."""
-    if kind == "none":
-        return None
-    return torch.zeros_like(weight) if kind == "zero" else torch.empty_like(weight)

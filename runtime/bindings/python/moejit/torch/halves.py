@@ -11,9 +11,9 @@ import torch
 
 from moejit.torch import ops, scales
 from moejit.torch.first_order import first_order
-from moejit.torch.function import STATE, Options, as_dummy, as_gradient, forward, gradients, kept_names, rows_of
+from moejit.torch.function import STATE, Options, as_gradient, forward, gradients, kept_names, rows_of
 from moejit.torch.layers import WEIGHT_GRADIENTS, reads_of
-from moejit.torch.main_grads import add_to_main_grads, take_main_grads
+from moejit.torch.main_grads import add_to_main_grads, dummies_of, take_main_grads
 from moejit.torch.own_gradient import memory_of_dx, with_ownership
 from moejit.torch.plans import plan_of, row_of
 
@@ -69,7 +69,7 @@ class _WeightsHalf:
                     for name, is_wanted, dtype in zip(WEIGHT_GRADIENTS, are_wanted, self.gradient_dtypes)]
         main, dummies, overwrites = take_main_grads(self.parameters, self.given["dy"])
         add_to_main_grads(self.layer, "backward_weights", self.given, main, overwrites)
-        return list(map(as_dummy, self.weights, dummies))
+        return dummies_of(self.weights, dummies)
 
 
 def _accumulate(half: _WeightsHalf) -> None:

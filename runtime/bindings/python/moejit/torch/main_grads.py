@@ -109,3 +109,28 @@ def take_main_grads(parameters: Sequence[torch.Tensor | None],
         raise RuntimeError("moejit: invalid_value: overwrite_main_grad is True for some parameters and False for others"
                            "\nhint: one call writes all of them: set the same for each")
     return main, tuple(dummies), True in overwrites
+
+
+def dummies_of(weights: Sequence[torch.Tensor | None], kinds: Sequence[str]) -> list[torch.Tensor | None]:
+    """Returns gradients for autograd that stand for the gradients in main_grad, so that hooks run; None for "none".
+
+    The kind "zero" means zeros. The values of "empty" ones mean nothing, so they share memory.
+
+    Args:
+        weights: What autograd knows; None: absent, of kind "none".
+        kinds: The second result of take_main_grads().
+    """
+    sharers = [weight for weight, kind in zip(weights, kinds) if kind == "empty"]
+    shares = not torch.compiler.is_compiling() and all(weight.is_contiguous() for weight in sharers)
+    memory = sharers[0].new_empty(max(weight.nbytes for weight in sharers), dtype=torch.uint8) if sharers and shares else None
+
+    def dummy_of(weight: torch.Tensor | None, kind: str) -> torch.Tensor | None:
+        if kind == "none":
+            return None
+        if kind == "zero":
+            return torch.zeros_like(weight)
+        if memory is None:
+            return torch.empty_like(weight)
+        return memory[:weight.nbytes].view(weight.dtype).view(weight.shape).detach()
+
+    return list(map(dummy_of, weights, kinds))
