@@ -11,6 +11,7 @@ runtime/bindings/jax/libmoejit_jax.so. No network is needed.
   python3 tests/jax/gpu_check.py replay     # command buffers, replayed with other routing
   python3 tests/jax/gpu_check.py times      # a step of Qwen3-30B-A3B's experts beside jax.lax.ragged_dot
   python3 tests/jax/gpu_check.py exchange   # the same with experts on two GPUs: all-gather beside ragged_all_to_all
+  python3 tests/jax/gpu_check.py many       # 1,000 steps of experts on two GPUs, each with other tokens
 """
 import ctypes
 import functools
@@ -34,7 +35,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[1], os.environ.get("PYTHONP
 GRAPHS = "--xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL --xla_gpu_graph_min_graph_size=1"
 TESTS = ("bits_test", "flax_test", "state_test", "gradients_test", "transforms_test", "refusals_test", "parallel_test", "ragged_test", "maxtext_test",
          "router_test")
-TOKENS, STEPS = 8192, 20
+TOKENS, STEPS, MANY = 8192, 20, 1000
 FEW_TOKENS = 1024  # XLA multiplies each row of ragged_dot by each expert: 32 GiB at a time for all tokens
 TRITON = "ragged_dot Triton"  # with jax_ragged_dot_use_gpu_pallas_triton_lowering
 
@@ -232,7 +233,37 @@ def time_exchanges():
             check(f"{name} of ragged beside gather, {recipe}", error < 2 ** -8, f"{error:.5f}")
 
 
-PARTS = {"tests": run_tests, "replay": run_replay, "times": time_steps, "exchange": time_exchanges}
+def run_many_steps():
+    """Steps one behind the other without a wait of the host: the bits of the last one are those of one device."""
+    from support import differences, experts_of, inputs, jax, jnp, mj, named, plan, value_and_grads
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+    if len(jax.devices()) < 2:
+        print("many: skipped, needs two GPUs", flush=True)
+        return
+    mesh, split = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Auto,)), PartitionSpec("d")
+    one_device, share = plan("fp8_flow"), plan("fp8_flow", local_experts=4)
+    given = inputs(32, one_device)
+    params, x, ids, probs, dy = jax.device_put(given, NamedSharding(mesh, split))
+    function = jax.shard_map(functools.partial(mj.expert_parallel, layer=share, axis="d", how="ragged"), mesh=mesh,
+                             in_specs=split, out_specs=split)
+
+    @jax.jit
+    def step(number, x, dx):
+        made = named(*value_and_grads(function, params, x, (ids + number) % 8, probs, dy))
+        return made, x + 0 * dx  # each step needs the one before
+
+    made, moved = step(0, x, jnp.zeros_like(x))
+    begin = time.perf_counter()
+    for number in range(1, MANY):
+        made, moved = step(number, moved, made["dx"])
+    got = jax.device_get(made)
+    seconds = time.perf_counter() - begin
+    last = (given[2] + MANY - 1) % 8
+    wanted = jax.device_get(named(*value_and_grads(experts_of(one_device), *given[:2], last, *given[3:])))
+    check(f"{MANY} steps", differences(got, wanted) == [], f"{seconds:.1f} s, {differences(got, wanted)}")
+
+
+PARTS = {"tests": run_tests, "replay": run_replay, "times": time_steps, "exchange": time_exchanges, "many": run_many_steps}
 
 
 def main(wanted):

@@ -17,11 +17,14 @@ SPLIT = PartitionSpec("d")
 def by_all_gather(operand, output, input_offsets, send_sizes, output_offsets, recv_sizes, *, axis_name):
     """What jax.lax.ragged_all_to_all says that it does."""
     me, row = jax.lax.axis_index(axis_name), jnp.arange(len(output))
+    slices = len(send_sizes) // jax.lax.axis_size(axis_name)
     given = jax.lax.all_gather((operand, input_offsets, send_sizes, output_offsets), axis_name)
-    for rows, begins, sizes, places in zip(*(list(array) for array in given), strict=True):
-        offset = row - places[me]
-        is_of_sender = (offset >= 0) & (offset < sizes[me])
-        output = jnp.where(is_of_sender[:, None], rows[jnp.clip(begins[me] + offset, 0, len(rows) - 1)], output)
+    for rows, *numbers in zip(*(list(array) for array in given), strict=True):
+        begins, sizes, places = (jax.lax.dynamic_slice_in_dim(array, me * slices, slices) for array in numbers)
+        offset = row[:, None] - places
+        is_of_slice = (offset >= 0) & (offset < sizes)
+        source = jnp.where(is_of_slice, begins + offset, 0).sum(1)
+        output = jnp.where(is_of_slice.any(1)[:, None], rows[source], output)
     return output
 
 
