@@ -9,7 +9,9 @@ runtime/bindings/jax/libmoejit_jax.so. No network is needed.
   python3 tests/jax/gpu_check.py            # all
   python3 tests/jax/gpu_check.py tests      # the tests of this folder on the GPU
   python3 tests/jax/gpu_check.py replay     # command buffers, replayed with other routing
-  python3 tests/jax/gpu_check.py times      # a step of Qwen3-30B-A3B's experts beside jax.lax.ragged_dot
+  python3 tests/jax/gpu_check.py times      # a step of Qwen3-30B-A3B's experts beside jax.lax.ragged_dot, and of four
+                                            # of DeepSeek-V3's
+  python3 tests/jax/gpu_check.py handlers   # how long the host is in a call
   python3 tests/jax/gpu_check.py exchange   # the same with experts on two GPUs: all-gather beside ragged_all_to_all
   python3 tests/jax/gpu_check.py many       # 1,000 steps of experts on two GPUs, each with other tokens
 """
@@ -61,30 +63,33 @@ def run_replay():
     check("replay", told.returncode == 0)
 
 
-def count_calls():
-    """Makes handlers count their calls, before moejit.jax registers them: a replayed command buffer calls none."""
+def time_calls():
+    """Returns a list of the seconds of each call of a handler, made before moejit.jax registers them: a replayed command
+    buffer calls none."""
     import jax
-    capsule, counts = jax.ffi.pycapsule, []
+    capsule, seconds = jax.ffi.pycapsule, []
     kind = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
-    def counted(handler):
+    def timed(handler):
         if handler.__name__ != "moejit_jax_execute_on_gpu":
             return capsule(handler)
         handler.restype, handler.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 
         def call(frame):
-            counts.append(None)
-            return handler(frame)
+            begin = time.perf_counter()
+            made = handler(frame)
+            seconds.append(time.perf_counter() - begin)
+            return made
 
-        counted.kept = kind(call)
-        return capsule(counted.kept)
+        timed.kept = kind(call)
+        return capsule(timed.kept)
 
-    jax.ffi.pycapsule = counted
-    return counts
+    jax.ffi.pycapsule = timed
+    return seconds
 
 
 def replay_here():
-    counts = count_calls()
+    counts = time_calls()
     from support import differences, experts_of, inputs, jax, jnp, named, of_layer, plan, value_and_grads
     layer, steps = plan("fp8_flow"), 12
     params, x, ids, probs, dy = inputs(32, layer)
@@ -108,6 +113,29 @@ def replay_here():
         wanted = of_layer(layer, params, x, ids_of(jnp.array([number])), probs, dy)
         check(f"bits of step {number}", differences(results[number], wanted) == [],
               str(differences(results[number], wanted)))
+
+
+def run_handlers():
+    """Times handlers in a process of its own, since they are registered once."""
+    check("handlers", subprocess.run([sys.executable, __file__, "handlers-here"], check=False).returncode == 0)
+
+
+def handlers_here():
+    seconds = time_calls()
+    from support import experts_of, inputs, jax, named, plan, value_and_grads
+    for recipe in ("bf16", "fp8_flow"):
+        layer = plan(recipe)
+        given = inputs(32, layer)
+        step = jax.jit(lambda *given: named(*value_and_grads(experts_of(layer), *given)))
+        for _ in range(50):
+            jax.block_until_ready(step(*given))
+        seconds.clear()
+        for _ in range(500):
+            step(*given)
+        jax.block_until_ready(step(*given))
+        ordered = sorted(seconds)
+        print(f"{recipe:10}{len(seconds) / 501:4.1f} calls a step, {statistics.median(ordered) * 1e6:6.2f} us the median, "
+              f"{ordered[len(ordered) * 9 // 10] * 1e6:6.2f} us for nine of ten, a call of ctypes with them", flush=True)
 
 
 def median_ms(function, *arguments):
@@ -160,22 +188,24 @@ def direct_ms(layer, tokens, given):
 
 
 def time_steps():
-    for tokens in (FEW_TOKENS, TOKENS):
-        time_steps_of(tokens)
+    for example, tokens in (("qwen3-30b-a3b", FEW_TOKENS), ("qwen3-30b-a3b", TOKENS), ("deepseek-v3-slice", TOKENS)):
+        time_steps_of(example, tokens)
 
 
-def time_steps_of(tokens):
+def time_steps_of(example, tokens):
     from support import experts_of, jax, jnp, mj, named, np, value_and_grads
-    base = json.loads((ROOT / "docs/examples/layers/qwen3-30b-a3b.json").read_text())
+    base = json.loads((ROOT / f"docs/examples/layers/{example}.json").read_text()) | {"max_tokens": TOKENS}
+    del base["splits_alignment"]
     layers = {recipe: mj.plan({**base, "recipe": recipe}) for recipe in ("bf16", "fp8_flow")}
     keys = jax.random.split(jax.random.key(0), 4)
     params = mj.init(keys[0], layers["bf16"])
-    x = jax.random.normal(keys[1], (tokens, 2048), jnp.bfloat16)
-    probs, ids = jax.lax.top_k(jax.nn.softmax(jax.random.normal(keys[2], (tokens, 128))), 8)
+    x = jax.random.normal(keys[1], (tokens, base["hidden"]), jnp.bfloat16)
+    scores = jax.nn.softmax(jax.random.normal(keys[2], (tokens, base["experts"])))
+    probs, ids = jax.lax.top_k(scores, base["top_k"])
     given = params, x, ids.astype(jnp.int32), probs, jax.random.normal(keys[3], x.shape, jnp.bfloat16)
     peers = {"ragged_dot": ragged, TRITON: ragged} if tokens <= FEW_TOKENS else {}
     functions = peers | {name: experts_of(layer) for name, layer in layers.items()}
-    print(f"{f'{tokens} tokens':18}{'step ms':>9}{'Layer ms':>10}{'temporary MiB':>15}{'saved + workspace + weights MiB':>33}{'y error':>9}")
+    print(f"{example}\n{f'{tokens} tokens':18}{'step ms':>9}{'Layer ms':>10}{'temporary MiB':>15}{'saved + workspace + weights MiB':>33}{'y error':>9}")
     first = exact = None
     for name, function in functions.items():
         try:
@@ -263,12 +293,13 @@ def run_many_steps():
     check(f"{MANY} steps", differences(got, wanted) == [], f"{seconds:.1f} s, {differences(got, wanted)}")
 
 
-PARTS = {"tests": run_tests, "replay": run_replay, "times": time_steps, "exchange": time_exchanges, "many": run_many_steps}
+PARTS = {"tests": run_tests, "replay": run_replay, "handlers": run_handlers, "times": time_steps, "exchange": time_exchanges, "many": run_many_steps}
 
 
 def main(wanted):
-    if wanted == ["replay-here"]:
-        replay_here()
+    here = {"replay-here": replay_here, "handlers-here": handlers_here}
+    if wanted and wanted[0] in here:
+        here[wanted[0]]()
         return
     import jax
     print(f"jax {jax.__version__}, {jax.devices()[0].device_kind}, {len(jax.devices())} devices", flush=True)
