@@ -13,6 +13,7 @@ from support import BOUNDS, DEVICE, ROOT
 sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "tests" / "bench")]
 import experts_cases  # noqa: E402
 import experts_tool  # noqa: E402
+import fine_grained_bench  # noqa: E402
 import grouped_mm_bench  # noqa: E402
 import generate_step_times  # noqa: E402
 import hf_experts_bench  # noqa: E402
@@ -48,6 +49,18 @@ class Bench(unittest.TestCase):
         self.assertEqual([row["function"] for row in case["results"]], ["torch", "bf16", "fp8", "fp8_rowwise", "mxfp8"])
         for row in case["results"]:
             self.assertLessEqual(max(row["errors"]), BOUNDS["fp8_flow" if "fp8" in row["function"] else "bf16"])
+
+    def test_experts_beside_peers_have_times_and_errors(self):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
+            fine_grained_bench.main(["--tiny"])
+        case, = json.loads(output.getvalue())["cases"]
+        self.assertEqual(list(case["experts"]), list(fine_grained_bench.MAKERS))
+        for name, bound in (("moejit bf16", BOUNDS["bf16"]), ("moejit fp8_flow", BOUNDS["fp8_flow"])):
+            row = case["experts"][name]
+            self.assertEqual(len(row["errors"]), 5)
+            self.assertLessEqual(max(row["errors"]), bound)
+            self.assertGreater(row["step_tflops"], 0)
 
     def test_an_implementation_that_fails_leaves_its_sentence(self):
         result = self.result("--only", "moejit bf16, eager", "--splits-alignment", "0", "--case", "Qwen3")
