@@ -113,9 +113,30 @@ class Ragged(unittest.TestCase):
         self.assertFalse(got.pop("dw1").any() or got.pop("dw2").any())
         self.assertEqual(differences(got, {name: self.wanted[name] for name in got}), [])
 
+    def test_the_state_of_delayed_scaling(self):
+        layer, share = (make("fp8_delayed", amax_history_len=4) for make in (plan, self.share))
+        params, x, ids, probs, dy = given = inputs(32, layer)
+        one_device = jax.jit(step_of(layer))
+        _, before = one_device(*given, mj.init_state(layer))  # the scales of a second step
+        wanted, after = one_device(*given, before)
+
+        specs = {name: PartitionSpec(*[None] * (array.ndim - 1), "d") for name, array in before.items()}
+        for how in ("ragged", "gather"):
+            def local(params, x, ids, probs, state, how=how):
+                return mj.expert_parallel(params, x, ids, probs, layer=share, axis="d", how=how, state=state)
+
+            shared = jax.shard_map(local, mesh=self.mesh, in_specs=(*[SPLIT] * 4, specs), out_specs=SPLIT)
+            y, pull = jax.vjp(jax.jit(lambda params, x, probs, state: shared(params, x, ids, probs, state)), params, x, probs,
+                              before)
+            *gradients, state = pull(dy)
+            self.assertEqual(differences(state, after), [], how)
+            if how == "ragged":
+                self.assertEqual(differences(named(y, *gradients), wanted), [])
+        self.assertNotEqual(differences(after, before), [])
+
     def test_refusals(self):
         given = self.given[:4]
-        with self.assertRaisesRegex(moejit.Error, 'how="ragged" with the recipe "fp8_delayed"'):
+        with self.assertRaisesRegex(moejit.Error, 'the recipe "fp8_delayed" keeps'):
             self.function(self.share("fp8_delayed"))(*given)
         with self.assertRaisesRegex(moejit.Error, "how: got 'group', wanted \"gather\" or \"ragged\""):
             self.function(self.share("fp8_flow"), how="group")(*given)

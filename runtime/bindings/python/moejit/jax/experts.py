@@ -51,7 +51,7 @@ def experts(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.A
         raise Error("tensor_mismatch", "launch", f"tensor x: it has {tokens} tokens, wanted at most {layer.max_tokens}, "
                     "which is max_tokens of the description", "plan the layer with a larger max_tokens")
     given = Given(params, x, topk_ids, topk_probs, layer, state)
-    options = _Options(layer, update_scales, tuple(sorted(given.axes - calls.varying_axes(given.state))))
+    options = _Options(layer, update_scales, given.reduced)
     y, status = _experts(options, given.weights, *given.tokens, given.state, calls.vary(quantized, given.axes))
     y = y.reshape(x.shape)
     return (y, status) if with_status else y
@@ -111,6 +111,8 @@ class Given:
         self.state = states.checked(state, layer)
         self.axes = calls.varying_axes((weights, tokens, self.state))
         self.weights, self.tokens = calls.vary((weights, tokens), self.axes)
+        # Mesh axes over which the state does not vary, and tokens do.
+        self.reduced = tuple(sorted(self.axes - calls.varying_axes(self.state)))
 
 
 class _Options(NamedTuple):
@@ -142,6 +144,19 @@ def wanted_plan(layer: Plan, is_wanted: Mapping[str, bool], has_blocks: bool) ->
     names = {gradient_of(name).removesuffix("_gate").removesuffix("_up") for name, wanted in is_wanted.items() if wanted}
     planned = layer.with_gradients(frozenset(names))
     return planned if not has_blocks or planned.has_blocks_of(layer) else layer
+
+
+def plan_of_primals(layer: Plan, primals: tuple) -> Plan:
+    """Returns wanted_plan() for primals of a forward rule: weights, x, ids, probs, state and quantized weights.
+
+    Raises:
+        moejit.Error: "unsupported": as wanted_plan(); the gradient of the state is not wanted.
+    """
+    weights, x, _, probs, state, quantized = jax.tree.map(lambda primal: primal.perturbed, primals)
+    if not all(state.values()):
+        raise Error("unsupported", "plan", "gradients without the gradient of the state, which is the state after the step",
+                    "differentiate with respect to the state as well, as jax.grad(loss, argnums=(0, 1)) does")
+    return wanted_plan(layer, {**weights, "x": x, "topk_probs": probs}, quantized is not None)
 
 
 def run_forward(layer: Plan, weights: Arrays, x: jax.Array, ids: jax.Array, probs: jax.Array, state: Arrays,
@@ -177,12 +192,7 @@ def _experts(options: _Options, weights: Arrays, x: jax.Array, ids: jax.Array, p
 
 def _forward_rule(options: _Options, *primals: Any) -> Any:
     values = weights, x, ids, probs, state, quantized = jax.tree.map(lambda primal: primal.value, primals)
-    is_wanted = jax.tree.map(lambda primal: primal.perturbed, primals)
-    names = {**is_wanted[0], "x": is_wanted[1], "topk_probs": is_wanted[3]}
-    if not all(is_wanted[4].values()):
-        raise Error("unsupported", "plan", "gradients without the gradient of the state, which is the state after the step",
-                    "differentiate with respect to the state as well, as jax.grad(loss, argnums=(0, 1)) does")
-    layer = wanted_plan(options.layer, names, quantized is not None)
+    layer = plan_of_primals(options.layer, primals)
     made, kept = run_forward(layer, weights, x, ids, probs, state, quantized)
     return (made["y"], made["status"]), (Static(layer), kept, state if options.reduced else {})
 
@@ -191,7 +201,17 @@ def _backward_rule(options: _Options, residuals: Any, cotangents: Any) -> Any:
     (static, kept, before), dy = residuals, cotangents[0]
     layer = static.layer
     made = partition.run(layer, "backward", {**kept, "dy": dy}, dy.shape[0])
+    return *gradients_of(layer, made, kept, before, options), None
 
+
+def gradients_of(layer: Plan, made: Arrays, kept: Arrays, before: Arrays, options: Any) -> tuple:
+    """Returns the gradients of weights, x, ids and probabilities for JAX, and in place of the state's the state after it.
+
+    Args:
+        made, kept: What backward has made and read.
+        before: The state before the step, if other mesh axes have recorded more of it; else {}.
+        options: Its `updates_scales` and `reduced`, as _Options has them.
+    """
     def gradient(name: str) -> jax.Array | None:
         of_name = made.get(gradient_of(name))  # None: nobody wants it, or the description has none; JAX takes it as 0
         return None if of_name is None else of_name.astype(layer.struct(name, 0).dtype)
@@ -200,7 +220,7 @@ def _backward_rule(options: _Options, residuals: Any, cotangents: Any) -> Any:
     state = states.largest({name: made.get(name, kept[name]) for name in layer.state}, before, options.reduced)
     if options.updates_scales:
         state = states.update_scales(state, layer=layer)
-    return weights, gradient("x"), None, gradient("topk_probs"), state, None
+    return weights, gradient("x"), None, gradient("topk_probs"), state
 
 
 @jax.tree_util.register_static

@@ -17,8 +17,8 @@ from moejit.jax.ragged import Options, planned, ragged
 
 
 def expert_parallel(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_probs: jax.Array, *, layer: Plan,
-                    axis: str, how: str = "gather", quantized: Arrays | None = None, with_status: bool = False,
-                    **options: Any) -> Any:
+                    axis: str, how: str = "gather", quantized: Arrays | None = None, state: Arrays | None = None,
+                    update_scales: bool = True, with_status: bool = False) -> Any:
     """Computes experts() where each device of a mesh axis has an equal share of the experts. Call it in shard_map.
 
     All devices have equally many tokens. With "gather" every device gets the tokens of all by all-gather, computes what
@@ -34,15 +34,14 @@ def expert_parallel(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_prob
             gradients, and the status says it.
         axis: The mesh axis.
         how: "gather" or "ragged".
-        quantized, with_status: As for experts().
-        options: Others of experts(); only with "gather".
+        quantized, state, update_scales, with_status: As for experts(). The state is that of this device's experts.
 
     Returns:
         y of this device's tokens; with `with_status` a pair of it and this device's status word.
 
     Raises:
-        moejit.Error: "invalid_value": the devices of the axis do not share the experts evenly, or `how` is neither;
-            "unsupported": "ragged" with the recipe fp8_delayed; as experts().
+        moejit.Error: "invalid_value": the devices of the axis do not share the experts evenly, or `how` is neither; as
+            experts().
     """
     ranks, fields = jax.lax.axis_size(axis), layer.description
     if fields["local_experts"] * ranks != fields["experts"]:
@@ -50,13 +49,14 @@ def expert_parallel(params: Arrays, x: jax.Array, topk_ids: jax.Array, topk_prob
                     f"axis {axis}, wanted {fields['experts']} experts in all",
                     "plan the layer with local_experts = experts / devices")
     if how == "ragged":
-        given = Given(params, x, topk_ids, topk_probs, planned(layer), None, **options)
-        y, status = ragged(Options(planned(layer), axis), given.weights, *given.tokens, calls.vary(quantized, given.axes))
+        given = Given(params, x, topk_ids, topk_probs, planned(layer), state)
+        options = Options(planned(layer), axis, update_scales, given.reduced)
+        y, status = ragged(options, given.weights, *given.tokens, given.state, calls.vary(quantized, given.axes))
         y = y.reshape(x.shape)
     elif how == "gather":
         x_all, ids, probs = (jax.lax.all_gather(array, axis, tiled=True) for array in (x, topk_ids, topk_probs))
         y, status = experts(params, x_all, local_ids(ids, fields["local_experts"], axis), probs, layer=layer,
-                            quantized=quantized, with_status=True, **options)
+                            quantized=quantized, state=state, update_scales=update_scales, with_status=True)
         y = jax.lax.psum_scatter(y.astype(jnp.float32), axis, tiled=True).astype(x.dtype)
     else:
         raise Error("invalid_value", "launch", f'how: got {how!r}, wanted "gather" or "ragged"')
