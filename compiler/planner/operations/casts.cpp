@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/planner/operations/casts.h"
 
+#include "compiler/planner/candidates.h"
 #include "compiler/planner/operation.h"
 
 #include <fmt/core.h>
 
 namespace moejit::compiler {
+namespace {
+
+// With fewer rows an expert, a step in fp8_flow that casts its weights was slower than one in bf16
+// on an H200 (docs/performance/fine-grained.md).
+constexpr int64_t kFewRowsOfExpert = 150;
+
+bool may_lose_to_bf16(const CallBounds& bounds) {
+  return bounds.max_tokens > 0 && bounds.groups > 0 && group_rows(bounds).mean < kFewRowsOfExpert;
+}
+
+}  // namespace
 
 QuantizeStage quantize_stage(const Format& format, int32_t blocks_per_scale) {
   if (!is_quantized(format)) return QuantizeStage::kNone;
@@ -24,7 +36,7 @@ QuantizeStage quantize_stage_of_bf16(Format format, int32_t blocks_per_scale) {
 
 template <>
 KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weights,
-                       const KernelContext&) {
+                       const KernelContext& context) {
   const bool writes_rows = find_write(operation, "output") != nullptr;
   const bool writes_colwise = find_write(operation, "output_colwise") != nullptr;
   KernelPlan kernel{
@@ -47,8 +59,14 @@ KernelPlan make_kernel(const Operation& operation, const QuantizeWeights& weight
   };
   add_arguments(kernel, operation,
                 {"input", "input_up", "output", "skip", "output_colwise", "expert_scales", "amax"});
-  if (writes_colwise && writes_rows)
+  if (writes_colwise && writes_rows) {
     kernel.reasons.emplace_back("both orientations from one read: dgrad multiplies with columns");
+    if (may_lose_to_bf16(context.bounds))
+      kernel.reasons.push_back(
+          fmt::format("at about {} rows an expert, casting weights in each step can cost more than "
+                      "FP8 spares: let micro-batches share the cast, or try the recipe bf16",
+                      group_rows(context.bounds).mean));
+  }
   if (!writes_rows)
     kernel.reasons.emplace_back(
         "backward_quantizes_weights: columns are made where dgrad reads them, and take no memory "

@@ -78,6 +78,20 @@ TEST(GradientsPlan, OfFrozenExpertsHasNoWeightGradients) {
                                    "row_map", "permuted_probs"}));
 }
 
+TEST(GradientsPlan, TellsWhereCastsOfWeightsMayCostMoreThanTheySpare) {
+  for (const bool has_few : {false, true}) {
+    Layer layer = training_layer();
+    layer.splits_alignment = 16;
+    layer.max_tokens = (has_few ? 149 : 150) * layer.experts / layer.top_k;
+    const Plan plan = plan_of(layer);
+    const bool tells =
+        std::ranges::any_of(find_kernel(plan, "quantize_w1")->reasons, [](const std::string& text) {
+          return text.starts_with("at about 149 rows an expert, casting weights in each step");
+        });
+    EXPECT_EQ(tells, has_few);
+  }
+}
+
 TEST(GradientsPlan, WithoutDxMultipliesNoGradientWithW1) {
   Layer layer = training_layer();
   layer.gradients = {kDw1, kDw2};
