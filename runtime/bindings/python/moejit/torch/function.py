@@ -106,8 +106,7 @@ class ExpertsFunction(torch.autograd.Function):
         else:
             weights = [given.get(name) for name in _WEIGHTS]
             given.clear()
-            if not torch.compiler.is_compiling():
-                ctx.maybe_clear_saved_tensors()  # unless the graph is kept; dummies may have their memory
+            _free_saved_tensors(ctx)  # so that dummies may have their memory
             results = *gradients(wanted, made)[:3], *dummies_of(weights, options.dummies)
         return None, *results, None, None, *[None] * len(others)
 
@@ -146,6 +145,12 @@ def _keep(ctx: Any, options: Options, tensors: Mapping[str, torch.Tensor], other
 def _kept(ctx: Any) -> tuple[dict[str, torch.Tensor], tuple[torch.Tensor, ...]]:
     saved = ctx.saved_tensors
     return dict(zip(ctx.names, saved)), saved[len(ctx.names):] or ctx.others
+
+
+def _free_saved_tensors(ctx: Any) -> None:
+    """Frees what was saved for backward before autograd does, unless the graph is kept or torch has no such function."""
+    if not torch.compiler.is_compiling() and hasattr(ctx, "maybe_clear_saved_tensors"):
+        ctx.maybe_clear_saved_tensors()
 
 
 def kept_names(layer: str) -> tuple[str, ...]:
