@@ -76,7 +76,7 @@ std::string to_string(const ContractionGroupedGemmSpec& s) {
                      : std::string();
   return fmt::format(
       "contraction_grouped_gemm {}scales={} {}output={} local_experts={} rows={} {}n={} "
-      "column_tiles={}x{}+{}x{} stages={} panels_staged={} panels_loaded={}{}{}{}{}",
+      "column_tiles={}x{}+{}x{}{} stages={} panels_staged={} panels_loaded={}{}{}{}{}",
       s.is_a_e5m2              ? "a=F8_E5M2 "
       : has_bf16_end_scales(s) ? "operands=BF16 "
                                : "",
@@ -84,7 +84,8 @@ std::string to_string(const ContractionGroupedGemmSpec& s) {
       has_end_scales(s) ? fmt::format("accumulation={} ", to_string(s.accumulation))
                         : std::string(),
       to_string(s.output), s.local_experts, s.rows, sections, s.n, s.wide_tiles, s.wide_columns,
-      s.narrow_tiles, s.narrow_columns, s.stages, s.panels_staged, s.panels_loaded,
+      s.narrow_tiles, s.narrow_columns, s.has_column_halves ? " column_halves" : "", s.stages,
+      s.panels_staged, s.panels_loaded,
       s.band_tiles == kUsualBandTiles ? "" : fmt::format(" band_tiles={}", s.band_tiles),
       s.cluster_ctas == 1 ? "" : fmt::format(" cluster_ctas={}", s.cluster_ctas),
       s.start_times == 1 ? "" : fmt::format(" start_times={}", s.start_times),

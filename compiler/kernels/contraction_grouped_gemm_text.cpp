@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <utility>
 
 namespace moejit::compiler {
 namespace {
@@ -15,7 +16,8 @@ int32_t step_elements(const ContractionGroupedGemmSpec& spec) {
 // needs half as many factors of columns, and holds them all. Half of a wide tile's columns are no
 // whole panels of bf16.
 bool has_column_halves(const ContractionGroupedGemmSpec& spec) {
-  return spec.scales == GradientScales::kRow && dtype_of(spec.output) == DType::kF32;
+  return spec.has_column_halves ||
+         (spec.scales == GradientScales::kRow && dtype_of(spec.output) == DType::kF32);
 }
 
 // Returns whether the text names the CTAs of a cluster, as it must before the tile type takes its
@@ -30,6 +32,14 @@ struct ScalingText {
   std::string scales;
   ComposedType mainloop;
 };
+
+// Returns the parts for two chains of products that share B's columns, where there was one.
+ScalingText with_column_halves(ScalingText scaling) {
+  scaling.mainloop.template_name = "ColumnHalfMainloop";
+  std::ranges::replace(scaling.includes, "gemm/accumulating_mainloop.cuh",
+                       "gemm/column_half_mainloop.cuh");
+  return scaling;
+}
 
 // Returns the parts for scales that multiply complete sums.
 ScalingText end_scaling_of(const ContractionGroupedGemmSpec& spec, const std::string& multiply) {
@@ -202,8 +212,9 @@ std::string_view operands_text(const ContractionGroupedGemmSpec& spec) {
 
 template <>
 KernelText KernelKind<ContractionGroupedGemmSpec>::text(const ContractionGroupedGemmSpec& spec) {
-  const ScalingText scaling =
-      spec.ends_groups ? with_ends_of_groups(scaling_of(spec)) : scaling_of(spec);
+  ScalingText scaling = scaling_of(spec);
+  if (spec.has_column_halves) scaling = with_column_halves(std::move(scaling));
+  if (spec.ends_groups) scaling = with_ends_of_groups(std::move(scaling));
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
   return {
       .types = fmt::format("{}_{}", operands_text(spec),

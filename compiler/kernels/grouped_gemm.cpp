@@ -131,8 +131,8 @@ std::string tiles_text(const GroupedGemmSpec& s) {
   if (tile_sections(s) > 1)
     return fmt::format("column_tiles={}x{} tile_sections={}", s.narrow_tiles, s.narrow_columns,
                        tile_sections(s));
-  return fmt::format("column_tiles={}x{}+{}x{}", s.wide_tiles, s.wide_columns, s.narrow_tiles,
-                     s.narrow_columns);
+  return fmt::format("column_tiles={}x{}+{}x{}{}", s.wide_tiles, s.wide_columns, s.narrow_tiles,
+                     s.narrow_columns, s.has_column_halves ? " column_halves" : "");
 }
 
 std::string band_text(const GroupedGemmSpec& s) {

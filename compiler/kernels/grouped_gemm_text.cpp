@@ -16,8 +16,10 @@ bool is_gated_swapped(const GroupedGemmSpec& spec) {
 }
 
 // Returns whether tiles may have tails. Half of a tile's columns is not a whole number of boxes of
-// an MN-major B.
-bool has_tails(const GroupedGemmSpec& spec) { return spec.b_major == Major::kK; }
+// an MN-major B, unless tiles are made for it.
+bool has_tails(const GroupedGemmSpec& spec) {
+  return spec.b_major == Major::kK || spec.has_column_halves;
+}
 
 bool loads_b_ahead(const GroupedGemmSpec& spec) {
   return spec.overlap == GemmOverlap::kLoadsB || spec.overlap == GemmOverlap::kFindsGroups;
@@ -102,6 +104,7 @@ ComposedType mainloop_type(const GroupedGemmSpec& spec) {
   if (is_halved(spec)) return {"Mainloop", "HalvedMainloop", {multiply}};
   if (is_gated_swapped(spec) && quantizes_activation(spec))
     return {"Mainloop", "GatedSwappedMainloop", {multiply}};
+  if (spec.has_column_halves) return {"Mainloop", "ColumnHalfMainloop", {multiply}};
   if (is_one_chain(spec)) return {"Mainloop", "AccumulatingMainloop", {multiply}};
   return {"Mainloop", "PromotingMainloop", {multiply, "kBlocksPerPromotion"}};
 }
@@ -131,6 +134,8 @@ ComposedType shape_type(const GroupedGemmSpec& spec) {
     }
     return shape;
   }
+  if (spec.has_column_halves)
+    return {"Shape", "ColumnHalfTileShape", {"kColumns", "kColumnTiles", "kStages"}};
   ComposedType shape{"Shape",
                      "GemmTileShape",
                      {"kWideColumns", "kWideTiles", "kNarrowColumns", "kNarrowTiles", "kStages"}};
@@ -147,6 +152,10 @@ std::vector<NamedConstant> tile_constants(const GroupedGemmSpec& spec) {
             integer_constant("kColumnTiles", spec.narrow_tiles,
                              fmt::format("of {} columns, in a section", spec.narrow_columns))};
   }
+  if (spec.has_column_halves) {
+    return {integer_constant("kColumns", spec.narrow_columns, "of a tile"),
+            integer_constant("kColumnTiles", spec.narrow_tiles, "of a section")};
+  }
   return {integer_constant("kWideColumns", spec.wide_columns, "columns of a wide tile"),
           integer_constant("kWideTiles", spec.wide_tiles, "of a section; behind them"),
           integer_constant("kNarrowColumns", spec.narrow_columns, "columns of a narrow tile"),
@@ -160,6 +169,8 @@ std::vector<std::string> includes_of(const GroupedGemmSpec& spec) {
   if (spec.is_swapped) includes.push_back("gemm/swapped_tile.cuh");
   if (is_b_packed(spec))
     includes.emplace_back(packed_tile(spec.b_packed).include);
+  else if (spec.has_column_halves)
+    includes.insert(includes.end(), {"gemm/column_half_mainloop.cuh", "gemm/column_half_tile.cuh"});
   else if (is_one_chain(spec))
     includes.push_back("gemm/accumulating_mainloop.cuh");
   if (spec.scales == GemmScales::kSection)
@@ -297,6 +308,10 @@ std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
     types.push_back(bias_type(spec));
     types.push_back({"BiasedEpilogue", "EpilogueBiased", {"Bias", epilogue}});
     epilogue = "BiasedEpilogue";
+  }
+  if (spec.has_column_halves) {
+    types.push_back({"HalfEpilogue", "ColumnHalfEpilogue", {"Shape", epilogue}});
+    epilogue = "HalfEpilogue";
   }
   if (spec.overlap == GemmOverlap::kFindsGroups)
     types.push_back(

@@ -22,6 +22,12 @@ int32_t mma_columns(const Target& target, DType operands, int32_t ctas_per_sm) {
   return is_large && operands == DType::kBF16 ? kLargeColumns : kSmallColumns;
 }
 
+// Returns whether warps have 32 rows and half of a tile's columns, so that they read less shared
+// memory. Halves are whole boxes of 64 columns.
+bool takes_column_halves(DType operands, int32_t columns) {
+  return operands == DType::kBF16 && columns == kLargeColumns;
+}
+
 // Returns the dynamic shared memory that a CTA may have, of those that share an SM.
 int64_t shared_bytes_of_cta(const Target& target, int32_t ctas_per_sm) {
   constexpr int32_t kReserved = 1024;  // that each CTA takes beside it
@@ -65,6 +71,7 @@ GroupedGemmSpec fitted(GroupedGemmSpec spec, const Target& target) {
   spec.cluster_ctas = 1;
   if (!spec.is_swapped && tile_sections(spec) == 1) {
     cover(spec, spec.section_n, mma_columns(target, spec.operands, spec.ctas_per_sm));
+    spec.has_column_halves = takes_column_halves(spec.operands, spec.narrow_columns);
     spec.stages = std::max(spec.stages, kMostStages);
   }
   // Unpacking takes registers, too.
@@ -77,6 +84,9 @@ ContractionGroupedGemmSpec fitted(ContractionGroupedGemmSpec spec, const Target&
   constexpr int32_t kPanelBytes = 128;  // of a row
   if (target.features.has_wgmma) return spec;
   cover(spec, spec.n, mma_columns(target, operands_of(spec), 1));
+  spec.has_column_halves = takes_column_halves(operands_of(spec), spec.narrow_columns);
+  // The kernel asks of wide tiles, too, that halves are whole panels.
+  if (spec.has_column_halves) spec.wide_columns = kWidestColumns;
   const int32_t panels =
       static_cast<int32_t>(spec.narrow_columns * size_bytes(dtype_of(spec.output))) / kPanelBytes;
   spec.panels_loaded = std::min(spec.panels_loaded, panels);

@@ -25,6 +25,13 @@ class Targets(tool.ToolTest):
             with self.subTest(recipe=recipe):
                 self.check(f"tiny{recipe}", target="sim:sm_100f")
 
+    def test_warps_share_columns_of_large_tiles(self):
+        layer = json.loads((LAYERS / "tiny.json").read_text()) | {"recipe": "bf16", "max_tokens": 600}
+        (self.folder / "wide.json").write_text(json.dumps(layer))
+        for target in ("sim:sm_80", "sim:sm_100f"):
+            with self.subTest(target=target):
+                self.check(self.folder / "wide", "--tokens", "600", target=target)
+
     def test_threads_copy_where_no_hardware_does(self):
         for recipe in ("-current", "-rowwise", "-mxfp8"):
             with self.subTest(recipe=recipe):

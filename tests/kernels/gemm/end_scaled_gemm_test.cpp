@@ -153,6 +153,11 @@ std::vector<EndScaledKind> kinds() {
       {.scales = GemmScales::kTensor, .is_bf16 = true},
       {.scales = GemmScales::kTensor, .is_swapped = true, .is_bf16 = true},
       {.scales = GemmScales::kTensor, .b_major = compiler::Major::kMn, .is_bf16 = true},
+      {.scales = GemmScales::kNone, .has_column_halves = true},
+      {.scales = GemmScales::kTensor,
+       .b_major = compiler::Major::kMn,
+       .is_bf16 = true,
+       .has_column_halves = true},
   };
   if (!kOnGpu) return all;
   for (const GemmScales scales : {GemmScales::kTensor, GemmScales::kRowColumn}) {
@@ -205,14 +210,15 @@ TEST_P(HighSwappedTiles, EqualTheReference) {
 }
 
 std::string name_of(const ::testing::TestParamInfo<EndScaledKind>& kind) {
-  return fmt::format("{}{}{}{}{}{}{}", to_string(kind.param.scales),
-                     kind.param.accumulation == GemmAccumulation::kFast ? "_fast" : "",
-                     kind.param.has_clusters ? "_clusters" : "",
-                     kind.param.is_widest ? "_widest" : "", kind.param.is_swapped ? "_swapped" : "",
-                     kind.param.b_major == compiler::Major::kMn ? "_mn_major" : "",
-                     kind.param.is_a_e5m2 ? "_e5m2"
-                     : kind.param.is_bf16 ? "_bf16"
-                                          : "");
+  return fmt::format(
+      "{}{}{}{}{}{}{}{}", to_string(kind.param.scales),
+      kind.param.accumulation == GemmAccumulation::kFast ? "_fast" : "",
+      kind.param.has_clusters ? "_clusters" : "", kind.param.is_widest ? "_widest" : "",
+      kind.param.has_column_halves ? "_column_halves" : "", kind.param.is_swapped ? "_swapped" : "",
+      kind.param.b_major == compiler::Major::kMn ? "_mn_major" : "",
+      kind.param.is_a_e5m2 ? "_e5m2"
+      : kind.param.is_bf16 ? "_bf16"
+                           : "");
 }
 
 std::vector<EndScaledKind> swapped_kinds() {

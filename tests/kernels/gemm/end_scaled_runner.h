@@ -33,9 +33,10 @@ struct EndScaledKind {
   bool is_swapped = false;
   compiler::Major b_major = compiler::Major::kK;
   bool is_a_e5m2 = false;
-  bool is_bf16 = false;       // kTensor: whether operands are bf16
-  bool has_clusters = false;  // whether two CTAs share B
-  bool is_widest = false;     // whether tiles have 256 columns, from 256 columns on
+  bool is_bf16 = false;            // kTensor: whether operands are bf16
+  bool has_clusters = false;       // whether two CTAs share B
+  bool is_widest = false;          // whether tiles have 256 columns, from 256 columns on
+  bool has_column_halves = false;  // whether warpgroups halve columns, as on targets without WGMMA
 };
 
 // A fixture for grouped GEMMs whose scales, if any, are applied at the end.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The contraction-grouped GEMM of bf16 operands that lie as tokens do, a row each.
 
+#include "compiler/planner/candidates.h"
 #include "runtime/reference/gemm.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
@@ -21,6 +22,14 @@ class Bf16Wgrad : public WgradTest {
   static Spec problem(GradientOutput output, int32_t experts, int32_t rows, int32_t n,
                       int64_t mean_columns = 4096) {
     return WgradTest::problem(GradientScales::kNone, output, experts, rows, n, mean_columns);
+  }
+
+  // Returns the spec, with clusters, and with tiles whose columns warpgroups halve.
+  static std::vector<Spec> ways(const Spec& spec) {
+    std::vector<Spec> all = with_clusters(spec);
+    all.push_back(compiler::fitted(spec, compiler::parse_target("cuda:sm_100f").value()));
+    EXPECT_TRUE(all.back().has_column_halves);
+    return all;
   }
 
   // [rows of the route, cols]: pad rows up to a group's last step of 64 are zeros, those behind
@@ -57,34 +66,34 @@ class Bf16Wgrad : public WgradTest {
 
 TEST_F(Bf16Wgrad, EqualsTheReferenceForEveryOutput) {
   for (const GradientOutput output : kGradientOutputs)
-    for (const Spec& spec : with_clusters(problem(output, 5, 144, 208)))
+    for (const Spec& spec : ways(problem(output, 5, 144, 208)))
       expect_exact(spec, splits({0, 1, 130, 128, 0}, 64));
 }
 
 TEST_F(Bf16Wgrad, EqualsTheReferenceForGroupsOfAnySize) {
   const Route route = splits({by_target(500, 4000), 0, 40, 127, 128}, 128);
   for (const GradientOutput output : kGradientOutputs)
-    for (const Spec& spec : with_clusters(problem(output, 5, 144, 208))) expect_exact(spec, route);
+    for (const Spec& spec : ways(problem(output, 5, 144, 208))) expect_exact(spec, route);
 }
 
 // Sizes around a step of the contraction, with rows between the groups that nobody owns.
 TEST_F(Bf16Wgrad, ReadsNoRowsBeyondAGroupsSteps) {
   const Route route = splits({0, 1, 63, 64, 65}, 192);
   for (const GradientOutput output : kGradientOutputs)
-    for (const Spec& spec : with_clusters(problem(output, 5, 328, 336))) expect_exact(spec, route);
+    for (const Spec& spec : ways(problem(output, 5, 328, 336))) expect_exact(spec, route);
 }
 
 TEST_F(Bf16Wgrad, AddsInEachOfThePlannersWays) {
   for (const int64_t mean : {4096, 1024, 256})
-    for (const Spec& spec : with_clusters(problem(GradientOutput::kF32Add, 3, 144, 448, mean)))
+    for (const Spec& spec : ways(problem(GradientOutput::kF32Add, 3, 144, 448, mean)))
       expect_exact(spec, splits({300, 0, 700}, 64));
-  for (const Spec& spec : with_clusters(problem(GradientOutput::kBf16Add, 3, 144, 448)))
+  for (const Spec& spec : ways(problem(GradientOutput::kBf16Add, 3, 144, 448)))
     expect_exact(spec, splits({300, 0, 700}, 64));
 }
 
 TEST_F(Bf16Wgrad, WritesZerosWhereNothingIsRoutedOrLeavesWhatWasThere) {
   for (const GradientOutput output : kGradientOutputs)
-    for (const Spec& spec : with_clusters(problem(output, 5, 144, 208)))
+    for (const Spec& spec : ways(problem(output, 5, 144, 208)))
       expect_exact(spec, splits({0, 0, 0, 0, 0}, 64));
 }
 
@@ -94,7 +103,7 @@ TEST_F(Bf16Wgrad, GivesTheSameBitsInEveryRun) {
   const auto a = normals(route, usual.rows, 5), b = normals(route, usual.n, 6);
   const std::vector<float> old = old_values(usual);
   const auto first = multiply(usual, route, a, b, old);
-  for (const Spec& spec : with_clusters(usual))
+  for (const Spec& spec : ways(usual))
     for (uint64_t run = 1; run < by_target(3U, 100U); ++run) {
       open(run);
       ASSERT_EQ(first, multiply(spec, route, a, b, old, 1 + static_cast<int64_t>(run) % 7))
