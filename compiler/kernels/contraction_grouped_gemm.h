@@ -53,7 +53,7 @@ struct ContractionGroupedGemmSpec {
   int32_t n = 0;
   int32_t wide_columns = 192, wide_tiles = 0;
   int32_t narrow_columns = 128, narrow_tiles = 0;
-  bool has_column_halves = false;  // as in GroupedGemmSpec; without tails
+  bool has_column_halves = false;  // as in GroupedGemmSpec; without scales of rows
   int32_t stages = 4;
   int32_t panels_staged = 3;
   int32_t panels_loaded = 0;

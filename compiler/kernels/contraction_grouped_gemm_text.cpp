@@ -33,8 +33,14 @@ struct ScalingText {
   ComposedType mainloop;
 };
 
-// Returns the parts for two chains of products that share B's columns, where there was one.
+// Returns the parts for two products that share B's columns, where there was one.
 ScalingText with_column_halves(ScalingText scaling) {
+  if (scaling.mainloop.template_name == "PromotingMainloop") {
+    scaling.mainloop.template_name = "ColumnHalfPromotingMainloop";
+    scaling.scales = fmt::format("ColumnHalfScales<{}>", scaling.scales);
+    scaling.includes.emplace_back("gemm/column_half_promoting_mainloop.cuh");
+    return scaling;
+  }
   scaling.mainloop.template_name = "ColumnHalfMainloop";
   std::ranges::replace(scaling.includes, "gemm/accumulating_mainloop.cuh",
                        "gemm/column_half_mainloop.cuh");

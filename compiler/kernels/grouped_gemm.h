@@ -88,8 +88,8 @@ struct GroupedGemmSpec {
   int32_t wide_columns = kWideColumns, wide_tiles = 0;
   int32_t narrow_columns = 128, narrow_tiles = 0;
   // Whether math warpgroups halve a tile's columns instead of its rows. Then a warp reads B once
-  // for 32 rows, where no WGMMA reads it. Only with bf16 operands, an epilogue that stores D alone,
-  // and narrow tiles of whole 128 columns that are not swapped.
+  // for 32 rows, where no WGMMA reads it. Only with an epilogue that stores D alone, and narrow
+  // tiles of whole 128 columns that are not swapped.
   bool has_column_halves = false;
   bool is_swapped = false;
   int32_t tile_rows = 128;  // one of kSwappedTileRows if swapped

@@ -104,9 +104,10 @@ ComposedType mainloop_type(const GroupedGemmSpec& spec) {
   if (is_halved(spec)) return {"Mainloop", "HalvedMainloop", {multiply}};
   if (is_gated_swapped(spec) && quantizes_activation(spec))
     return {"Mainloop", "GatedSwappedMainloop", {multiply}};
-  if (spec.has_column_halves) return {"Mainloop", "ColumnHalfMainloop", {multiply}};
-  if (is_one_chain(spec)) return {"Mainloop", "AccumulatingMainloop", {multiply}};
-  return {"Mainloop", "PromotingMainloop", {multiply, "kBlocksPerPromotion"}};
+  const std::string half = spec.has_column_halves ? "ColumnHalf" : "";
+  if (is_one_chain(spec))
+    return {"Mainloop", half.empty() ? "AccumulatingMainloop" : half + "Mainloop", {multiply}};
+  return {"Mainloop", half + "PromotingMainloop", {multiply, "kBlocksPerPromotion"}};
 }
 
 ComposedType shape_type(const GroupedGemmSpec& spec) {
@@ -170,7 +171,9 @@ std::vector<std::string> includes_of(const GroupedGemmSpec& spec) {
   if (is_b_packed(spec))
     includes.emplace_back(packed_tile(spec.b_packed).include);
   else if (spec.has_column_halves)
-    includes.insert(includes.end(), {"gemm/column_half_mainloop.cuh", "gemm/column_half_tile.cuh"});
+    includes.insert(includes.end(), {is_one_chain(spec) ? "gemm/column_half_mainloop.cuh"
+                                                        : "gemm/column_half_promoting_mainloop.cuh",
+                                     "gemm/column_half_tile.cuh"});
   else if (is_one_chain(spec))
     includes.push_back("gemm/accumulating_mainloop.cuh");
   if (spec.scales == GemmScales::kSection)
@@ -285,6 +288,12 @@ ComposedType bias_type(const GroupedGemmSpec& spec) {
           {"Problem", is_gated_swapped(spec) ? "Shape" : "kBiasTimesProb", "kInterleavedBias"}};
 }
 
+std::string scales_type(const GroupedGemmSpec& spec) {
+  const std::string type = scales_part(spec).type;
+  return spec.has_column_halves && !is_one_chain(spec) ? fmt::format("ColumnHalfScales<{}>", type)
+                                                       : type;
+}
+
 std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
   std::vector<ComposedType> types = {
       {"Problem", "RowGroupProblem", {"kGroups", "kSections", "kSectionN", "kK", "kStepElements"}},
@@ -321,7 +330,7 @@ std::vector<ComposedType> types_of(const GroupedGemmSpec& spec) {
   if (are_first) add_factors();
   types.push_back({"Kernel",
                    "GroupedGemm",
-                   {"Shape", scheduler_type(spec), "Mainloop", scales_part(spec).type, epilogue}});
+                   {"Shape", scheduler_type(spec), "Mainloop", scales_type(spec), epilogue}});
   const bool overlaps = spec.overlap != GemmOverlap::kNone;
   if (spec.zeros_rest || overlaps) types.back().arguments.emplace_back("kZerosRest");
   if (overlaps) types.back().arguments.emplace_back("kOverlap");

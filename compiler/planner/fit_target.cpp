@@ -22,10 +22,16 @@ int32_t mma_columns(const Target& target, DType operands, int32_t ctas_per_sm) {
   return is_large && operands == DType::kBF16 ? kLargeColumns : kSmallColumns;
 }
 
-// Returns whether warps have 32 rows and half of a tile's columns, so that they read less shared
-// memory. Halves are whole boxes of 64 columns.
-bool takes_column_halves(DType operands, int32_t columns) {
-  return operands == DType::kBF16 && columns == kLargeColumns;
+// Return whether warps have 32 rows and half of a tile's columns, so that they read less shared
+// memory, and unpack less. Halves are whole boxes of 64 columns.
+bool takes_column_halves(const GroupedGemmSpec& spec) {
+  return spec.narrow_columns == kLargeColumns;
+}
+// Scales of rows would have to reach both blocks of 64 rows of the sums.
+bool takes_column_halves(const ContractionGroupedGemmSpec& spec) {
+  const bool has_row_scales =
+      spec.scales == GradientScales::kRow || spec.scales == GradientScales::kRowColumn;
+  return spec.narrow_columns == kLargeColumns && !has_row_scales;
 }
 
 // Returns the dynamic shared memory that a CTA may have, of those that share an SM.
@@ -71,7 +77,7 @@ GroupedGemmSpec fitted(GroupedGemmSpec spec, const Target& target) {
   spec.cluster_ctas = 1;
   if (!spec.is_swapped && tile_sections(spec) == 1) {
     cover(spec, spec.section_n, mma_columns(target, spec.operands, spec.ctas_per_sm));
-    spec.has_column_halves = takes_column_halves(spec.operands, spec.narrow_columns);
+    spec.has_column_halves = takes_column_halves(spec);
     spec.stages = std::max(spec.stages, kMostStages);
   }
   // Unpacking takes registers, too.
@@ -84,7 +90,7 @@ ContractionGroupedGemmSpec fitted(ContractionGroupedGemmSpec spec, const Target&
   constexpr int32_t kPanelBytes = 128;  // of a row
   if (target.features.has_wgmma) return spec;
   cover(spec, spec.n, mma_columns(target, operands_of(spec), 1));
-  spec.has_column_halves = takes_column_halves(operands_of(spec), spec.narrow_columns);
+  spec.has_column_halves = takes_column_halves(spec);
   // The kernel asks of wide tiles, too, that halves are whole panels.
   if (spec.has_column_halves) spec.wide_columns = kWidestColumns;
   const int32_t panels =

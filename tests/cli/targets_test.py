@@ -26,11 +26,12 @@ class Targets(tool.ToolTest):
                 self.check(f"tiny{recipe}", target="sim:sm_100f")
 
     def test_warps_share_columns_of_large_tiles(self):
-        layer = json.loads((LAYERS / "tiny.json").read_text()) | {"recipe": "bf16", "max_tokens": 600}
-        (self.folder / "wide.json").write_text(json.dumps(layer))
-        for target in ("sim:sm_80", "sim:sm_100f"):
-            with self.subTest(target=target):
-                self.check(self.folder / "wide", "--tokens", "600", target=target)
+        tiny = json.loads((LAYERS / "tiny.json").read_text())
+        for target, recipe in (("sim:sm_80", "bf16"), ("sim:sm_100f", "bf16"), ("sim:sm_100f", "fp8_flow"),
+                               ("sim:sm_100f", "fp8_current")):
+            with self.subTest(target=target, recipe=recipe):
+                (self.folder / "wide.json").write_text(json.dumps(tiny | {"recipe": recipe, "max_tokens": 600}))
+                self.check(self.folder / "wide", "--tokens", "400", target=target)
 
     def test_threads_copy_where_no_hardware_does(self):
         for recipe in ("-current", "-rowwise", "-mxfp8"):

@@ -2,12 +2,12 @@
 #pragma once
 
 // The main loop of accumulating_mainloop.cuh for parts of 128 rows and half of the tile's columns
-// (ColumnHalf), of bf16 operands. A step is two products of 64 rows with the same columns of B. It
+// (ColumnHalf). A step is two products of 64 rows with the same columns of B. It
 // is for targets without WGMMA, where warps read operands themselves: products are complete when a
 // step ends, and the stage is given back at once.
 
 #include "moejit_device/gemm/accumulating_mainloop.cuh"
-#include "moejit_device/ptx/wgmma_pair.cuh"
+#include "moejit_device/gemm/multiply_pair.cuh"
 
 namespace moejit::device {
 
@@ -51,8 +51,7 @@ class ColumnHalfMainloop {
         if (step + 1 == steps) scales.template end_group<Multiply, Stages>(stage);
       }
       ptx::wgmma_fence(upper, lower);
-      ptx::wgmma_pair_steps_bf16<Multiply::kMajorA, Multiply::kMajorB>(
-          upper, lower, operands.m + offset, operands.n + offset, step > 0);
+      multiply_pair(Multiply(), upper, lower, operands.m + offset, operands.n + offset, step > 0);
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>(upper, lower);
       reader.release(stage);

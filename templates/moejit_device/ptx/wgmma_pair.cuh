@@ -20,4 +20,19 @@ MOEJIT_DEVICE void wgmma_pair_steps_bf16(WgmmaSum<kN>& upper, WgmmaSum<kN>& lowe
   wgmma_steps_bf16<kA, kB>(lower, a + kLowerRowsBytes, b, accumulate);
 }
 
+// Multiply [128, 128] and [kN, 128] in the same way, of e4m3, or of an e5m2 A and an e4m3 B.
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_pair_rows_e4m3(WgmmaSum<kN>& upper, WgmmaSum<kN>& lower,
+                                        MatrixDescriptor a, MatrixDescriptor b, bool accumulate) {
+  wgmma_rows_e4m3(upper, a, b, accumulate);
+  wgmma_rows_e4m3(lower, a + kLowerRowsBytes, b, accumulate);
+}
+template <int32_t kN>
+MOEJIT_DEVICE void wgmma_pair_rows_e5m2_e4m3(WgmmaSum<kN>& upper, WgmmaSum<kN>& lower,
+                                             MatrixDescriptor a, MatrixDescriptor b,
+                                             bool accumulate) {
+  wgmma_rows_e5m2_e4m3(upper, a, b, accumulate);
+  wgmma_rows_e5m2_e4m3(lower, a + kLowerRowsBytes, b, accumulate);
+}
+
 }  // namespace moejit::device::ptx

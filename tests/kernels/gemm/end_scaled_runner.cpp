@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/gemm/end_scaled_runner.h"
 
-#include "compiler/planner/candidates.h"
 #include "compiler/planner/grouped_gemm.h"
 #include "compiler/support/integer.h"
 #include "runtime/reference/number_formats.h"
@@ -240,8 +239,7 @@ GroupedGemmSpec EndScaledGemmTest::problem(const EndScaledKind& kind, int32_t ex
                                          : compiler::choose_tiles(problem);
   if (kind.is_widest && compiler::may_be_widest(spec)) spec = compiler::with_widest_tiles(spec);
   if (kind.has_clusters) spec.cluster_ctas = 2;
-  if (kind.has_column_halves)
-    spec = compiler::fitted(spec, compiler::parse_target("cuda:sm_100f").value());
+  if (kind.has_column_halves) spec = without_wgmma(spec);
   EXPECT_EQ(spec.has_column_halves, kind.has_column_halves);
   return spec;
 }

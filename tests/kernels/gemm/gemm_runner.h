@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "compiler/planner/candidates.h"
 #include "runtime/reference/gemm.h"
 #include "tests/kernels/chains/chain_runner.h"
 #include "tests/tested_target.h"
@@ -19,6 +20,12 @@ inline const bool kOnGpu = tested_target() == "cuda";
 template <typename Number>
 Number by_target(Number on_simulator, Number on_gpu) {
   return kOnGpu ? on_gpu : on_simulator;
+}
+
+// Returns the spec as large GPUs without WGMMA get it: warpgroups halve columns, if they may.
+template <typename Spec>
+Spec without_wgmma(const Spec& spec) {
+  return compiler::fitted(spec, compiler::parse_target("cuda:sm_100f").value());
 }
 
 // Splits of the rows into groups, as the route kernel makes them.

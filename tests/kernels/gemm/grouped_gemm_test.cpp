@@ -27,6 +27,7 @@ enum class Tiles {
   kSharedA,
   kWidest,
   kWidestInClusters,
+  kColumnHalves,  // as GPUs without WGMMA have them
   kSwapped,
   kSwappedInHalves,  // two CTAs share an SM
 };
@@ -47,6 +48,7 @@ class GroupedGemm : public GemmTest, public ::testing::WithParamInterface<Tiles>
     if (GetParam() == Tiles::kClusters || GetParam() == Tiles::kWidestInClusters)
       spec.cluster_ctas = 2;
     if (GetParam() == Tiles::kSharedA) spec = sharing_a(spec);
+    if (GetParam() == Tiles::kColumnHalves) spec = without_wgmma(spec);
     return spec;
   }
   // Shares A, with narrow tiles alone if the planner's are odd in number.
@@ -217,7 +219,8 @@ TEST_P(GroupedGemm, GivesARowTheSameBitsWhereverItLies) {
 INSTANTIATE_TEST_SUITE_P(Tiles, GroupedGemm,
                          ::testing::Values(Tiles::k128Rows, Tiles::kClusters, Tiles::kSharedA,
                                            Tiles::kWidest, Tiles::kWidestInClusters,
-                                           Tiles::kSwapped, Tiles::kSwappedInHalves),
+                                           Tiles::kColumnHalves, Tiles::kSwapped,
+                                           Tiles::kSwappedInHalves),
                          [](const auto& tiles) {
                            switch (tiles.param) {
                              case Tiles::k128Rows: return "Of128Rows";
@@ -225,6 +228,7 @@ INSTANTIATE_TEST_SUITE_P(Tiles, GroupedGemm,
                              case Tiles::kSharedA: return "SharingA";
                              case Tiles::kWidest: return "Widest";
                              case Tiles::kWidestInClusters: return "WidestInClusters";
+                             case Tiles::kColumnHalves: return "ColumnHalves";
                              case Tiles::kSwapped: return "Swapped";
                              case Tiles::kSwappedInHalves: return "SwappedInHalves";
                            }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The contraction-grouped GEMM of bf16 operands that lie as tokens do, a row each.
 
-#include "compiler/planner/candidates.h"
 #include "runtime/reference/gemm.h"
 #include "runtime/reference/number_formats.h"
 #include "runtime/reference/random_inputs.h"
@@ -22,14 +21,6 @@ class Bf16Wgrad : public WgradTest {
   static Spec problem(GradientOutput output, int32_t experts, int32_t rows, int32_t n,
                       int64_t mean_columns = 4096) {
     return WgradTest::problem(GradientScales::kNone, output, experts, rows, n, mean_columns);
-  }
-
-  // Returns the spec, with clusters, and with tiles whose columns warpgroups halve.
-  static std::vector<Spec> ways(const Spec& spec) {
-    std::vector<Spec> all = with_clusters(spec);
-    all.push_back(compiler::fitted(spec, compiler::parse_target("cuda:sm_100f").value()));
-    EXPECT_TRUE(all.back().has_column_halves);
-    return all;
   }
 
   // [rows of the route, cols]: pad rows up to a group's last step of 64 are zeros, those behind

@@ -133,8 +133,9 @@ WgradTest::Spec WgradTest::problem(GradientScales scales, GradientOutput output,
       mean_columns);
 }
 
-std::vector<WgradTest::Spec> WgradTest::with_clusters(Spec spec) {
+std::vector<WgradTest::Spec> WgradTest::ways(Spec spec) {
   std::vector<Spec> all = {spec};
+  if (const Spec halves = without_wgmma(spec); halves.has_column_halves) all.push_back(halves);
   spec.cluster_ctas = 2;
   if (may_be_clustered(spec)) all.push_back(spec);
   return all;

@@ -22,8 +22,8 @@ class WgradTest : public GemmTest {
   static Spec problem(compiler::GradientScales scales, compiler::GradientOutput output,
                       int32_t experts, int32_t rows, int32_t n, int64_t mean_columns = 4096);
 
-  // Returns the spec, and where CTAs may run in clusters the spec with such.
-  static std::vector<Spec> with_clusters(Spec spec);
+  // Returns the spec, also with clusters, and as GPUs without WGMMA have it, where these may be.
+  static std::vector<Spec> ways(Spec spec);
 
   // Random A or B [rows, columns of the route] for the scales of `spec`. Columns that fill up a
   // group's last 128 are zeros, those behind them NaN with NaN scales.

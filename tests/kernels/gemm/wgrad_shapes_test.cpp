@@ -26,7 +26,7 @@ class WgradShapes : public WgradTest {
     for (const Size& size : kSizes) {
       if (!kOnGpu && size.experts != 5) continue;
       const auto add = [&](const Spec& spec) {
-        for (const Spec& one : with_clusters(spec)) all.push_back(one);
+        for (const Spec& one : ways(spec)) all.push_back(one);
       };
       for (const GradientScales scales : {GradientScales::kTile, GradientScales::kRow}) {
         for (const GradientOutput output :

@@ -23,7 +23,7 @@ class Wgrad : public WgradTest {
   static void for_each_kind(const Check& check) {
     for (const GradientScales scales : kScales) {
       for (const GradientOutput output : kGradientOutputs) {
-        for (const Spec& spec : with_clusters(problem(scales, output, 5, 144, 208))) {
+        for (const Spec& spec : ways(problem(scales, output, 5, 144, 208))) {
           SCOPED_TRACE(to_string(spec));
           check(spec);
         }
@@ -53,13 +53,13 @@ TEST_F(Wgrad, AddsInEachOfThePlannersWays) {
   for (const GradientScales scales : kScales) {
     for (const int64_t mean : kMeanColumns) {
       const Spec usual = problem(scales, GradientOutput::kF32Add, 3, 144, 448, mean);
-      for (const Spec& spec : with_clusters(usual)) {
+      for (const Spec& spec : ways(usual)) {
         SCOPED_TRACE(to_string(spec));
         expect_exact(spec, route);
       }
     }
     const Spec rounded = problem(scales, GradientOutput::kBf16Add, 3, 144, 448);
-    for (const Spec& spec : with_clusters(rounded)) {
+    for (const Spec& spec : ways(rounded)) {
       SCOPED_TRACE(to_string(spec));
       expect_exact(spec, route);
     }
@@ -146,7 +146,7 @@ TEST_F(Wgrad, GivesTheSameBitsInEveryRun) {
       const QuantizedRows b = randoms(usual, usual.n, route, 6);
       const std::vector<float> old = old_values(usual);
       const auto first = multiply(usual, route, a, b, old);
-      for (const Spec& spec : with_clusters(usual)) {
+      for (const Spec& spec : ways(usual)) {
         for (uint64_t run = 1; run < by_target(3U, 100U); ++run) {
           open(run);
           ASSERT_EQ(first, multiply(spec, route, a, b, old, 1 + static_cast<int64_t>(run) % 7))

@@ -22,25 +22,33 @@ GroupedGemmSpec gemm(DType operands, Major b_major = Major::kK) {
                        .k = 1024});
 }
 
-TEST(FitTarget, HalvesColumnsOfWideBf16TilesWithoutWgmma) {
-  for (const Major major : {Major::kK, Major::kMn}) {
-    const GroupedGemmSpec spec = fitted(gemm(DType::kBF16, major), kLarge);
+TEST(FitTarget, HalvesColumnsOfWideTilesWithoutWgmma) {
+  const GroupedGemmSpec gemms[] = {gemm(DType::kBF16), gemm(DType::kBF16, Major::kMn),
+                                   gemm(DType::kF8E4M3)};
+  for (const GroupedGemmSpec& hoppers : gemms) {
+    const GroupedGemmSpec spec = fitted(hoppers, kLarge);
     EXPECT_TRUE(spec.has_column_halves);
     EXPECT_EQ(spec.narrow_columns, 128);
   }
-  const ContractionGroupedGemmSpec wgrad{
-      .scales = GradientScales::kNone, .local_experts = 8, .rows = 512, .n = 512};
-  EXPECT_TRUE(fitted(wgrad, kLarge).has_column_halves);
+}
+
+// Scales of rows reach 64 rows of a part.
+TEST(FitTarget, HalvesColumnsOfWeightGradientsWithoutScalesOfRows) {
+  const auto has_halves = [](GradientScales scales) {
+    const ContractionGroupedGemmSpec spec{
+        .scales = scales, .local_experts = 8, .rows = 512, .n = 512};
+    return fitted(spec, kLarge).has_column_halves;
+  };
+  for (const auto scales : {GradientScales::kNone, GradientScales::kTensor, GradientScales::kTile})
+    EXPECT_TRUE(has_halves(scales)) << to_string(scales);
+  for (const auto scales : {GradientScales::kRow, GradientScales::kRowColumn})
+    EXPECT_FALSE(has_halves(scales)) << to_string(scales);
 }
 
 TEST(FitTarget, HalvesRowsWhereHalfOfTheColumnsIsNoBox) {
   const GroupedGemmSpec spec = fitted(gemm(DType::kBF16), kSmall);
   EXPECT_FALSE(spec.has_column_halves);
   EXPECT_EQ(spec.narrow_columns, 64);
-}
-
-TEST(FitTarget, HalvesRowsWherePartialSumsMeetScalesOfRows) {
-  EXPECT_FALSE(fitted(gemm(DType::kF8E4M3), kLarge).has_column_halves);
 }
 
 TEST(FitTarget, LeavesHoppersSpecsAsTheyAre) {
