@@ -178,7 +178,7 @@ std::string to_string(const GroupedGemmSpec& s) {
 }
 
 GemmOverlap overlap_of(const GroupedGemmSpec& spec, bool writes_map, bool has_choices) {
-  if (!spec.is_swapped || spec.cluster_ctas > 1) return GemmOverlap::kBarriers;
+  if (!spec.is_swapped) return GemmOverlap::kBarriers;
   if (!writes_map) return GemmOverlap::kLoadsB;
   return has_choices ? GemmOverlap::kFindsGroups : GemmOverlap::kBarriers;
 }

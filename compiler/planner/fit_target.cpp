@@ -71,7 +71,7 @@ GatedGradientSpec fitted(GatedGradientSpec spec, const Target& target) {
 }
 
 GroupedGemmSpec fitted(GroupedGemmSpec spec, const Target& target) {
-  constexpr int32_t kMostStages = 6, kMostPackedRows = 64;
+  constexpr int32_t kMostStages = 6, kMostUnpackedRows = 64;
   if (target.features.has_wgmma) return spec;
   spec.shares_a = false;
   spec.cluster_ctas = 1;
@@ -81,7 +81,9 @@ GroupedGemmSpec fitted(GroupedGemmSpec spec, const Target& target) {
     spec.stages = std::max(spec.stages, kMostStages);
   }
   // Unpacking takes registers, too.
-  if (is_b_packed(spec)) spec.tile_rows = std::min(spec.tile_rows, kMostPackedRows);
+  const bool is_fp8 = spec.operands != DType::kBF16;
+  if (is_b_packed(spec) || (spec.is_swapped && is_fp8 && !trades_registers(target)))
+    spec.tile_rows = std::min(spec.tile_rows, kMostUnpackedRows);
   fit_stages(spec, spec.stages, shared_bytes_of_cta(target, spec.ctas_per_sm));
   return spec;
 }

@@ -19,24 +19,6 @@ constexpr int64_t kCopiedBytes = 128;  // of a row of A and B in one step of the
 
 bool has_blocks(const GroupedGemmSpec& spec) { return spec.scales == GemmScales::kRowBlock; }
 
-// Joins all sections into one if no scale block lies in two of them, and B is one tensor.
-GroupedGemmSpec join_sections(GroupedGemmSpec problem) {
-  const bool may_join = tile_sections(problem) == 1 && !is_separate(problem) &&
-                        problem.scales != GemmScales::kSection;
-  if (may_join && (!has_blocks(problem) || problem.section_n % kScaleBlock == 0)) {
-    problem.section_n *= problem.sections;
-    problem.sections = 1;
-  }
-  return problem;
-}
-
-// Makes partial sums 128 products long unless scales are of blocks; cuBLASLt and CUTLASS have the
-// same length.
-GroupedGemmSpec choose_promotion(GroupedGemmSpec problem) {
-  if (!has_blocks(problem)) problem.blocks_per_promotion = 1;
-  return problem;
-}
-
 // A contraction of at most this many steps is short: the fixed cost of a tile counts most.
 constexpr int64_t kShortSteps = 8;
 // Clusters are the usual choice from this length of the contraction and this mean of rows. The
@@ -79,8 +61,6 @@ bool wants_widest(const GroupedGemmSpec& spec, const GroupRows& rows) {
   return may_be_widest(spec) && has_blocks(spec) && spec.section_n % kWidestColumns == 0 &&
          spec.k >= kLeastWidestK && rows_class(std::max<int64_t>(rows.mean, 1)) >= kLeastWidestRows;
 }
-
-constexpr int32_t kMostSwappedStages = 12;
 
 GroupedGemmSpec choose_gated_tiles(GroupedGemmSpec spec) {
   spec.narrow_columns = kScaleBlock;
@@ -156,15 +136,19 @@ std::string accumulation_reason(const GroupedGemmSpec& spec) {
       spec.blocks_per_promotion > 1 ? "; blocks that share their scales are one partial sum" : "");
 }
 
-// Other tiles multiply no packed weights, and have no such epilogue.
-bool must_be_swapped(const GroupedGemmSpec& problem) {
-  if (is_b_packed(problem)) return true;
-  return stores_activation(problem) &&
-         (!quantizes_activation(problem) || problem.bias != GemmBias::kNone ||
-          problem.rounds_activation);
-}
-
 }  // namespace
+
+GroupedGemmSpec begin_spec(GroupedGemmSpec problem) {
+  const bool may_join = tile_sections(problem) == 1 && !is_separate(problem) &&
+                        problem.scales != GemmScales::kSection;
+  if (may_join && (!has_blocks(problem) || problem.section_n % kScaleBlock == 0)) {
+    problem.section_n *= problem.sections;
+    problem.sections = 1;
+  }
+  // cuBLASLt and CUTLASS have the same length.
+  if (!has_blocks(problem)) problem.blocks_per_promotion = 1;
+  return problem;
+}
 
 GroupedGemmSpec with_stages(GroupedGemmSpec spec, int32_t most) {
   // Each CTA of an SM takes this much more than it asks for.
@@ -194,7 +178,7 @@ ColumnTiles choose_column_tiles(int64_t columns) {
 
 GroupedGemmSpec choose_tiles(GroupedGemmSpec problem) {
   if (tile_sections(problem) > 1) return choose_gated_tiles(problem);
-  GroupedGemmSpec spec = choose_promotion(join_sections(problem));
+  GroupedGemmSpec spec = begin_spec(std::move(problem));
   const ColumnTiles tiles = choose_column_tiles(spec.section_n);
   spec.wide_tiles = tiles.wide;
   spec.narrow_tiles = tiles.narrow;
@@ -228,71 +212,8 @@ bool gains_by_clusters(const GroupedGemmSpec& spec) {
   return may_be_clustered(spec) && (spec.wide_tiles > 0 || tile_sections(spec) > 1);
 }
 
-bool may_be_swapped(const GroupedGemmSpec& problem) {
-  return problem.b_major == Major::kK &&
-         (!quantizes_activation(problem) || problem.blocks_per_promotion == 1);
-}
-
-bool are_swapped(const GroupedGemmSpec& problem, const GroupRows& rows, int64_t most_rows) {
-  return must_be_swapped(problem) || (may_be_swapped(problem) && rows.mean <= most_rows);
-}
-
-GroupedGemmSpec with_shared_sm(GroupedGemmSpec spec) {
-  spec.ctas_per_sm = 2;
-  spec.narrow_columns = 64 / tile_sections(spec);
-  spec.narrow_tiles = static_cast<int32_t>(ceil_div(spec.section_n, spec.narrow_columns));
-  return with_stages(spec, kMostSwappedStages);
-}
-
-namespace {
-
-// Returns whether two CTAs an SM are better than one: where tiles are so few that many SMs have one
-// more than others, or none. One token of gpt-oss-120b in bf16 takes 8 % less time then, 8 tokens
-// take 2 % less, one of Qwen3-30B-A3B 1 % less (one H200; docs/performance/tried.md).
-bool wants_shared_sm(const GroupedGemmSpec& spec, const GroupRows& rows) {
-  constexpr int64_t kMostTiles = 6 * 132;  // of a whole H200
-  const int64_t groups = std::min<int64_t>(spec.local_experts, rows.most);
-  return may_share_sm(spec) && spec.operands == DType::kBF16 &&
-         groups * spec.sections / tile_sections(spec) * spec.narrow_tiles <= kMostTiles;
-}
-
-}  // namespace
-
-constexpr int32_t kMostQuantizedRows = 96;
-
-GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_group) {
-  GroupedGemmSpec spec = choose_promotion(join_sections(problem));
-  spec.is_swapped = true;
-  const auto rows = std::ranges::lower_bound(kSwappedTileRows, largest_group);
-  spec.tile_rows = rows == kSwappedTileRows.end() ? kSwappedTileRows.back() : *rows;
-  if (quantizes_activation(spec)) {
-    // 256 rows of B leave registers for the sums of no more rows of A.
-    spec.tile_rows = std::min(spec.tile_rows, kMostQuantizedRows);
-  } else {
-    spec.narrow_columns /= tile_sections(spec);
-  }
-  spec.narrow_tiles = (spec.section_n + spec.narrow_columns - 1) / spec.narrow_columns;
-  return with_stages(spec, kMostSwappedStages);
-}
-
-int64_t usual_largest_group(const GroupRows& rows) {
-  // Fewer than 64 rows save nothing. With skewed routing, 128 rows instead of 64 spare a rank of
-  // DeepSeek-V3 5 % where the mean is 32; with uniform routing they cost nothing.
-  constexpr int64_t kLeast = 64;
-  return std::min(rows.most, std::max(kLeast, kManyTimesMean * rows.mean));
-}
-
-// Two CTAs of 128 rows have three stages each. With 96 rows and four stages, fc2 of Mixtral-8x7B in
-// bf16 takes 18 % less time for 128 tokens (one H200; docs/performance/tried.md).
-constexpr int64_t kMostSharedRows = 96;
-
 GroupedGemmSpec choose_spec(const GroupedGemmSpec& problem, const GroupRows& rows) {
-  if (are_swapped(problem, rows, kMostSwappedRows)) {
-    const int64_t largest_group = usual_largest_group(rows);
-    const GroupedGemmSpec spec = choose_swapped_tiles(problem, largest_group);
-    if (!wants_shared_sm(spec, rows)) return spec;
-    return with_shared_sm(choose_swapped_tiles(problem, std::min(largest_group, kMostSharedRows)));
-  }
+  if (are_swapped(problem, rows, kMostSwappedRows)) return choose_swapped_spec(problem, rows);
   GroupedGemmSpec spec = choose_tiles(problem);
   if (wants_widest(spec, rows)) spec = with_widest_tiles(spec);
   if (wants_cluster(spec, rows)) spec.cluster_ctas = 2;

@@ -23,6 +23,10 @@ struct ColumnTiles {
 // fewest columns. Among equal covers it is the one with the fewest tiles.
 ColumnTiles choose_column_tiles(int64_t columns);
 
+// Joins all sections into one if no scale block lies in two of them, and B is one tensor. Makes
+// partial sums 128 products long unless scales are of blocks.
+GroupedGemmSpec begin_spec(GroupedGemmSpec problem);
+
 // Completes a spec whose problem is set and passes check_grouped_gemm() (operands, scales,
 // accumulation, epilogue, local_experts, sections, section_n, k, and for scales of blocks
 // blocks_per_promotion). Chooses the column tiles, and sets the length of partial sums unless
@@ -55,6 +59,9 @@ inline constexpr int64_t kManyTimesMean = 4;
 // Returns the rows of the largest group that swapped tiles are chosen for. It is 64 at least, or
 // the most there can be.
 int64_t usual_largest_group(const GroupRows& rows);
+
+// Completes a spec as choose_swapped_tiles() does, for such groups. Two CTAs may share an SM or A.
+GroupedGemmSpec choose_swapped_spec(const GroupedGemmSpec& problem, const GroupRows& rows);
 
 // Completes a spec by choose_swapped_tiles() for groups of few rows, if it may, else by
 // choose_tiles(). Where contraction and groups are long it gets clusters of two CTAs.

@@ -76,6 +76,19 @@ void add_operations(const compiler::Target& target, Jobs& jobs) {
   });
 }
 
+// Adds a GEMM of so many rows that swapped tiles have the most, where the target has registers.
+void add_most_swapped_rows(const compiler::Target& target, Jobs& jobs) {
+  const auto operation = compiler::parse_operation(
+      R"({"operation": "grouped_gemm", "local_experts": 32, "max_permuted_rows": 1024,
+          "n": 2048, "k": 2048, "scales": "row_block"})",
+      "most swapped rows");
+  ASSERT_TRUE(succeeded(operation));
+  const auto plan = compiler::plan_operation(*operation, target);
+  ASSERT_TRUE(succeeded(plan));
+  expect_limits(*plan);
+  add(*plan, jobs);
+}
+
 // Adds layers of few kinds of kernels; the others are planned alone. Where GPUs have no bulk
 // copies, ranks exchange tokens by NCCL alone.
 void add_layers(const compiler::Target& target, Jobs& jobs) {
@@ -101,6 +114,7 @@ std::vector<Job> all_jobs() {
   for (const compiler::Architecture& known : compiler::architectures()) {
     if (known.target == compiler::Target{}) continue;
     add_operations(known.target, jobs);
+    add_most_swapped_rows(known.target, jobs);
     add_layers(known.target, jobs);
   }
   std::vector<Job> list;

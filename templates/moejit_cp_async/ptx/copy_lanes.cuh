@@ -10,6 +10,7 @@
 namespace moejit::device::ptx {
 
 inline constexpr int32_t kCopyLanes = 32;
+inline constexpr bool kThreadsCopy = true;
 
 MOEJIT_DEVICE void begin_copies(Mbarrier, int32_t) {}
 

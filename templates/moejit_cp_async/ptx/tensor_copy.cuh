@@ -4,8 +4,9 @@
 // The functions of moejit_device/ptx/tensor_copy.cuh where the GPU has no bulk copies. All lanes of
 // a warp call them. A load is a loop over the box's 16-byte chunks, which cp.async brings to the
 // same swizzled places; chunks outside of the tensor become zeros. It counts on the barrier at
-// end_copies(). A store is complete when its lanes return. There are no clusters and no other proxy
-// to order accesses with, and the tensor map is plain (core/plain_tensor_map.cuh).
+// end_copies(). A store is complete when its lanes return; a barrier then tells other warps. There
+// are no clusters and no other proxy to order accesses with, and the tensor map is plain
+// (core/plain_tensor_map.cuh).
 //
 // Rows of the tensor are whole chunks, and x is a multiple of a chunk.
 
@@ -24,9 +25,7 @@ MOEJIT_DEVICE void fence_proxy_async() {}
 MOEJIT_DEVICE void fence_proxy_async_global() {}
 MOEJIT_DEVICE void commit_tensor_stores() {}
 template <int32_t kPending>
-MOEJIT_DEVICE void wait_tensor_stores_read() {
-  sync_warp();  // all lanes have read
-}
+MOEJIT_DEVICE void wait_tensor_stores_read() {}
 template <int32_t kPending>
 MOEJIT_DEVICE void wait_tensor_stores() {}
 

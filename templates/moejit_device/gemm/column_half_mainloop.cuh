@@ -2,9 +2,9 @@
 #pragma once
 
 // The main loop of accumulating_mainloop.cuh for parts of 128 rows and half of the tile's columns
-// (ColumnHalf). A step is two products of 64 rows with the same columns of B. It
-// is for targets without WGMMA, where warps read operands themselves: products are complete when a
-// step ends, and the stage is given back at once.
+// (ColumnHalf). A step is two products of 64 rows with the same columns of B. It is for targets
+// without WGMMA, where warps read operands themselves: products are complete when a step ends, and
+// the stage is given back at once.
 
 #include "moejit_device/gemm/accumulating_mainloop.cuh"
 #include "moejit_device/gemm/multiply_pair.cuh"

@@ -5,8 +5,9 @@
 //
 // Each warpgroup has its own staging buffer, barrier and stores, so that one can multiply while the
 // other stores. A buffer holds panels of 64 rows and 64 columns, swizzled like any box of 128-byte
-// rows. Full parts leave by tensor copies, which run on below the next tile's products; at the
-// ragged end of a group, where the rows behind belong to the next one, threads copy what is theirs.
+// rows. Full parts leave by tensor copies, which run on below the next tile's products. At the
+// ragged end of a group, where the rows behind belong to the next one, threads copy what is theirs,
+// and so they do where there are no tensor copies.
 
 #include "moejit_device/gemm/copy_rows_out.cuh"
 #include "moejit_device/gemm/mainloop.cuh"
@@ -70,14 +71,13 @@ class EpilogueStoreBf16 {
     ptx::sync_named(barrier, ptx::kWarpgroupThreads);
     stage<kW>(staging_, sums);
     if (tile.rows - part.row < 64) zero_rows<kW>(staging_, tile.rows - part.row);
-    const bool is_whole = !is_tail && tile.padded_rows >= part.row + 64;
-    if (is_whole) ptx::fence_proxy_async();
+    const bool is_box = !ptx::kThreadsCopy && !is_tail && tile.padded_rows >= part.row + 64;
+    if (is_box) ptx::fence_proxy_async();
     ptx::sync_named(barrier, ptx::kWarpgroupThreads);  // the panels are written
-    if (!is_whole) {
-      // Rows from 64 on exist only below a tail and are pad rows.
-      copy_rows_out<Problem, kW>(params, tile, part, 64,
-                                 is_tail ? tile.padded_rows : tile.padded_rows - part.row,
-                                 staging_);
+    if (!is_box) {
+      // Rows from 64 on are here only below a tail, and are pad rows.
+      const int32_t rows = is_tail ? tile.padded_rows : smaller(tile.padded_rows - part.row, 64);
+      copy_rows_out<Problem, kW, ptx::kThreadsCopy ? 4 : 1>(params, tile, part, 64, rows, staging_);
     } else if (copies) {
 #pragma unroll
       for (int32_t panel = 0; panel < kW / 64; ++panel) {

@@ -3,8 +3,9 @@
 
 // The grouped GEMM skeleton. A persistent CTA takes tile after tile with two or three warpgroups.
 // In the producer, one warp walks over the tiles, one copies their operands into a ring of stages,
-// others supply the factors of scales. The one or two math warpgroups multiply, promote and store a
-// part of the tile each.
+// others supply the factors of scales. Where threads copy, all warps that are left do, each into
+// stages of its own. The one or two math warpgroups multiply, promote and store a part of the tile
+// each.
 //
 //   Shape      tiles and their parts:       part(tile, warpgroup), dispatch<Kernel>(tile, ...)
 //   Scheduler  which tile comes next:       Scheduler(params), GemmTile next()
@@ -70,14 +71,17 @@ struct GroupedGemm {
   static constexpr bool kStagingIsFirst = Shape::kTileColumns > kMostStagedColumns;
   static constexpr uint32_t kFirstStage =
       kStagingIsFirst ? align_up<uint32_t>(kStagingBytes, 1024) : 0;
-  using Stages =
-      Pipeline<Shape, Scales::kFactorBytes, kWalkerSupplies ? 1 : Scales::kSuppliers, kFirstStage>;
+  static constexpr int32_t kStorers = Epilogue::kHasStorers ? Shape::kMathWarpgroups : 0;
+  static constexpr int32_t kOtherWarps = 1 + Scales::kSuppliers + kStorers;  // of the producer
+  static constexpr int32_t kCopyWarps = ptx::kThreadsCopy ? 4 - kOtherWarps : 1;
+  static_assert(kOtherWarps + kCopyWarps <= 4, "the warps of the producer");
+  using Stages = Pipeline<Shape, Scales::kFactorBytes, kWalkerSupplies ? 1 : Scales::kSuppliers,
+                          kFirstStage, kCopyWarps>;
   static constexpr uint32_t kStaging = kStagingIsFirst ? 0 : align_up<uint32_t>(Stages::kEnd, 1024);
   static constexpr uint32_t kBuffersEnd = kStagingIsFirst ? Stages::kEnd : kStaging + kStagingBytes;
-  static constexpr int32_t kStorers = Epilogue::kHasStorers ? Shape::kMathWarpgroups : 0;
-  using Queue =
-      TileQueue<Shape::kMathWarpgroups * 4 + 1 + Scales::kSuppliers + kStorers, kBuffersEnd>;
-  static_assert(2 + Scales::kSuppliers + kStorers <= 4, "the warps of the producer");
+  // All but the warp that walks.
+  static constexpr int32_t kReaderWarps = 4 * Shape::kMathWarpgroups + kCopyWarps + kOtherWarps - 1;
+  using Queue = TileQueue<kReaderWarps, kBuffersEnd>;
 
   static constexpr bool kFindsGroups = kOverlap == Overlap::kFindsGroups;
   static constexpr bool kLoadsBAhead = kOverlap == Overlap::kLoadsB || kFindsGroups;
@@ -89,8 +93,7 @@ struct GroupedGemm {
   static constexpr uint32_t kMathRegisters = kCtasPerSm == 1 ? 232 : 216;
   static constexpr int32_t kSharedBytes = kFirstGroup + shared_bytes_of_groups<Scheduler>();
   static_assert(kSharedBytes <= 233472 / kCtasPerSm - 1024, "shared memory of a CTA on Hopper");
-  static_assert(!kLoadsBAhead || (!kIsCluster && !Scales::kIsCopied),
-                "the CTA copies B alone, and no factors with it");
+  static_assert(!kLoadsBAhead || !Scales::kIsCopied, "no factors come with B");
 
   template <typename Params>
   MOEJIT_DEVICE static void run(const Params& params) {
@@ -117,14 +120,18 @@ struct GroupedGemm {
     if (warpgroup == Shape::kMathWarpgroups) {
       ptx::release_registers<40>();
       const int32_t warp = ptx::warp_index() - 4 * Shape::kMathWarpgroups;
-      if (warp == 0) load(params);
+      if (warp == 0) load(params, 0);
       if (warp == 1) schedule(params);
       if constexpr (Scales::kSuppliers > 0) {
         if (warp >= 2 && warp < 2 + Scales::kSuppliers) supply(params, warp - 2);
       }
       if constexpr (kStorers > 0) {
         const int32_t storer = warp - (2 + Scales::kSuppliers);
-        if (storer >= 0) Epilogue::template serve<Shape, Queue>(params, staging_of(storer));
+        if (storer >= 0 && storer < kStorers)
+          Epilogue::template serve<Shape, Queue>(params, staging_of(storer));
+      }
+      if constexpr (kCopyWarps > 1) {
+        if (warp > kOtherWarps) load(params, warp - kOtherWarps);
       }
     } else {
       ptx::claim_registers<kMathRegisters>();
@@ -192,9 +199,9 @@ struct GroupedGemm {
     }
   }
 
-  // Another one copies operands.
+  // Another one copies operands, or several do: `copier` is which of them.
   template <typename Params>
-  MOEJIT_DEVICE static void load(const Params& params) {
+  MOEJIT_DEVICE static void load(const Params& params, int32_t copier) {
     if (ptx::lane_index() == 0) {
       ptx::prefetch_tensor_map(params.a_map);
       ptx::prefetch_tensor_map(params.b_map);
@@ -205,7 +212,7 @@ struct GroupedGemm {
     while (true) {
       const GemmTile tile = queue.front();
       if (tile.group < 0) break;
-      if (ptx::lane_index() < ptx::kCopyLanes) load_tile(params, tile, position);
+      if (ptx::lane_index() < ptx::kCopyLanes) load_tile(params, tile, position, copier);
       ptx::sync_warp();  // the copying lanes are back
       queue.pop();
     }
@@ -235,13 +242,13 @@ struct GroupedGemm {
 
   template <typename Params>
   MOEJIT_DEVICE static void load_tile(const Params& params, const GemmTile& tile,
-                                      typename Stages::Position& position) {
+                                      typename Stages::Position& position, int32_t copier) {
     using Multiplier = typename Mainloop::Multiplier;
     if constexpr (Scales::kIsCopied) {
-      Stages::template load<Multiplier>(params.a_map, params.b_map, tile, position,
+      Stages::template load<Multiplier>(params.a_map, params.b_map, tile, position, copier,
                                         typename Scales::Copy(params, tile));
     } else {
-      Stages::template load<Multiplier>(params.a_map, params.b_map, tile, position);
+      Stages::template load<Multiplier>(params.a_map, params.b_map, tile, position, copier);
     }
   }
 

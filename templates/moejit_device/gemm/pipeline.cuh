@@ -33,11 +33,13 @@ struct RingPosition {
 struct NoFactorCopy {
   MOEJIT_DEVICE static constexpr int32_t bytes() { return 0; }
   MOEJIT_DEVICE void next(ptx::SharedPtr<Bytes16>, ptx::Mbarrier) const {}
+  MOEJIT_DEVICE void skip() const {}
 };
 
 // kFactorBytes, a multiple of 16, of each stage are written by kFactorWarps warps, or come by
-// copies.
-template <typename Shape, int32_t kFactorBytes, int32_t kFactorWarps, uint32_t kFirstByte>
+// copies. Warp i of kCopyWarps brings operands into the stages i, i + kCopyWarps, ...
+template <typename Shape, int32_t kFactorBytes, int32_t kFactorWarps, uint32_t kFirstByte,
+          int32_t kCopyWarps>
 struct Pipeline {
   using TileShape = Shape;
   static constexpr int32_t kStages = Shape::kStages;
@@ -79,22 +81,31 @@ struct Pipeline {
     }
   }
 
-  // Fills stages with a tile's operands, step after step. The copying lanes of the producer. The
-  // box of B
-  // fits the widest tile: rows beyond a tile are loaded and not used. Multiplier says how many
-  // elements of the contraction a step is, 128 bytes where K-major. `factor_copy` brings the
-  // bytes() bytes of the factors of one step after the other, in a cluster for this CTA alone, and
-  // of tiles that have rows.
+  // Fills stages with a tile's operands, step after step. The copying lanes of warp `copier` of
+  // kCopyWarps, which all call it. The box of B fits the widest tile: rows beyond a tile are loaded
+  // and not used. Multiplier says how many elements of the contraction a step is, 128 bytes where
+  // K-major. `factor_copy` brings the bytes() bytes of the factors of one step after the other, in
+  // a cluster for this CTA alone, and of tiles that have rows.
   template <typename Multiplier, typename MapB, typename FactorCopy = NoFactorCopy>
   MOEJIT_DEVICE static void load(const TensorMap& a_map, const MapB& b_map, const GemmTile& tile,
-                                 Position& position, FactorCopy factor_copy = {}) {
+                                 Position& position, int32_t copier, FactorCopy factor_copy = {}) {
+    static_assert(kCopyWarps == 1 || Shape::kClusterCtas == 1, "threads copy for their CTA");
     for (int32_t step = 0; step < tile.k_steps; ++step) {
+      if constexpr (kCopyWarps > 1) {
+        if (position.stage % kCopyWarps != copier) {
+          factor_copy.skip();
+          position.advance();
+          continue;
+        }
+      }
       const int32_t k = tile.k_begin + step * Multiplier::kStepElements;
       const ptx::Mbarrier ready = full(position.stage);
       ptx::wait(empty(position.stage), position.parity ^ 1);
       if constexpr (Shape::kClusterCtas > 1 && Shape::kSharesA) {
         static_assert(kFactorBytes == 0 || kFactorWarps > 0, "no copies bring factors");
-        load_sharing_a<Multiplier>(position.stage, a_map, b_map, ready, k, tile);
+        announce(ready, tile, 0);
+        load_own_a<Multiplier>(position.stage, a_map, k, tile);
+        load_b<Multiplier>(b(position.stage), b_map, ready, k, tile);
       } else if constexpr (Shape::kClusterCtas > 1) {
         const bool has_rows = tile.rows > 0;
         load_sharing_b<Multiplier>(position.stage, a_map, b_map, ready, k, tile,
@@ -112,10 +123,12 @@ struct Pipeline {
   }
 
   // As load(), of the first tile of a kernel. As many steps' B as there are stages are on their way
-  // when it calls `await_a()`, and A follows.
+  // when it calls `await_a()`, and A follows. CTAs of a cluster share A.
   template <typename Multiplier, typename MapB, typename AwaitA>
   MOEJIT_DEVICE static void load_b_ahead(const TensorMap& a_map, const MapB& b_map,
                                          const GemmTile& tile, Position& position, AwaitA await_a) {
+    static_assert(kCopyWarps == 1, "one warp copies the first tile");
+    static_assert(Shape::kClusterCtas == 1 || Shape::kSharesA, "the CTA copies its B alone");
     const int32_t ahead = smaller(tile.k_steps, kStages);
     for (int32_t step = 0; step < ahead; ++step) {
       announce(full(step), tile, 0);
@@ -124,15 +137,14 @@ struct Pipeline {
     }
     await_a();
     for (int32_t step = 0; step < ahead; ++step) {
-      load_a<Multiplier>(a(step), a_map, full(step),
-                         tile.k_begin + step * Multiplier::kStepElements, tile);
+      load_own_a<Multiplier>(step, a_map, tile.k_begin + step * Multiplier::kStepElements, tile);
       ptx::end_copies(full(step));
       position.advance();
     }
     GemmTile rest = tile;
     rest.k_begin += ahead * Multiplier::kStepElements;
     rest.k_steps -= ahead;
-    load<Multiplier>(a_map, b_map, rest, position);
+    load<Multiplier>(a_map, b_map, rest, position, 0);
   }
 
   // Gives a stage back. All lanes of a math warp, when its products are complete.
@@ -146,23 +158,25 @@ struct Pipeline {
   }
 
  private:
-  // Loads every kClusterCtas-th box of A for all CTAs of the cluster, and this CTA's B; and
-  // announces the bytes of B and of all boxes of A.
-  template <typename Multiplier, typename MapB>
-  MOEJIT_DEVICE static void load_sharing_a(int32_t stage, const TensorMap& a_map, const MapB& b_map,
-                                           ptx::Mbarrier ready, int32_t k, const GemmTile& tile) {
-    static_assert(Multiplier::kMajorA == ptx::Major::kK && !Multiplier::kIsBlocked,
-                  "rows of a tile in several boxes");
-    const int32_t boxes = ceil_div(Shape::rows_a(tile), Shape::kBoxRowsA);
-    ptx::begin_copies(ready, boxes * kBoxBytesA + kBytesB);
+  // Loads what this CTA has to of a step's A: all of it, or every kClusterCtas-th box of the A that
+  // CTAs of a cluster share, for all of them.
+  template <typename Multiplier>
+  MOEJIT_DEVICE static void load_own_a(int32_t stage, const TensorMap& map, int32_t k,
+                                       const GemmTile& tile) {
+    if constexpr (Shape::kClusterCtas == 1) {
+      load_a<Multiplier>(a(stage), map, full(stage), k, tile);
+    } else {
+      static_assert(Multiplier::kMajorA == ptx::Major::kK && !Multiplier::kIsBlocked,
+                    "rows of a tile in several boxes");
+      const int32_t boxes = boxes_a(tile);
 #pragma unroll 1  // few registers
-    for (int32_t box = ptx::cta_index() % Shape::kClusterCtas; box < boxes;
-         box += Shape::kClusterCtas) {
-      ptx::multicast_tensor_2d(a(stage) + box * (kBoxBytesA / 16), a_map, ready, k,
-                               tile.a_row + box * Shape::kBoxRowsA,
-                               (1u << Shape::kClusterCtas) - 1);
+      for (int32_t box = ptx::cta_index() % Shape::kClusterCtas; box < boxes;
+           box += Shape::kClusterCtas) {
+        ptx::multicast_tensor_2d(a(stage) + box * (kBoxBytesA / 16), map, full(stage), k,
+                                 tile.a_row + box * Shape::kBoxRowsA,
+                                 (1u << Shape::kClusterCtas) - 1);
+      }
     }
-    load_b<Multiplier>(b(stage), b_map, ready, k, tile);
   }
 
   // Loads A, of tiles that have rows, and this CTA's part of B for all CTAs of the cluster; and

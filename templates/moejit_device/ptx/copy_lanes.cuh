@@ -10,6 +10,9 @@ namespace moejit::device::ptx {
 
 inline constexpr int32_t kCopyLanes = 1;
 
+// Whether threads copy what tensor copies would bring.
+inline constexpr bool kThreadsCopy = false;
+
 // Announces `bytes` of copies that complete on a barrier. With end_copies() behind the copies, it
 // is one arrival there.
 MOEJIT_DEVICE void begin_copies(Mbarrier barrier, int32_t bytes) {

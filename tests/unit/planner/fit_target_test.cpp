@@ -51,6 +51,16 @@ TEST(FitTarget, HalvesRowsWhereHalfOfTheColumnsIsNoBox) {
   EXPECT_EQ(spec.narrow_columns, 64);
 }
 
+// Where warps trade no registers, operands unpacked from FP8 leave none for the sums of 128 rows.
+TEST(FitTarget, GivesSwappedTilesFewerRowsWhereRegistersAreFew) {
+  const auto tile_rows = [](DType operands, const Target& target) {
+    return fitted(choose_swapped_tiles(gemm(operands), 128), target).tile_rows;
+  };
+  EXPECT_EQ(tile_rows(DType::kF8E4M3, kSmall), 64);
+  EXPECT_EQ(tile_rows(DType::kF8E4M3, kLarge), 128);
+  EXPECT_EQ(tile_rows(DType::kBF16, kSmall), 128);
+}
+
 TEST(FitTarget, LeavesHoppersSpecsAsTheyAre) {
   EXPECT_EQ(fitted(gemm(DType::kBF16), Target{}), gemm(DType::kBF16));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which launches overlap, and what GEMMs do ahead of the wait.
 #include "compiler/launch.h"
+#include "compiler/planner/grouped_gemm.h"
 #include "tests/unit/planner/planner_layers.h"
 
 #include <algorithm>
@@ -62,7 +63,9 @@ TEST(OverlapPlan, LoadsWeightsAheadUnlessTheKernelBeforeSaysWhich) {
   EXPECT_EQ(gemm_overlap(plan, "gemm_fc2"), GemmOverlap::kLoadsB);
   GroupedGemmSpec gemm = std::get<GroupedGemmSpec>(gemm_of(plan, "gemm_fc1").spec);
   EXPECT_EQ(overlap_of(gemm, true, false), GemmOverlap::kBarriers);
-  gemm.cluster_ctas = 2;
+  // CTAs that share A have B of their own.
+  EXPECT_EQ(overlap_of(with_shared_a(gemm), false, true), GemmOverlap::kLoadsB);
+  gemm.is_swapped = false;
   EXPECT_EQ(overlap_of(gemm, false, true), GemmOverlap::kBarriers);
 }
 

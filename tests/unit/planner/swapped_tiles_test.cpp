@@ -92,11 +92,11 @@ TEST(SwappedTiles, AreHalvedForTwoCtasAnSmWhereTheyAreFew) {
   EXPECT_EQ(choose_spec(problem, {.mean = 1, .most = 64}).ctas_per_sm, 1);
   const GroupRows many{.mean = 32, .most = 128};
   EXPECT_EQ(choose_spec(problem, many).tile_rows, 128);
-  // As fc2 of Mixtral-8x7B.
+  // 33 tiles, so that CTAs cannot share A.
   const GroupedGemmSpec shared = choose_spec({.operands = DType::kBF16,
                                               .scales = GemmScales::kNone,
                                               .local_experts = 8,
-                                              .section_n = 4096,
+                                              .section_n = 4224,
                                               .k = 14336},
                                              many);
   EXPECT_EQ(shared.ctas_per_sm, 2);
@@ -104,6 +104,31 @@ TEST(SwappedTiles, AreHalvedForTwoCtasAnSmWhereTheyAreFew) {
   EXPECT_EQ(shared.stages, 4);
   EXPECT_EQ(choose_spec({.local_experts = 128, .section_n = 2048, .k = 768}, {1, 8}).ctas_per_sm,
             1);
+}
+
+// As Qwen3-30B-A3B.
+TEST(SwappedTiles, ShareABetweenCtasInBf16FromAFewRowsOn) {
+  const GroupRows few{.mean = 4, .most = 64}, some{.mean = 8, .most = 128};
+  GroupedGemmSpec fc2{.operands = DType::kBF16,
+                      .scales = GemmScales::kNone,
+                      .local_experts = 128,
+                      .section_n = 2048,
+                      .k = 768};
+  EXPECT_FALSE(choose_spec(fc2, few).shares_a);
+  EXPECT_TRUE(choose_spec(fc2, some).shares_a);
+  EXPECT_EQ(choose_spec(fc2, some).tile_rows, 64);
+  EXPECT_EQ(choose_spec(fc2, {.mean = 16, .most = 256}).tile_rows, 128);
+  GroupedGemmSpec fc1 = fc2;
+  fc1.epilogue = GemmEpilogue::kActivation;
+  fc1.sections = 2;
+  fc1.section_n = 768;
+  EXPECT_TRUE(choose_spec(fc1, some).shares_a);
+  EXPECT_EQ(choose_spec(fc1, some).tile_rows, 128);
+  fc1.section_n = 2880;  // 45 tiles
+  EXPECT_FALSE(choose_spec(fc1, some).shares_a);
+  fc2.operands = DType::kF8E4M3;
+  fc2.scales = GemmScales::kRowBlock;
+  EXPECT_FALSE(choose_spec(fc2, some).shares_a);
 }
 
 // 8 rows of gate and the 8 of up behind them, eight times: 64 columns of 72, of which the last tile
