@@ -71,7 +71,8 @@ GatedGradientSpec fitted(GatedGradientSpec spec, const Target& target) {
 }
 
 GroupedGemmSpec fitted(GroupedGemmSpec spec, const Target& target) {
-  constexpr int32_t kMostStages = 6, kMostUnpackedRows = 64;
+  constexpr int32_t kMostStages = 6;
+  constexpr int32_t kMostUnpackedRows = 64, kMostRowsByIntegers = 32;
   if (target.features.has_wgmma) return spec;
   spec.shares_a = false;
   spec.cluster_ctas = 1;
@@ -80,10 +81,12 @@ GroupedGemmSpec fitted(GroupedGemmSpec spec, const Target& target) {
     spec.has_column_halves = takes_column_halves(spec);
     spec.stages = std::max(spec.stages, kMostStages);
   }
-  // Unpacking takes registers, too.
+  // Unpacking takes registers, too; most where integers make FP8 of 4-bit codes and f16 of that.
   const bool is_fp8 = spec.operands != DType::kBF16;
-  if (is_b_packed(spec) || (spec.is_swapped && is_fp8 && !trades_registers(target)))
-    spec.tile_rows = std::min(spec.tile_rows, kMostUnpackedRows);
+  if (is_b_packed(spec) || (spec.is_swapped && is_fp8 && !trades_registers(target))) {
+    const bool has_few = is_b_packed(spec) && is_fp8 && !target.features.has_fp8_conversions;
+    spec.tile_rows = std::min(spec.tile_rows, has_few ? kMostRowsByIntegers : kMostUnpackedRows);
+  }
   fit_stages(spec, spec.stages, shared_bytes_of_cta(target, spec.ctas_per_sm));
   return spec;
 }

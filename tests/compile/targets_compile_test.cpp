@@ -92,7 +92,9 @@ void add_most_swapped_rows(const compiler::Target& target, Jobs& jobs) {
 // Adds layers of few kinds of kernels; the others are planned alone. Where GPUs have no bulk
 // copies, ranks exchange tokens by NCCL alone.
 void add_layers(const compiler::Target& target, Jobs& jobs) {
-  constexpr std::array<std::string_view, 3> kCompiled = {"tiny", "tiny-current", "tiny-mxfp8"};
+  constexpr std::array<std::string_view, 6> kCompiled = {
+      "tiny",       "tiny-current",      "tiny-mxfp8",
+      "tiny-mxfp4", "tiny-int4-weights", "tiny-nvfp4-weights"};
   for_each_description(kLayers, [&](const auto& path, const std::string& text) {
     const auto layer = compiler::parse_layer(text, path.filename().string());
     ASSERT_TRUE(succeeded(layer));

@@ -61,6 +61,18 @@ TEST(FitTarget, GivesSwappedTilesFewerRowsWhereRegistersAreFew) {
   EXPECT_EQ(tile_rows(DType::kBF16, kSmall), 128);
 }
 
+// Where integers convert, too, packed codes have fewer still.
+TEST(FitTarget, GivesPackedTilesFewerRowsWhereIntegersConvert) {
+  GroupedGemmSpec packed = choose_swapped_tiles(gemm(DType::kF8E4M3), 128);
+  packed.b_packed = PackedFormat::kMxfp4;
+  EXPECT_EQ(fitted(packed, parse_target("cuda:sm_80").value()).tile_rows, 32);
+  EXPECT_EQ(fitted(packed, kSmall).tile_rows, 64);
+  packed.b_packed = PackedFormat::kInt4;
+  packed.operands = DType::kBF16;
+  packed.scales = GemmScales::kSection;
+  EXPECT_EQ(fitted(packed, parse_target("cuda:sm_80").value()).tile_rows, 64);
+}
+
 TEST(FitTarget, LeavesHoppersSpecsAsTheyAre) {
   EXPECT_EQ(fitted(gemm(DType::kBF16), Target{}), gemm(DType::kBF16));
 }
