@@ -34,6 +34,16 @@ bool takes_column_halves(const ContractionGroupedGemmSpec& spec) {
   return spec.narrow_columns == kLargeColumns && !has_row_scales;
 }
 
+// Returns the most rows of a tile. Sums need registers that unpacking takes, too: most of them
+// where integers make FP8 of 4-bit codes, and f16 of that.
+int32_t most_tile_rows(const GroupedGemmSpec& spec, const Target& target) {
+  constexpr int32_t kMost = 128, kMostUnpacked = 64, kMostByIntegers = 32;
+  const bool is_fp8 = spec.operands != DType::kBF16;
+  if (is_b_packed(spec))
+    return is_fp8 && !target.features.has_fp8_conversions ? kMostByIntegers : kMostUnpacked;
+  return spec.is_swapped && is_fp8 && !trades_registers(target) ? kMostUnpacked : kMost;
+}
+
 // Returns the dynamic shared memory that a CTA may have, of those that share an SM.
 int64_t shared_bytes_of_cta(const Target& target, int32_t ctas_per_sm) {
   constexpr int32_t kReserved = 1024;  // that each CTA takes beside it
@@ -72,7 +82,6 @@ GatedGradientSpec fitted(GatedGradientSpec spec, const Target& target) {
 
 GroupedGemmSpec fitted(GroupedGemmSpec spec, const Target& target) {
   constexpr int32_t kMostStages = 6;
-  constexpr int32_t kMostUnpackedRows = 64, kMostRowsByIntegers = 32;
   if (target.features.has_wgmma) return spec;
   spec.shares_a = false;
   spec.cluster_ctas = 1;
@@ -81,12 +90,7 @@ GroupedGemmSpec fitted(GroupedGemmSpec spec, const Target& target) {
     spec.has_column_halves = takes_column_halves(spec);
     spec.stages = std::max(spec.stages, kMostStages);
   }
-  // Unpacking takes registers, too; most where integers make FP8 of 4-bit codes and f16 of that.
-  const bool is_fp8 = spec.operands != DType::kBF16;
-  if (is_b_packed(spec) || (spec.is_swapped && is_fp8 && !trades_registers(target))) {
-    const bool has_few = is_b_packed(spec) && is_fp8 && !target.features.has_fp8_conversions;
-    spec.tile_rows = std::min(spec.tile_rows, has_few ? kMostRowsByIntegers : kMostUnpackedRows);
-  }
+  spec.tile_rows = std::min(spec.tile_rows, most_tile_rows(spec, target));
   fit_stages(spec, spec.stages, shared_bytes_of_cta(target, spec.ctas_per_sm));
   return spec;
 }

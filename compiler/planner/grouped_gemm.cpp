@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <fmt/core.h>
 #include <tuple>
+#include <utility>
 
 namespace moejit::compiler {
 namespace {

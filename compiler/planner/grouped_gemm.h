@@ -60,10 +60,11 @@ inline constexpr int64_t kManyTimesMean = 4;
 // the most there can be.
 int64_t usual_largest_group(const GroupRows& rows);
 
-// Completes a spec as choose_swapped_tiles() does, for such groups. Two CTAs may share an SM or A.
+// Completes a spec with the swapped tiles that are usual for groups of so many rows. Two CTAs may
+// share an SM, or A.
 GroupedGemmSpec choose_swapped_spec(const GroupedGemmSpec& problem, const GroupRows& rows);
 
-// Completes a spec by choose_swapped_tiles() for groups of few rows, if it may, else by
+// Completes a spec by choose_swapped_spec() for groups of few rows, if it may, else by
 // choose_tiles(). Where contraction and groups are long it gets clusters of two CTAs.
 GroupedGemmSpec choose_spec(const GroupedGemmSpec& problem, const GroupRows& rows);
 

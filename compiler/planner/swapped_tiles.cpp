@@ -43,9 +43,9 @@ int64_t largest_group_of_shared_a(const GroupedGemmSpec& problem, const GroupRow
   return std::min(rows.most, std::max(kLeast, kManyTimesMeanOfSharedA * rows.mean));
 }
 
-// Returns whether two CTAs share A by default. In bf16 that takes 0 to 4 % less time with 8 to 32
-// rows in the mean, and 0 to 1 % more with fewer. In FP8 it gains nothing. (Forward calls of three
-// layers, one H200; docs/performance/tried.md.)
+// Returns whether two CTAs share A by default. With 8 to 32 rows in the mean, forward calls in bf16
+// then take up to 4 % less time, and 0.3 % more at worst. With fewer rows they take 0 to 2 % more.
+// In FP8 it gains nothing. (Three layers, one H200; docs/performance/tried.md.)
 bool wants_shared_a(const GroupedGemmSpec& spec, const GroupRows& rows) {
   constexpr int64_t kLeastMean = 8;
   return spec.operands == DType::kBF16 && may_share_a(spec) && rows.mean >= kLeastMean;
