@@ -51,7 +51,9 @@ Result<device::TensorMap> encode_cuda_tensor_map(const DriverApi& api,
                      const_cast<void*>(address), dims.data(), strides.data(), extent.data(),
                      kElementStrides.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
                      box.is_swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+                     box.l2_promotion == 128 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+                                             : CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
   device::TensorMap map{};
   std::memcpy(&map, &encoded, sizeof(map));
   return map;

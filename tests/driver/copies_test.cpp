@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 
 namespace moejit::testing {
 namespace {
@@ -50,6 +51,24 @@ TEST_F(CopiesTest, FailWhereTheCopyOrTheWaitForItDoes) {
     device->release(*memory);
   }
   destroy_context(own);
+}
+
+// The fake driver's maps have the address, then the CUtensorMapL2promotion.
+TEST_F(CopiesTest, OfTensorsFillL2AsTheirBoxSays) {
+  constexpr uint64_t kL2Of128Bytes = 2, kL2Of256Bytes = 3;
+  const auto device = open();
+  alignas(16) std::array<unsigned char, 256> memory{};
+  compiler::TensorBox box{.dims = {16, 16}, .strides_bytes = {16}, .box = {16, 16}};
+  for (const auto& [bytes, promotion] :
+       {std::pair(128, kL2Of128Bytes), std::pair(256, kL2Of256Bytes)}) {
+    box.l2_promotion = bytes;
+    const auto map = device->encode_tensor_map(box, memory.data());
+    ASSERT_TRUE(succeeded(map));
+    std::array<uint64_t, 2> words{};
+    std::memcpy(words.data(), &*map, sizeof(words));
+    EXPECT_EQ(words[0], reinterpret_cast<uint64_t>(memory.data()));
+    EXPECT_EQ(words[1], promotion) << bytes;
+  }
 }
 
 TEST_F(CopiesTest, OfNothingCallNothing) {

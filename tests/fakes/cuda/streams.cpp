@@ -124,10 +124,11 @@ FAKE CUresult cuEventElapsedTime(float* milliseconds, CUevent, CUevent) {
 FAKE CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType, cuuint32_t,
                                      void* address, const cuuint64_t*, const cuuint64_t*,
                                      const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
-                                     CUtensorMapSwizzle, CUtensorMapL2promotion,
+                                     CUtensorMapSwizzle, CUtensorMapL2promotion promotion,
                                      CUtensorMapFloatOOBfill) {
   FAKE_CALL(tensor_map_encode_tiled);
   *map = {};
   map->opaque[0] = reinterpret_cast<cuuint64_t>(address);
+  map->opaque[1] = promotion;
   return CUDA_SUCCESS;
 }

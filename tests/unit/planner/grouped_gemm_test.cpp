@@ -206,6 +206,19 @@ TEST(GroupedGemmTensorMaps, DescribeTheMatricesInBoxesOfTiles) {
   EXPECT_EQ(maps, (std::vector{a, b, d}));
 }
 
+// Of B alone: rows of A are in L2 already.
+TEST(GroupedGemmTensorMaps, BringTheBOfSwappedTilesIntoL2By128Bytes) {
+  const GroupedGemmSpec problem{
+      .operands = DType::kBF16, .local_experts = 3, .section_n = 256, .k = 256};
+  for (const int64_t rows : {16, 64, 128}) {
+    const auto maps = grouped_gemm_tensor_maps(choose_swapped_tiles(problem, rows), 1000, {});
+    EXPECT_EQ(maps[0].box.l2_promotion, 256) << rows;
+    EXPECT_EQ(maps[1].box.l2_promotion, 128) << rows;
+  }
+  for (const TensorMapPlan& map : grouped_gemm_tensor_maps(choose_tiles(problem), 1000, {}))
+    EXPECT_EQ(map.box.l2_promotion, 256) << map.role;
+}
+
 TEST(GroupedGemmTensorMaps, TakeHalfAsManyElementsOfTwiceTheBytes) {
   const GroupedGemmSpec spec{
       .operands = DType::kBF16, .local_experts = 3, .section_n = 64, .k = 256};
