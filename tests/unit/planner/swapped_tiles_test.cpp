@@ -106,6 +106,26 @@ TEST(SwappedTiles, AreHalvedForTwoCtasAnSmWhereTheyAreFew) {
             1);
 }
 
+// As fc2 of Qwen3-30B-A3B with 8, 16, 32 and 64 tokens.
+TEST(SwappedTiles, HoldHalfOfAFewRowsInBf16WhereTheMeanIsTwo) {
+  GroupedGemmSpec problem{.operands = DType::kBF16,
+                          .scales = GemmScales::kNone,
+                          .local_experts = 128,
+                          .section_n = 2048,
+                          .k = 768};
+  const auto tile_rows = [&](const GroupRows& rows) {
+    return choose_spec(problem, rows).tile_rows;
+  };
+  EXPECT_EQ(tile_rows({.mean = 1, .most = 8}), 16);
+  EXPECT_EQ(tile_rows({.mean = 1, .most = 16}), 16);
+  EXPECT_EQ(tile_rows({.mean = 2, .most = 32}), 16);
+  EXPECT_EQ(tile_rows({.mean = 3, .most = 32}), 32);
+  EXPECT_EQ(tile_rows({.mean = 2, .most = 33}), 64);
+  problem.operands = DType::kF8E4M3;
+  problem.scales = GemmScales::kRowBlock;
+  EXPECT_EQ(tile_rows({.mean = 2, .most = 32}), 32);
+}
+
 // As Qwen3-30B-A3B.
 TEST(SwappedTiles, ShareABetweenCtasInBf16FromAFewRowsOn) {
   const GroupRows few{.mean = 4, .most = 64}, some{.mean = 8, .most = 128};
