@@ -15,18 +15,22 @@ _UNROUTED_SHARE = 1 / 64  # share of the choices, in the data of `moejit bench` 
 def layer_of(step):
     """Returns the JSON description of the layer with a backward pass that a moejit.torch module runs in a step."""
     step.module(step.inputs.x, step.inputs.ids, step.inputs.probs)
-    calls = step.module._moejit_state.calls.values()
-    described = (text.split(" ", 4)[4] for call in calls for text in call.layers.values())
+    return layer_of_calls(step.module._moejit_state)
+
+
+def layer_of_calls(state):
+    """Returns the JSON description of the layer with a backward pass that calls with this state have run."""
+    described = (text.split(" ", 4)[4] for call in state.calls.values() for text in call.layers.values())
     return next(text for text in described if "backward" in json.loads(text)["passes"])
 
 
-def run_tool(layer, tokens, hot_seconds):
+def run_tool(layer, tokens, hot_seconds, routing="skewed"):
     """Returns the result of `moejit bench --pass training` for a layer description. Raises the tool's error message."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "layer.json"
         path.write_text(layer)
         command = [sys.executable, "-m", "moejit", "bench", path, "--pass", "training", "--tokens", str(tokens),
-                   "--hot-seconds", str(hot_seconds), "--json"]
+                   "--routing", routing, "--hot-seconds", str(hot_seconds), "--json"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip())
@@ -42,10 +46,14 @@ def step_ms(result):
 def with_rows_of_tool(inputs):
     """Returns the inputs with the same share of choices without an expert as the tool's data."""
     changed = copy.copy(inputs)
-    generator = torch.Generator(inputs.ids.device).manual_seed(2)
-    is_unrouted = torch.rand(inputs.ids.shape, device=inputs.ids.device, generator=generator) < _UNROUTED_SHARE
-    changed.ids = inputs.ids.masked_fill(is_unrouted, -1)
+    changed.ids = with_choices_of_tool(inputs.ids)
     return changed
+
+
+def with_choices_of_tool(ids):
+    """Returns the ids of experts with the same share of choices without one as the tool's data."""
+    generator = torch.Generator(ids.device).manual_seed(2)
+    return ids.masked_fill(torch.rand(ids.shape, device=ids.device, generator=generator) < _UNROUTED_SHARE, -1)
 
 
 def ratio_text(row):

@@ -6,7 +6,8 @@ A step is forward and backward of MoELayer: router, dispatcher, experts, combine
 hf_experts_bench.py. Memory is the peak of PyTorch's allocator during a step, less the memory before it. For moejit it
 also tells whether the host waits in a step of the experts, and of the layer (sync debug mode "error"), and whether a
 graph of it, captured once with the numbers of rows on the device, has the bits of an eager step with other tokens. Of a
-capture that fails it prints the error and the call that ended it.
+capture that fails it prints the error and the call that ended it. A step of the experts alone is compared with
+`moejit bench` of their layer, with as many rows.
 
 With --main-grad gradients of weights are added to float32 buffers that exist before the step, as Megatron's
 DistributedDataParallel makes them: moejit adds them itself, and a hook adds those of the other layers.
@@ -33,6 +34,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "torch"))
 os.environ.setdefault("MOEJIT_TEST_DEVICE", "cuda" if torch.cuda.is_available() else "cpu")
 import bench_machine
 import experts_steps
+import experts_tool
 import graph_capture
 import megatron_device
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
@@ -158,9 +160,20 @@ def experts_step(layer, sizes):
     ids = torch.rand(tokens, experts, generator=generator, device=DEVICE).topk(top_k).indices
     counts = torch.zeros(experts, dtype=torch.int64, device=DEVICE).index_add_(
         0, ids.flatten(), torch.ones(tokens * top_k, dtype=torch.int64, device=DEVICE))
+    if not is_grouped:
+        ids = experts_tool.with_choices_of_tool(ids)
     probs = torch.rand(rows, *(() if is_grouped else (top_k,)), generator=generator, device=DEVICE)
     dy = torch.randn(rows, hidden, generator=generator, device=DEVICE).bfloat16()
     return Step(layer.experts, lambda: layer.experts(x, counts if is_grouped else ids, probs), x, dy)
+
+
+def beside_tool(alone, milliseconds, settings):
+    """Fields about `moejit bench` of the layer that a step of the experts runs, beside the step's time."""
+    layer = experts_tool.layer_of_calls(alone.module.hosted._state)
+    result = experts_tool.run_tool(layer, alone.leaf.shape[0], settings.seconds, "uniform")
+    tool = experts_tool.step_ms(result)
+    return {"layer": json.loads(layer), "tool_step_hot_ms": tool, "tool_step_hot_mhz": result["step_hot_mhz"],
+            "ratio_to_tool": milliseconds / tool}
 
 
 def wait_of_host(step):
@@ -191,6 +204,7 @@ def measure(sizes, name, dispatcher, spec_of, want, settings, watch):
             alone = experts_step(step.module, sizes)
             row.update(experts_steps.time_call(alone, DEVICE, settings, watch, "experts_step"))
             if DEVICE.type == "cuda":
+                row.update(beside_tool(alone, row["experts_step_hot_ms"], settings))
                 row["waits"] = {"layer": wait_of_host(step), "experts": wait_of_host(alone)}
                 kinds = {"experts": alone, "layer": step} if dispatcher == "allgather" else {"experts": alone}
                 row["graphs"] = {kind: graph_capture.explained(kinds[kind]) for kind in settings.graphs if kind in kinds}
@@ -198,8 +212,16 @@ def measure(sizes, name, dispatcher, spec_of, want, settings, watch):
         row["error"] = f"{type(error).__name__}: {error}".strip().split("\n")[0]
         traceback.print_exc()
     tell_of_graphs(name, row.get("graphs", {}))
-    print(f"{name}: " + (row.get("error") or f"{row['step_hot_ms']:.3f} ms a step"), file=sys.stderr, flush=True)
+    print(f"{name}: " + (row.get("error") or f"{row['step_hot_ms']:.3f} ms a step" + told_of_tool(row)), file=sys.stderr, flush=True)
     return row
+
+
+def told_of_tool(row):
+    """The text about the experts beside `moejit bench`, where they were compared."""
+    if "ratio_to_tool" not in row:
+        return ""
+    return (f"; experts {row['experts_step_hot_ms']:.3f} ms beside {row['tool_step_hot_ms']:.3f} ms by `moejit bench`: "
+            f"{row['ratio_to_tool']:.3f}")
 
 
 def tell_of_graphs(name, graphs):
