@@ -103,7 +103,7 @@ struct TensorBox {
   std::array<int64_t, 3> strides_bytes{0, 0, 0};  // of dimensions 1 to 3; multiples of 16
   std::array<int32_t, 4> box{1, 1, 1, 1};         // elements, at most 256 each
   bool is_swizzled = false;    // whether rows of 128 bytes have the 128-byte swizzle
-  int32_t l2_promotion = 256;  // bytes that a miss brings into L2, 128 or 256; of speed alone
+  int32_t l2_promotion = 256;  // bytes that a miss brings into L2: 128 or 256
   // Index of the dimension whose size changes per call, the tensor's T, P or C; -1: none. `dims`
   // has its largest size.
   int32_t call_dim = -1;

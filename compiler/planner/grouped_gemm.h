@@ -56,9 +56,10 @@ GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_gr
 // A group with more rows than this many times the mean is not what tiles are chosen for.
 inline constexpr int64_t kManyTimesMean = 4;
 
-// Returns the rows of the largest group that swapped tiles are chosen for. It is 64 at least, or
-// the most there can be.
-int64_t usual_largest_group(const GroupRows& rows);
+// Returns the rows of the largest group that swapped tiles are chosen for where CTAs share no A. It
+// is 64 at least, or the most there can be. In bf16 it is 16 with up to 2 rows in the mean and 32
+// at most.
+int64_t usual_largest_group(const GroupedGemmSpec& problem, const GroupRows& rows);
 
 // Completes a spec with the swapped tiles that are usual for groups of so many rows. Two CTAs may
 // share an SM, or A.

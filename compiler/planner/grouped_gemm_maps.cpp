@@ -76,9 +76,8 @@ TensorBox activation_box(const GroupedGemmSpec& spec, int64_t rows) {
           .call_dim = 1};
 }
 
-// Returns the box of B, or of gate and of up alike where these are tensors of their own, as it lies
-// in memory.
-TensorBox box_of_b(const GroupedGemmSpec& spec) {
+// Returns the box of B, or of gate and of up alike where these are tensors of their own.
+TensorBox weights_box(const GroupedGemmSpec& spec) {
   constexpr int32_t kGatedRows = 8;  // of gate, before 8 of up
   const bool is_gated_swapped = spec.is_swapped && tile_sections(spec) > 1;
   const int32_t columns = spec.wide_tiles > 0 ? spec.wide_columns : spec.narrow_columns;
@@ -92,16 +91,6 @@ TensorBox box_of_b(const GroupedGemmSpec& spec) {
                      is_gated_swapped ? kGatedRows
                      : spec.shares_a  ? columns
                                       : columns / spec.cluster_ctas);
-}
-
-// Returns the box of B as it is copied. Swapped tiles stream B. Misses of 128 bytes bring its boxes
-// from memory at 4.5 TB/s, misses of 256 at 4.25. So forward calls of few tokens take 2 to 4 % less
-// time. Rows of A are in L2 already. Tiles that are not swapped gain nothing in the mean (one H200;
-// docs/performance/tried.md).
-TensorBox weights_box(const GroupedGemmSpec& spec) {
-  TensorBox box = box_of_b(spec);
-  if (spec.is_swapped) box.l2_promotion = 128;
-  return box;
 }
 
 }  // namespace
@@ -122,11 +111,16 @@ std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec,
   const int32_t a_box_rows = spec.is_swapped ? kSwappedBoxRows
                              : spec.shares_a ? spec.tile_rows / 2 / spec.cluster_ctas
                                              : spec.tile_rows;
+  TensorBox b_box = weights_box(spec);
+  // Swapped tiles stream B. Misses of 128 bytes bring its boxes from memory at 4.5 TB/s, misses of
+  // 256 at 4.25. So calls of 32 and 64 tokens take 2 to 4 % less time (one H200;
+  // docs/performance/tried.md).
+  if (spec.is_swapped) b_box.l2_promotion = 128;
   std::vector<TensorMapPlan> maps = {
       {"a_map", tensors.a, operand_box(a_format(spec), rows, spec.k, a_box_rows)},
-      {"b_map", tensors.b, weights_box(spec)}};
+      {"b_map", tensors.b, b_box}};
   maps.front().box.call_dim = 1;  // rows of B are weights
-  if (is_separate(spec)) maps.push_back({"b_up_map", tensors.b_up, weights_box(spec)});
+  if (is_separate(spec)) maps.push_back({"b_up_map", tensors.b_up, b_box});
   if (stores_result(spec) && !spec.is_swapped)
     maps.push_back({"d_map", tensors.d, output_box(spec, rows)});
   if (quantizes_activation(spec) && !spec.is_swapped)

@@ -51,17 +51,6 @@ bool wants_shared_a(const GroupedGemmSpec& spec, const GroupRows& rows) {
   return spec.operands == DType::kBF16 && may_share_a(spec) && rows.mean >= kLeastMean;
 }
 
-// Returns the largest group that tiles hold where CTAs share no A. With 2 rows in the mean tiles
-// have 16 rows in bf16, if no group needs more than two of them. So 32 tokens of Qwen3-30B-A3B take
-// 1 % less time with uniform routing, and 4 % less with skewed routing (one H200;
-// docs/performance/tried.md).
-int64_t largest_group(const GroupedGemmSpec& problem, const GroupRows& rows) {
-  constexpr int64_t kFewRows = 16, kMostMean = 2;
-  const bool is_small = rows.mean <= kMostMean && rows.most <= 2 * kFewRows;
-  if (problem.operands == DType::kBF16 && is_small) return std::min(rows.most, kFewRows);
-  return usual_largest_group(rows);
-}
-
 }  // namespace
 
 bool may_be_swapped(const GroupedGemmSpec& problem) {
@@ -95,7 +84,13 @@ GroupedGemmSpec choose_swapped_tiles(GroupedGemmSpec problem, int64_t largest_gr
   return with_stages(spec, kMostSwappedStages);
 }
 
-int64_t usual_largest_group(const GroupRows& rows) {
+int64_t usual_largest_group(const GroupedGemmSpec& problem, const GroupRows& rows) {
+  // 32 tokens of Qwen3-30B-A3B then take 1 % less time with uniform routing, and 4 % less with
+  // skewed routing. Groups of more than two such tiles lose, and FP8 gains nothing (one H200;
+  // docs/performance/tried.md).
+  constexpr int64_t kFewRows = 16, kMostMean = 2;
+  const bool are_few = rows.mean <= kMostMean && rows.most <= 2 * kFewRows;
+  if (problem.operands == DType::kBF16 && are_few) return kFewRows;
   // Fewer than 64 rows save nothing. With skewed routing, 128 rows instead of 64 spare a rank of
   // DeepSeek-V3 5 % where the mean is 32; with uniform routing they cost nothing.
   constexpr int64_t kLeast = 64;
@@ -106,10 +101,10 @@ GroupedGemmSpec choose_swapped_spec(const GroupedGemmSpec& problem, const GroupR
   const GroupedGemmSpec shared =
       choose_swapped_tiles(problem, largest_group_of_shared_a(problem, rows));
   if (wants_shared_a(shared, rows)) return with_shared_a(shared);
-  const int64_t largest = largest_group(problem, rows);
-  const GroupedGemmSpec spec = choose_swapped_tiles(problem, largest);
+  const int64_t largest_group = usual_largest_group(problem, rows);
+  const GroupedGemmSpec spec = choose_swapped_tiles(problem, largest_group);
   if (!wants_shared_sm(spec, rows)) return spec;
-  return with_shared_sm(choose_swapped_tiles(problem, std::min(largest, kMostSharedRows)));
+  return with_shared_sm(choose_swapped_tiles(problem, std::min(largest_group, kMostSharedRows)));
 }
 
 }  // namespace moejit::compiler

@@ -56,7 +56,13 @@ def with_choices_of_tool(ids):
     return ids.masked_fill(torch.rand(ids.shape, device=ids.device, generator=generator) < _UNROUTED_SHARE, -1)
 
 
-def ratio_text(row):
-    """Returns the text about a row that was compared."""
-    return (f"{row['tool_rows_step_hot_ms']:.3f} ms a step beside {row['tool_step_hot_ms']:.3f} ms by `moejit bench`: "
+def fields_beside(result, milliseconds):
+    """Returns fields about a result of the tool, beside the time of a step with as many rows."""
+    tool = step_ms(result)
+    return {"tool_step_hot_ms": tool, "tool_step_hot_mhz": result["step_hot_mhz"], "ratio_to_tool": milliseconds / tool}
+
+
+def ratio_text(row, step="tool_rows_step"):
+    """Returns the text about a row that was compared by the time of `step`."""
+    return (f"{row[f'{step}_hot_ms']:.3f} ms a step beside {row['tool_step_hot_ms']:.3f} ms by `moejit bench`: "
             f"{row['ratio_to_tool']:.3f}")

@@ -79,9 +79,7 @@ def compare_with_tool(step, case, device, settings, watch):
     result = experts_tool.run_tool(experts_tool.layer_of(step), case.tokens, settings.seconds)
     step.inputs = experts_tool.with_rows_of_tool(step.inputs)
     row = experts_steps.time_call(step, device, settings, watch, "tool_rows_step")
-    row["tool_step_hot_ms"] = experts_tool.step_ms(result)
-    row["tool_step_hot_mhz"] = result["step_hot_mhz"]
-    row["ratio_to_tool"] = row["tool_rows_step_hot_ms"] / row["tool_step_hot_ms"]
+    row.update(experts_tool.fields_beside(result, row["tool_rows_step_hot_ms"]))
     print(f"{case.name}: {experts_tool.ratio_text(row)}", file=sys.stderr, flush=True)
     return row
 

@@ -167,13 +167,11 @@ def experts_step(layer, sizes):
     return Step(layer.experts, lambda: layer.experts(x, counts if is_grouped else ids, probs), x, dy)
 
 
-def beside_tool(alone, milliseconds, settings):
-    """Fields about `moejit bench` of the layer that a step of the experts runs, beside the step's time."""
+def compare_with_tool(alone, milliseconds, settings):
+    """Returns fields about `moejit bench` of the layer that a step of the experts runs, beside the step's time."""
     layer = experts_tool.layer_of_calls(alone.module.hosted._state)
     result = experts_tool.run_tool(layer, alone.leaf.shape[0], settings.seconds, "uniform")
-    tool = experts_tool.step_ms(result)
-    return {"layer": json.loads(layer), "tool_step_hot_ms": tool, "tool_step_hot_mhz": result["step_hot_mhz"],
-            "ratio_to_tool": milliseconds / tool}
+    return {"layer": json.loads(layer), **experts_tool.fields_beside(result, milliseconds)}
 
 
 def wait_of_host(step):
@@ -204,24 +202,17 @@ def measure(sizes, name, dispatcher, spec_of, want, settings, watch):
             alone = experts_step(step.module, sizes)
             row.update(experts_steps.time_call(alone, DEVICE, settings, watch, "experts_step"))
             if DEVICE.type == "cuda":
-                row.update(beside_tool(alone, row["experts_step_hot_ms"], settings))
                 row["waits"] = {"layer": wait_of_host(step), "experts": wait_of_host(alone)}
                 kinds = {"experts": alone, "layer": step} if dispatcher == "allgather" else {"experts": alone}
                 row["graphs"] = {kind: graph_capture.explained(kinds[kind]) for kind in settings.graphs if kind in kinds}
+                row.update(compare_with_tool(alone, row["experts_step_hot_ms"], settings))
+                print(f"{name}, experts: {experts_tool.ratio_text(row, 'experts_step')}", file=sys.stderr, flush=True)
     except Exception as error:  # of any kind: the others must still be timed
         row["error"] = f"{type(error).__name__}: {error}".strip().split("\n")[0]
         traceback.print_exc()
     tell_of_graphs(name, row.get("graphs", {}))
-    print(f"{name}: " + (row.get("error") or f"{row['step_hot_ms']:.3f} ms a step" + told_of_tool(row)), file=sys.stderr, flush=True)
+    print(f"{name}: " + (row.get("error") or f"{row['step_hot_ms']:.3f} ms a step"), file=sys.stderr, flush=True)
     return row
-
-
-def told_of_tool(row):
-    """The text about the experts beside `moejit bench`, where they were compared."""
-    if "ratio_to_tool" not in row:
-        return ""
-    return (f"; experts {row['experts_step_hot_ms']:.3f} ms beside {row['tool_step_hot_ms']:.3f} ms by `moejit bench`: "
-            f"{row['ratio_to_tool']:.3f}")
 
 
 def tell_of_graphs(name, graphs):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between host and device. The fake driver's device memory is the host's, so a test sees
-// there what a kernel on any stream would.
+// Copies between host and device, and the maps of tensor copies. The fake driver's device memory is
+// the host's, so a test sees there what a kernel on any stream would.
 #include "tests/driver/driver_fixture.h"
 
 #include <array>

@@ -206,7 +206,7 @@ TEST(GroupedGemmTensorMaps, DescribeTheMatricesInBoxesOfTiles) {
   EXPECT_EQ(maps, (std::vector{a, b, d}));
 }
 
-// Of B alone: rows of A are in L2 already.
+// The other maps keep 256 bytes.
 TEST(GroupedGemmTensorMaps, BringTheBOfSwappedTilesIntoL2By128Bytes) {
   const GroupedGemmSpec problem{
       .operands = DType::kBF16, .local_experts = 3, .section_n = 256, .k = 256};
