@@ -6,8 +6,8 @@ import unittest.mock
 
 import torch
 
-from support import (BOUNDS, DEVICE, E, H, I, K, MAX_TOKENS, Inputs, Recorder, assert_same_bits, describe, relative_error,
-                     text, told)
+from support import (BOUNDS, DEVICE, E, H, I, K, MAX_TOKENS, Inputs, Recorder, assert_same_bits, check_operator,
+                     describe, relative_error, text, told)
 from moejit import Layer
 from moejit.torch import HostedExperts, experts, fp8_call, fp8_weights, grouped_experts, ops, serving
 from moejit.torch.gathered import parts_of_block
@@ -330,7 +330,7 @@ class Operators(unittest.TestCase):
         layer = text("fp8_flow", passes=["forward"], topk_ids_dtype="i64")
         reads = [inputs.x.detach(), inputs.ids, inputs.probs.detach(), *tensors]
         # test_schema compares what was read by an operator that torch lacks for FP8.
-        torch.library.opcheck(ops.call, (reads, "forward", layer), test_utils=(
+        check_operator(ops.call, (reads, "forward", layer), test_utils=(
             "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"))
 
     def test_one_tensor_less_is_told_by_name(self):

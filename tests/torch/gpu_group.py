@@ -14,7 +14,6 @@ import threading
 import time
 
 os.environ.setdefault("MOEJIT_TEST_DEVICE", "cuda")
-os.environ.setdefault("MOEJIT_TORCH_FILL", "")  # blocks are not cleared, which would take time
 os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")  # nothing here multicasts
 
 import torch

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA graphs of models with experts: each replay has new tokens, routing and weights, and the bits of eager."""
 import copy
-import os
 import unittest
-
-os.environ["MOEJIT_TORCH_FILL"] = ""  # blocks are what training has: memory that an earlier replay wrote
 
 import torch
 from torch._dynamo.utils import counters

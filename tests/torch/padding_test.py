@@ -6,7 +6,8 @@ import unittest
 import torch
 import transformers
 
-from support import DEVICE, E, H, I, K, MAX_TOKENS, RECIPES, ROOT, Inputs, Recorder, assert_same_bits, text
+from support import (DEVICE, E, H, I, K, MAX_TOKENS, RECIPES, ROOT, Inputs, Recorder, assert_same_bits, cleared_blocks,
+                     text)
 from moejit.torch import Experts, convert, ops, serving
 from moejit.torch.layers import block_keys
 from moejit.torch.plans import plan_of
@@ -84,7 +85,7 @@ class WithoutGradients(unittest.TestCase):
             inputs = Inputs()
             given = {"x": inputs.x, "topk_ids": inputs.ids.int(), "topk_probs": inputs.probs, "w1": inputs.w1,
                      "w2": inputs.w2}
-            with self.subTest(recipe=recipe), torch.no_grad():
+            with self.subTest(recipe=recipe), torch.no_grad(), cleared_blocks():
                 blocks = ops.run(trained, "update_weights", given)
                 y, padded = (ops.run(layer, "forward", {**given, **blocks})["y"] for layer in (forward, trained))
                 assert_same_bits(self, [y, ops.run(forward, "update_weights", given)["quantized"]],

@@ -3,12 +3,11 @@
 
 The device of the tests is MOEJIT_TEST_DEVICE, the CPU by default.
 """
+import contextlib
 import os
 import pathlib
 import unittest
 import warnings
-
-os.environ.setdefault("MOEJIT_TORCH_FILL", "1")  # opcheck compares every byte of the results
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -127,6 +126,22 @@ def main_grads(tensors):
             if name in tensors}
 
 
+@contextlib.contextmanager
+def cleared_blocks():
+    """Clears on GPUs, too, what calls make: for tests that compare every byte, also bytes that no kernel writes."""
+    ops.library.moejit_torch_fill_blocks(1)
+    try:
+        yield
+    finally:
+        ops.library.moejit_torch_fill_blocks(0)
+
+
+def check_operator(operator, arguments, **options):
+    """Makes torch.library.opcheck's tests of an operator."""
+    with cleared_blocks():
+        torch.library.opcheck(operator, arguments, **options)
+
+
 def check_call(layer, call, tensors, order=()):
     """What torch checks of any operator, of a call in both ways: returning what it makes, and writing into it."""
     row = row_of(layer, call)
@@ -134,10 +149,10 @@ def check_call(layer, call, tensors, order=()):
     reads = [tensors.get(argument.name, none) for argument in row.reads]
     if not any(argument.name in tensors and argument.name not in ("quantized", "quantized_colwise")
                for argument in row.writes):
-        torch.library.opcheck(ops.call, (reads, call, layer))
+        check_operator(ops.call, (reads, call, layer))
     tensors = {**ops.run(layer, call, tensors), **tensors}
     written = [tensors.get(argument.name, none) for argument in row.writes]
-    torch.library.opcheck(ops.call_, (reads, [*written, *order], call, layer))
+    check_operator(ops.call_, (reads, [*written, *order], call, layer))
 
 
 class Recorder(TorchDispatchMode):
