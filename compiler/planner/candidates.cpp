@@ -19,8 +19,10 @@ int64_t mean_rows(const CallBounds& bounds) {
 }
 
 GroupRows group_rows(const CallBounds& bounds) {
-  return {.mean = ceil_div(mean_rows(bounds), std::max<int64_t>(bounds.groups, 1)),
-          .most = bounds.max_tokens};
+  const int64_t total = mean_rows(bounds);
+  return {.mean = ceil_div(total, std::max<int64_t>(bounds.groups, 1)),
+          .most = bounds.max_tokens,
+          .total = total};
 }
 
 int64_t rows_class(int64_t rows) {

@@ -69,10 +69,12 @@ class CandidateList {
   std::vector<Candidate<Spec>> candidates_;
 };
 
-// Rows of a group in the largest call.
+// Rows of a group in the largest call. `mean` and `total` are rows if all experts, also of other
+// ranks, are chosen alike.
 struct GroupRows {
-  int64_t mean = 0;  // if all experts, also of other ranks, are chosen alike
-  int64_t most = 0;  // of the largest group
+  int64_t mean = 0;
+  int64_t most = 0;   // of the largest group
+  int64_t total = 0;  // of all groups
 };
 
 // Returns the rows of an expert's group in a layer's calls. A token goes to an expert at most once,

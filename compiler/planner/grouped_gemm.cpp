@@ -264,7 +264,7 @@ KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, int64_t rows,
       kernel, target, options, [&] { return choose_spec(problem, groups); },
       [&] { return grouped_gemm_candidates(problem, groups); });
   kernel.spec = spec;
-  kernel.tensor_maps = grouped_gemm_tensor_maps(spec, rows, tensors);
+  kernel.tensor_maps = grouped_gemm_tensor_maps(spec, rows, tensors, groups.mean);
   kernel.reasons = tile_reasons(problem, spec);
   if (spec.scales == GemmScales::kSection)
     kernel.arguments = {{"b_scale_inv", tensors.b_scale_inv}};
@@ -293,7 +293,8 @@ KernelPlan grouped_gemm_kernel(const GroupedGemmSpec& problem, int64_t rows,
 Result<KernelPlan> plan_grouped_gemm(const GroupedGemmSpec& problem, int64_t rows,
                                      const Target& target, const PlanOptions& options) {
   MOEJIT_TRY(check_grouped_gemm(problem));
-  const GroupRows groups{.mean = ceil_div(rows, problem.local_experts), .most = rows};
+  const GroupRows groups{
+      .mean = ceil_div(rows, problem.local_experts), .most = rows, .total = rows};
   KernelPlan kernel = grouped_gemm_kernel(problem, rows, groups,
                                           {.a = "a",
                                            .b = "b",

@@ -106,16 +106,29 @@ TensorBox mn_major_box(int64_t elements, int64_t k, int64_t matrices) {
           .is_swizzled = true};
 }
 
+namespace {
+
+// Returns how many bytes a miss of B brings into L2. Swapped tiles stream B: misses of 128 bytes
+// bring its boxes from memory at 4.5 TB/s, misses of 256 at 4.25. Calls of 32 and 64 tokens take 2
+// to 4 % less time. So do calls in bf16 whose groups have two tiles of rows, by 0 to 7 %. With one
+// tile they take up to 2 % more, and FP8 gains nothing (one H200; docs/performance/tried.md).
+int32_t l2_promotion_of_b(const GroupedGemmSpec& spec, int64_t mean_rows) {
+  constexpr int64_t kLeastRows = 96, kMostRows = 256;
+  if (spec.is_swapped) return 128;
+  const bool has_two_tiles = mean_rows >= kLeastRows && mean_rows <= kMostRows;
+  const bool is_measured = spec.operands == DType::kBF16 && spec.b_major == Major::kK;
+  return is_measured && has_two_tiles ? 128 : 256;
+}
+
+}  // namespace
+
 std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec, int64_t rows,
-                                                    const GemmTensors& tensors) {
+                                                    const GemmTensors& tensors, int64_t mean_rows) {
   const int32_t a_box_rows = spec.is_swapped ? kSwappedBoxRows
                              : spec.shares_a ? spec.tile_rows / 2 / spec.cluster_ctas
                                              : spec.tile_rows;
   TensorBox b_box = weights_box(spec);
-  // Swapped tiles stream B. Misses of 128 bytes bring its boxes from memory at 4.5 TB/s, misses of
-  // 256 at 4.25. So calls of 32 and 64 tokens take 2 to 4 % less time (one H200;
-  // docs/performance/tried.md).
-  if (spec.is_swapped) b_box.l2_promotion = 128;
+  b_box.l2_promotion = l2_promotion_of_b(spec, mean_rows);
   std::vector<TensorMapPlan> maps = {
       {"a_map", tensors.a, operand_box(a_format(spec), rows, spec.k, a_box_rows)},
       {"b_map", tensors.b, b_box}};

@@ -25,12 +25,13 @@ bool must_be_swapped(const GroupedGemmSpec& problem) {
           problem.rounds_activation);
 }
 
-// Returns whether two CTAs an SM are better than one: where tiles are so few that many SMs have one
-// more than others, or none. One token of gpt-oss-120b in bf16 takes 8 % less time then, 8 tokens
-// take 2 % less, one of Qwen3-30B-A3B 1 % less (one H200; docs/performance/tried.md).
+// Returns whether two CTAs an SM are better than one: where tiles of groups with rows are few. Many
+// SMs have one more than others then, or none. One token of gpt-oss-120b in bf16 takes 8 % less
+// time so, 8 tokens take 2 % less, one of Qwen3-30B-A3B 1 % less. With more tiles they cost up to
+// 0.5 % (one H200; docs/performance/tried.md).
 bool wants_shared_sm(const GroupedGemmSpec& spec, const GroupRows& rows) {
   constexpr int64_t kMostTiles = 6 * 132;  // of a whole H200
-  const int64_t groups = std::min<int64_t>(spec.local_experts, rows.most);
+  const int64_t groups = std::min<int64_t>(spec.local_experts, rows.total);
   return may_share_sm(spec) && spec.operands == DType::kBF16 &&
          groups * spec.sections / tile_sections(spec) * spec.narrow_tiles <= kMostTiles;
 }

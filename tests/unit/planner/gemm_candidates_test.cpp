@@ -44,8 +44,9 @@ const std::vector<GroupedGemmSpec> kProblems = {
      .k = 2048},
     {.local_experts = 1, .section_n = 16, .k = 16},
 };
-const std::vector<GroupRows> kRowsOfGroups = {{1, 1},      {8, 64},      {40, 2048},   {100, 8192},
-                                              {500, 8192}, {1024, 4096}, {8192, 65536}};
+const std::vector<GroupRows> kRowsOfGroups = {
+    {1, 1, 8},         {8, 64, 64},        {40, 2048, 320},     {100, 8192, 800},
+    {500, 8192, 4000}, {1024, 4096, 8192}, {8192, 65536, 65536}};
 
 template <typename Spec>
 void expect_legal(const std::vector<Candidate<Spec>>& candidates) {
@@ -249,7 +250,7 @@ TEST(GemmCandidates, OfFewRowsAreSwappedAlone) {
 // Each number of rows comes with as many stages as fit, and with fewer.
 TEST(GemmCandidates, OfFewRowsHaveTilesOfAllRows) {
   const GroupedGemmSpec problem{.local_experts = 8, .section_n = 4096, .k = 7168};
-  for (const GroupRows& rows : {GroupRows{16, 128}, {64, 4096}}) {
+  for (const GroupRows& rows : {GroupRows{16, 128, 128}, {64, 4096, 512}}) {
     const auto candidates = grouped_gemm_candidates(problem, rows);
     EXPECT_LE(candidates.size(), 44u);
     std::map<int32_t, std::set<int32_t>> stages;

@@ -208,15 +208,26 @@ TEST(GroupedGemmTensorMaps, DescribeTheMatricesInBoxesOfTiles) {
 
 // The other maps keep 256 bytes.
 TEST(GroupedGemmTensorMaps, BringTheBOfSwappedTilesIntoL2By128Bytes) {
-  const GroupedGemmSpec problem{
-      .operands = DType::kBF16, .local_experts = 3, .section_n = 256, .k = 256};
+  GroupedGemmSpec problem{.operands = DType::kBF16, .local_experts = 3, .section_n = 256, .k = 256};
   for (const int64_t rows : {16, 64, 128}) {
     const auto maps = grouped_gemm_tensor_maps(choose_swapped_tiles(problem, rows), 1000, {});
     EXPECT_EQ(maps[0].box.l2_promotion, 256) << rows;
     EXPECT_EQ(maps[1].box.l2_promotion, 128) << rows;
   }
-  for (const TensorMapPlan& map : grouped_gemm_tensor_maps(choose_tiles(problem), 1000, {}))
-    EXPECT_EQ(map.box.l2_promotion, 256) << map.role;
+  const auto promotion = [&](int64_t mean_rows) {
+    const auto maps = grouped_gemm_tensor_maps(choose_tiles(problem), 1000, {}, mean_rows);
+    EXPECT_EQ(maps[0].box.l2_promotion, 256);
+    EXPECT_EQ(maps[2].box.l2_promotion, 256);
+    return maps[1].box.l2_promotion;
+  };
+  EXPECT_EQ(promotion(64), 256);
+  EXPECT_EQ(promotion(128), 128);
+  EXPECT_EQ(promotion(256), 128);
+  EXPECT_EQ(promotion(512), 256);
+  problem.b_major = Major::kMn;
+  EXPECT_EQ(promotion(128), 256);
+  problem = {.local_experts = 3, .section_n = 256, .k = 256};
+  EXPECT_EQ(promotion(128), 256);
 }
 
 TEST(GroupedGemmTensorMaps, TakeHalfAsManyElementsOfTwiceTheBytes) {

@@ -77,20 +77,21 @@ TEST(SwappedTiles, LieInOneScaleBlock) {
             std::string::npos);
 }
 
-// As fc2 of Qwen3-30B-A3B, 16 tiles of 128 columns an expert, for 8 choices of a token.
+// As fc2 of Qwen3-30B-A3B, 16 tiles of 128 columns an expert, for one token and for 64.
 TEST(SwappedTiles, AreHalvedForTwoCtasAnSmWhereTheyAreFew) {
   const GroupedGemmSpec problem{.operands = DType::kBF16,
                                 .scales = GemmScales::kNone,
                                 .local_experts = 128,
                                 .section_n = 2048,
                                 .k = 768};
-  const GroupedGemmSpec few = choose_spec(problem, {.mean = 1, .most = 8});
+  const GroupedGemmSpec few = choose_spec(problem, {.mean = 1, .most = 1, .total = 8});
   EXPECT_EQ(few.ctas_per_sm, 2);
   EXPECT_EQ(few.narrow_tiles, 32);
   EXPECT_EQ(launch_shape(few).threads, 256);
   EXPECT_EQ(launch_shape(few).ctas_per_sm, 2);
-  EXPECT_EQ(choose_spec(problem, {.mean = 1, .most = 64}).ctas_per_sm, 1);
-  const GroupRows many{.mean = 32, .most = 128};
+  // 64 groups have rows, though no group has more than 8.
+  EXPECT_EQ(choose_spec(problem, {.mean = 1, .most = 8, .total = 64}).ctas_per_sm, 1);
+  const GroupRows many{.mean = 32, .most = 128, .total = 256};
   EXPECT_EQ(choose_spec(problem, many).tile_rows, 128);
   // 33 tiles, so that CTAs cannot share A.
   const GroupedGemmSpec shared = choose_spec({.operands = DType::kBF16,
@@ -102,7 +103,7 @@ TEST(SwappedTiles, AreHalvedForTwoCtasAnSmWhereTheyAreFew) {
   EXPECT_EQ(shared.ctas_per_sm, 2);
   EXPECT_EQ(shared.tile_rows, 96);
   EXPECT_EQ(shared.stages, 4);
-  EXPECT_EQ(choose_spec({.local_experts = 128, .section_n = 2048, .k = 768}, {1, 8}).ctas_per_sm,
+  EXPECT_EQ(choose_spec({.local_experts = 128, .section_n = 2048, .k = 768}, {1, 1, 8}).ctas_per_sm,
             1);
 }
 
@@ -116,19 +117,20 @@ TEST(SwappedTiles, Have16RowsInBf16WhereGroupsAreSmall) {
   const auto tile_rows = [&](const GroupRows& rows) {
     return choose_spec(problem, rows).tile_rows;
   };
-  EXPECT_EQ(tile_rows({.mean = 1, .most = 8}), 16);
-  EXPECT_EQ(tile_rows({.mean = 1, .most = 16}), 16);
-  EXPECT_EQ(tile_rows({.mean = 2, .most = 32}), 16);
-  EXPECT_EQ(tile_rows({.mean = 3, .most = 32}), 32);
-  EXPECT_EQ(tile_rows({.mean = 2, .most = 33}), 64);
+  EXPECT_EQ(tile_rows({.mean = 1, .most = 8, .total = 64}), 16);
+  EXPECT_EQ(tile_rows({.mean = 1, .most = 16, .total = 128}), 16);
+  EXPECT_EQ(tile_rows({.mean = 2, .most = 32, .total = 256}), 16);
+  EXPECT_EQ(tile_rows({.mean = 3, .most = 32, .total = 384}), 32);
+  EXPECT_EQ(tile_rows({.mean = 2, .most = 33, .total = 256}), 64);
   problem.operands = DType::kF8E4M3;
   problem.scales = GemmScales::kRowBlock;
-  EXPECT_EQ(tile_rows({.mean = 2, .most = 32}), 32);
+  EXPECT_EQ(tile_rows({.mean = 2, .most = 32, .total = 256}), 32);
 }
 
 // As Qwen3-30B-A3B.
 TEST(SwappedTiles, ShareABetweenCtasInBf16FromAFewRowsOn) {
-  const GroupRows few{.mean = 4, .most = 64}, some{.mean = 8, .most = 128};
+  const GroupRows few{.mean = 4, .most = 64, .total = 512},
+      some{.mean = 8, .most = 128, .total = 1024};
   GroupedGemmSpec fc2{.operands = DType::kBF16,
                       .scales = GemmScales::kNone,
                       .local_experts = 128,
@@ -137,7 +139,7 @@ TEST(SwappedTiles, ShareABetweenCtasInBf16FromAFewRowsOn) {
   EXPECT_FALSE(choose_spec(fc2, few).shares_a);
   EXPECT_TRUE(choose_spec(fc2, some).shares_a);
   EXPECT_EQ(choose_spec(fc2, some).tile_rows, 64);
-  EXPECT_EQ(choose_spec(fc2, {.mean = 16, .most = 256}).tile_rows, 128);
+  EXPECT_EQ(choose_spec(fc2, {.mean = 16, .most = 256, .total = 2048}).tile_rows, 128);
   GroupedGemmSpec fc1 = fc2;
   fc1.epilogue = GemmEpilogue::kActivation;
   fc1.sections = 2;
