@@ -45,7 +45,8 @@ def list_layers(configuration, recipe="fp8_flow", tokens=TOKENS):
 
 KEPT = os.environ["MOEJIT_CACHE_DIR"]
 (PATH / "layers.json").write_text(json.dumps(list_layers(MODEL)))
-run_tool("build", PATH / "layers.json", "--target", "sim", "--variants", "described", "--pack", PACK)
+TARGET = "sim" if os.environ.get("MOEJIT_TEST_DEVICE", "cpu") == "cpu" else "cuda"  # of an H100 or H200
+run_tool("build", PATH / "layers.json", "--target", TARGET, "--variants", "described", "--pack", PACK)
 os.environ.update(MOEJIT_FROZEN="1", MOEJIT_PACKS=str(PACK), MOEJIT_CACHE_DIR=str(PATH / "cache"),
                   MOEJIT_CXX="/absent/c++", MOEJIT_NVRTC="/absent/libnvrtc.so.13")
 
@@ -161,7 +162,7 @@ class Frozen(unittest.TestCase):
         self.assertIn('moejit.torch.build(model, tokens=16, target=..., pack="kernels.moejitpack")', told)
         wanted = PATH / "wanted.json"
         wanted.write_text(told.splitlines()[-1])
-        run_tool("build", wanted, "--target", "sim", "--cache-dir", PATH / "made")
+        run_tool("build", wanted, "--target", TARGET, "--cache-dir", PATH / "made")
         code = ("import json, sys, moejit\nlayer = moejit.Layer(json.load(open(sys.argv[1])), 'sim')\n"
                 "layer.prepare()\n")
         subprocess.run([sys.executable, "-c", code, wanted], check=True,
@@ -220,7 +221,7 @@ class Build(unittest.TestCase):
         pack = PATH / "model.moejitpack"
         with unittest.mock.patch.dict(os.environ):
             del os.environ["MOEJIT_CXX"]
-            layers = moejit.torch.build(make(), [16, TOKENS], target="sim", pack=pack, cache_dir=KEPT)
+            layers = moejit.torch.build(make(), [16, TOKENS], target=TARGET, pack=pack, cache_dir=KEPT)
         self.assertEqual(len(layers), len(list_layers(MODEL)))
         self.assertEqual(pack.read_bytes(), PACK.read_bytes())
 

@@ -93,6 +93,16 @@ class Operations(unittest.TestCase):
                 count += 1
         self.assertEqual(count, len(EXAMPLES) - 1)
 
+    @unittest.skipIf(DEVICE.type == "cuda", "GPUs have what memory had")
+    def test_what_no_kernel_writes_is_nan(self):
+        inputs = Inputs()
+        routing = route(inputs.ids % 2, E)  # the other groups are empty, so their rows are behind the last one
+        rows, _ = permute_pad(inputs.x, inputs.probs, routing)
+        used = int(routing.offs[-1])
+        self.assertLess(used, len(rows))
+        self.assertTrue(rows[used:].isnan().all())
+        self.assertTrue(rows[:used].isfinite().all())
+
     def test_outputs_that_are_added_to_begin_as_zeros(self):
         description = {"operation": "route", "max_tokens": 64, "top_k": 2, "local_experts": 4}
         wrong = torch.full((3, 2), 4, dtype=torch.int32, device=DEVICE)

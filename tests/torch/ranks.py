@@ -4,6 +4,7 @@ import datetime
 import pathlib
 import tempfile
 import traceback
+import unittest
 
 import torch
 import torch.distributed as dist
@@ -18,8 +19,10 @@ def run_on_ranks(function, count=2, method="spawn"):
     """[what `function(device)` returned on each rank]. It has to be a module's function. Its failure is this one's.
 
     With "fork" ranks need not import again what this process has imported, which must not have run anything yet. On
-    GPUs that means no CUDA, which importing may begin: there ranks are spawned.
+    GPUs that means no CUDA, which importing may begin: there ranks are spawned. Too few of them skip the test.
     """
+    if not is_possible(count):
+        raise unittest.SkipTest(f"needs {count} GPUs")
     if DEVICE.type == "cuda":
         method = "spawn"
     with tempfile.TemporaryDirectory() as folder:

@@ -65,7 +65,8 @@ def losses(trainer):
 
 
 def experts(model):
-    return [parameter.detach() for name, parameter in model.named_parameters() if ".experts." in name]
+    """The experts' parameters on the host: a trainer moves its model to a GPU that is there."""
+    return [parameter.detach().cpu() for name, parameter in model.named_parameters() if ".experts." in name]
 
 
 class Training(unittest.TestCase):

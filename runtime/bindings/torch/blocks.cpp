@@ -11,7 +11,7 @@
 namespace moejit::torch {
 namespace {
 
-std::atomic<bool> fills_blocks_of_gpus = false;
+std::atomic<int32_t> value_of_blocks = -1;
 
 }  // namespace
 
@@ -37,19 +37,23 @@ Tensor make_block(int64_t bytes, DLDevice device) {
   return Tensor({&bytes, 1}, {kDLUInt, 8, 1}, device);
 }
 
-bool fills_blocks(DLDevice device) {
-  return device.device_type == kDLCPU || fills_blocks_of_gpus.load(std::memory_order_relaxed);
+std::optional<std::uint8_t> fill_of(DLDevice device) {
+  const int32_t value = value_of_blocks.load(std::memory_order_relaxed);
+  if (value >= 0) return static_cast<std::uint8_t>(value);
+  if (device.device_type == kDLCPU) return 0;
+  return std::nullopt;
 }
 
-void fill_blocks_of_gpus(bool fills) { fills_blocks_of_gpus = fills; }
+void fill_blocks(int32_t value) { value_of_blocks = value; }
 
-void clear(const Tensor& tensor, moejit_device* device, int64_t first, int64_t bytes) {
+void fill(const Tensor& tensor, moejit_device* device, int64_t first, int64_t bytes,
+          std::uint8_t value) {
   if (bytes == 0) return;
   std::byte* const data = static_cast<std::byte*>(tensor.dl().data) + first;
   if (tensor.device().device_type == kDLCPU)
-    std::memset(data, 0, static_cast<std::size_t>(bytes));
+    std::memset(data, value, static_cast<std::size_t>(bytes));
   else
-    check(moejit_device_fill(device, data, 0, bytes, current_stream(tensor.device())));
+    check(moejit_device_fill(device, data, value, bytes, current_stream(tensor.device())));
 }
 
 }  // namespace moejit::torch

@@ -4,6 +4,7 @@
 #include "runtime/bindings/torch/tensor.h"
 
 #include <cstdint>
+#include <optional>
 
 struct moejit_device;
 
@@ -15,13 +16,16 @@ void* current_stream(DLDevice device);
 // Returns a block of bytes from torch's allocator, uninitialized.
 Tensor make_block(int64_t bytes, DLDevice device);
 
-// Whether what calls make on this device begins as zeros: on the CPU, and on GPUs after
-// fill_blocks_of_gpus(true). So bytes that no kernel writes are the same from call to call.
-bool fills_blocks(DLDevice device);
-void fill_blocks_of_gpus(bool fills);
+// Returns the value of all bytes of what calls make on this device before kernels write there;
+// nothing: bytes are what they were. It is 0 on the CPU and nothing on GPUs, or what fill_blocks()
+// set for both, until a negative value ends that. Then bytes that no kernel writes are the same
+// from call to call.
+std::optional<std::uint8_t> fill_of(DLDevice device);
+void fill_blocks(int32_t value);
 
-// Sets so many bytes of a tensor on the device to 0, from a byte on, in order with the current
-// stream.
-void clear(const Tensor& tensor, moejit_device* device, int64_t first, int64_t bytes);
+// Sets so many bytes of a tensor on the device to a value, from a byte on, in order with the
+// current stream.
+void fill(const Tensor& tensor, moejit_device* device, int64_t first, int64_t bytes,
+          std::uint8_t value);
 
 }  // namespace moejit::torch

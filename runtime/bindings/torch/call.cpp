@@ -153,19 +153,26 @@ std::array<int64_t, 4> Call::shape_of(const PlannedTensor& planned) const {
   return shape;
 }
 
+void Call::fill_new(const Tensor& tensor) const {
+  if (const std::optional<std::uint8_t> value = fill_of(device_))
+    fill(tensor, ready_.device, 0, tensor.byte_count(), *value);
+}
+
 Tensor Call::make(const CallArgument& argument) const {
   if (argument.kind == Kind::kTensor) {
     const std::array<int64_t, 4> shape = shape_of(*argument.planned);
     Tensor tensor({shape.data(), argument.planned->shape.size()}, argument.planned->dtype, device_);
     // In a CUDA graph a kernel of torch's takes 2 us less than a fill between two kernels.
-    if (argument.is_read || fills_blocks(device_)) tensor.zero();
+    if (argument.is_read)
+      tensor.zero();
+    else
+      fill_new(tensor);
     return tensor;
   }
   Tensor block = make_block(bytes_of(argument), device_);
-  if (fills_blocks(device_))
-    block.zero();
-  else if (argument.digest != nullptr)  // so the call quantizes, whatever the weights are
-    clear(block, ready_.device, argument.digest->quantized_offset, argument.digest->bytes);
+  fill_new(block);
+  if (argument.digest != nullptr)  // so the call quantizes, whatever the weights are
+    fill(block, ready_.device, argument.digest->quantized_offset, argument.digest->bytes, 0);
   return block;
 }
 
@@ -174,6 +181,7 @@ void Call::run(const char* name) {
   if (row_.workspace_bytes > 0) {
     call_.workspace_bytes = std::min(block_sizes().workspace_bytes, row_.workspace_bytes);
     workspace = make_block(call_.workspace_bytes, device_);
+    fill_new(workspace);
     call_.workspace = workspace.dl().data;
   }
   check(moejit_plan_call(ready_.plan, name, &call_));

@@ -44,6 +44,8 @@ class Call {
   void run(const char* name);
 
  private:
+  // Sets all bytes of what the call makes to fill_of(), if that is a value.
+  void fill_new(const Tensor& tensor) const;
   void add_tensor(const CallArgument& argument, const Tensor& tensor);
   void add_shape(const PlannedTensor& planned);
   void add_quantized(const CallArgument& argument, const Tensor& block);

@@ -54,9 +54,11 @@ __attribute__((visibility("default"))) const char* moejit_torch_load_error() {
   return moejit::torch::load_error;
 }
 
-// Makes later calls on GPUs clear the blocks that they return, for tests that compare every byte.
-__attribute__((visibility("default"))) void moejit_torch_fill_blocks(int32_t fills) {
-  moejit::torch::fill_blocks_of_gpus(fills != 0);
+// Makes later calls set all bytes of what they make to a value, before kernels write there. 0 is
+// for tests that compare every byte, 255 finds whoever reads what nobody wrote. A negative value
+// ends it.
+__attribute__((visibility("default"))) void moejit_torch_fill_blocks(int32_t value) {
+  moejit::torch::fill_blocks(value);
 }
 
 }  // extern "C"

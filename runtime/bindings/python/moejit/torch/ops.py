@@ -34,7 +34,7 @@ def _load() -> ctypes.CDLL:
     error = library.moejit_torch_load_error()
     if error:
         raise ImportError(f"moejit.torch: {path}: {error.decode()}")
-    library.moejit_torch_fill_blocks(is_switched_on("MOEJIT_TORCH_FILL"))
+    library.moejit_torch_fill_blocks(0 if is_switched_on("MOEJIT_TORCH_FILL") else -1)
     return library
 
 
