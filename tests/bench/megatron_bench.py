@@ -10,14 +10,17 @@ capture that fails it prints the error and the call that ended it. A step of the
 `moejit bench` of their layer, with as many rows.
 
 With --main-grad gradients of weights are added to float32 buffers that exist before the step, as Megatron's
-DistributedDataParallel makes them: moejit adds them itself, and a hook adds those of the other layers.
+DistributedDataParallel makes them: moejit adds them itself, and a hook adds those of the other layers. With --fused
+all layers have moe_router_fusion and moe_permute_fusion, by moejit.torch.te.patch().
 
   python3 -m pip install --no-deps --target DIR megatron-core==0.16.1    # DIR into PYTHONPATH, beside moejit
   python3 tests/bench/megatron_bench.py
   python3 tests/bench/megatron_bench.py --main-grad
+  python3 tests/bench/megatron_bench.py --fused
   python3 tests/bench/megatron_bench.py --tiny    # small sizes; without a GPU in the simulator
 """
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -45,6 +48,7 @@ from megatron.core.transformer.moe.moe_layer import MoELayer, MoESubmodules
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_config import TransformerConfig
 
+from moejit.torch import te
 from moejit.torch.megatron import convert_spec
 
 # (experts, choices, hidden, intermediate, tokens)
@@ -85,7 +89,7 @@ LAYERS = (("SequentialMLP", "alltoall", lambda tokens, rows: SEQUENTIAL),
             for kind, dispatcher in (("grouped", "alltoall"), ("tokens", "allgather"))))
 
 
-def config_of(sizes, dispatcher, adds_itself):
+def config_of(sizes, dispatcher, adds_itself, is_fused):
     experts, top_k, hidden, intermediate, _ = sizes
     return TransformerConfig(
         num_layers=1, hidden_size=hidden, num_attention_heads=4, ffn_hidden_size=intermediate,
@@ -93,6 +97,7 @@ def config_of(sizes, dispatcher, adds_itself):
         activation_func=F.silu, add_bias_linear=False, moe_token_dispatcher_type=dispatcher, bf16=True,
         moe_router_load_balancing_type="none", moe_aux_loss_coeff=0.0, moe_router_dtype="fp32",
         params_dtype=torch.bfloat16, gradient_accumulation_fusion=adds_itself, expert_tensor_parallel_size=1,
+        moe_permute_fusion=is_fused, moe_router_fusion=is_fused,
         expert_model_parallel_size=moe_utils.get_default_pg_collection().ep.size(),
         use_cpu_initialization=DEVICE.type == "cpu", perform_initialization=False)
 
@@ -131,9 +136,9 @@ def add_to_main_grad(parameter):
     parameter.register_post_accumulate_grad_hook(add)
 
 
-def make_step(sizes, dispatcher, spec, adds_itself=False, main_grad=False):
+def make_step(sizes, dispatcher, spec, adds_itself=False, main_grad=False, is_fused=False):
     """A layer's step. Weights and tokens are the same for all, since they come from one generator in one order."""
-    layer = spec.module(config_of(sizes, dispatcher, adds_itself), spec.submodules, layer_number=1,
+    layer = spec.module(config_of(sizes, dispatcher, adds_itself, is_fused), spec.submodules, layer_number=1,
                         pg_collection=moe_utils.get_default_pg_collection()).to(DEVICE)
     generator = torch.Generator(DEVICE).manual_seed(0)
     with torch.no_grad():
@@ -193,7 +198,7 @@ def measure(sizes, name, dispatcher, spec_of, want, settings, watch):
     row = {"experts": name, "dispatcher": dispatcher}
     try:
         step = make_step(sizes, dispatcher, spec_of(sizes[4], sizes[4] * sizes[1]),
-                         settings.main_grad and "moejit" in name, settings.main_grad)
+                         settings.main_grad and "moejit" in name, settings.main_grad, settings.fused)
         y = step().detach()
         row["error_beside_sequential"] = experts_steps.relative_error(y, want.setdefault("y", y))
         row["peak_bytes"] = experts_steps.peak_bytes(step, DEVICE)
@@ -230,6 +235,7 @@ def parse(arguments):
     parser.add_argument("--case", default="", help="only cases whose names contain this")
     parser.add_argument("--only", default="", help="only layers whose names contain this")
     parser.add_argument("--main-grad", action="store_true", help="add gradients of weights to float32 buffers")
+    parser.add_argument("--fused", action="store_true", help="choose experts and permute by moejit.torch.te in all layers")
     parser.add_argument("--graphs", nargs="*", default=["experts", "layer"], choices=("experts", "layer"),
                         help="of what CUDA graphs are captured, in this order")
     parser.add_argument("--seconds", type=float, default=2.0, help="of hot steps, behind half as many of warm-up")
@@ -242,6 +248,18 @@ def parse(arguments):
     return settings
 
 
+def measure_case(sizes, settings, watch):
+    """The rows of the layers that are asked for."""
+    if settings.fused:
+        te.patch(top_k=sizes[1])
+    want = {}
+    try:
+        with megatron_device.OnCpu() if DEVICE.type == "cpu" else contextlib.nullcontext():
+            return [measure(sizes, *layer, want, settings, watch) for layer in LAYERS if settings.only in layer[0]]
+    finally:
+        te.patch(False)
+
+
 def main(arguments):
     settings = parse(arguments)
     folder = tempfile.TemporaryDirectory()
@@ -249,12 +267,8 @@ def main(arguments):
                                          init_method=f"file://{folder.name}/group")
     megatron_device.start(1)
     watch = bench_machine.Watch(DEVICE)
-    cases = []
-    for case, sizes in (TINY if settings.tiny else CASES).items():
-        want = {}
-        if settings.case in case:
-            cases.append({"name": case, "layers": [measure(sizes, *layer, want, settings, watch) for layer in LAYERS
-                                                   if settings.only in layer[0]]})
+    cases = [{"name": case, "layers": measure_case(sizes, settings, watch)}
+             for case, sizes in (TINY if settings.tiny else CASES).items() if settings.case in case]
     now = datetime.datetime.now(datetime.timezone.utc)
     print(json.dumps({"kind": "megatron", "date": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
                       "command_line": shlex.join(["python3", "tests/bench/megatron_bench.py", *arguments]),

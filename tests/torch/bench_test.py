@@ -18,6 +18,7 @@ import grouped_mm_bench  # noqa: E402
 import generate_step_times  # noqa: E402
 import hf_experts_bench  # noqa: E402
 import hf_experts_sections  # noqa: E402
+import megatron_device  # noqa: E402
 
 
 class Bench(unittest.TestCase):
@@ -49,6 +50,17 @@ class Bench(unittest.TestCase):
         self.assertEqual([row["function"] for row in case["results"]], ["torch", "bf16", "fp8", "fp8_rowwise", "mxfp8"])
         for row in case["results"]:
             self.assertLessEqual(max(row["errors"]), BOUNDS["fp8_flow" if "fp8" in row["function"] else "bf16"])
+
+    @unittest.skipUnless(megatron_device.IS_THERE, "needs megatron-core, which .ci/setup-torch fetches")
+    def test_layers_of_megatron_have_times_and_errors(self):
+        import megatron_bench
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
+            megatron_bench.main(["--tiny", "--fused", "--graphs", "--only", "bf16, grouped"])
+        case, = json.loads(output.getvalue())["cases"]
+        row, = case["layers"]
+        self.assertNotIn("error", row)
+        self.assertLessEqual({"step_hot_ms", "experts_step_hot_ms", "peak_bytes"}, set(row))
 
     def test_experts_beside_peers_have_times_and_errors(self):
         output = io.StringIO()
