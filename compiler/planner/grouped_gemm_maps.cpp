@@ -116,8 +116,8 @@ int32_t l2_promotion_of_b(const GroupedGemmSpec& spec, int64_t mean_rows) {
   constexpr int64_t kLeastRows = 96, kMostRows = 256;
   if (spec.is_swapped) return 128;
   const bool has_two_tiles = mean_rows >= kLeastRows && mean_rows <= kMostRows;
-  const bool is_measured = spec.operands == DType::kBF16 && spec.b_major == Major::kK;
-  return is_measured && has_two_tiles ? 128 : 256;
+  const bool gains = spec.operands == DType::kBF16 && spec.b_major == Major::kK && has_two_tiles;
+  return gains ? 128 : 256;
 }
 
 }  // namespace
