@@ -123,8 +123,9 @@ struct GemmTensors {
 // contraction.
 TensorBox mn_major_box(int64_t elements, int64_t k, int64_t matrices);
 
-// Returns the tensor maps of a grouped GEMM's parameter record; `rows` is P, and `mean_rows` are a
-// group's, which say how B comes into L2. Swapped tiles store D without a tensor map.
+// Returns the tensor maps of a grouped GEMM's parameter record; `rows` is P. `mean_rows` of a
+// group say how B comes into L2; 0 is for groups of any size. Swapped tiles store D without a
+// tensor map.
 std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec, int64_t rows,
                                                     const GemmTensors& tensors,
                                                     int64_t mean_rows = 0);

@@ -93,6 +93,19 @@ TensorBox weights_box(const GroupedGemmSpec& spec) {
                                       : columns / spec.cluster_ctas);
 }
 
+// Returns how many bytes a miss of B brings into L2. Swapped tiles stream B: misses of 128 bytes
+// bring its boxes from memory at 4.5 TB/s, misses of 256 at 4.25. Calls of 32 and 64 tokens take 2
+// to 4 % less time. Forward calls in bf16 whose groups have two tiles of rows take 0 to 7 % less.
+// With one tile they take 1 % less to 2 % more. The one call in FP8 that was measured gained
+// nothing (one H200; docs/performance/tried.md).
+int32_t l2_promotion_of_b(const GroupedGemmSpec& spec, int64_t mean_rows) {
+  constexpr int64_t kLeastRows = 96, kMostRows = 256;
+  if (spec.is_swapped) return 128;
+  const bool has_two_tiles = mean_rows >= kLeastRows && mean_rows <= kMostRows;
+  const bool gains = spec.operands == DType::kBF16 && spec.b_major == Major::kK && has_two_tiles;
+  return gains ? 128 : 256;
+}
+
 }  // namespace
 
 TensorBox mn_major_box(int64_t elements, int64_t k, int64_t matrices) {
@@ -105,22 +118,6 @@ TensorBox mn_major_box(int64_t elements, int64_t k, int64_t matrices) {
           .box = {kBoxElements, kBoxElements, 1},
           .is_swizzled = true};
 }
-
-namespace {
-
-// Returns how many bytes a miss of B brings into L2. Swapped tiles stream B: misses of 128 bytes
-// bring its boxes from memory at 4.5 TB/s, misses of 256 at 4.25. Calls of 32 and 64 tokens take 2
-// to 4 % less time. So do calls in bf16 whose groups have two tiles of rows, by 0 to 7 %. With one
-// tile they take up to 2 % more, and FP8 gains nothing (one H200; docs/performance/tried.md).
-int32_t l2_promotion_of_b(const GroupedGemmSpec& spec, int64_t mean_rows) {
-  constexpr int64_t kLeastRows = 96, kMostRows = 256;
-  if (spec.is_swapped) return 128;
-  const bool has_two_tiles = mean_rows >= kLeastRows && mean_rows <= kMostRows;
-  const bool gains = spec.operands == DType::kBF16 && spec.b_major == Major::kK && has_two_tiles;
-  return gains ? 128 : 256;
-}
-
-}  // namespace
 
 std::vector<TensorMapPlan> grouped_gemm_tensor_maps(const GroupedGemmSpec& spec, int64_t rows,
                                                     const GemmTensors& tensors, int64_t mean_rows) {

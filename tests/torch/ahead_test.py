@@ -163,9 +163,9 @@ class Frozen(unittest.TestCase):
         wanted = PATH / "wanted.json"
         wanted.write_text(told.splitlines()[-1])
         run_tool("build", wanted, "--target", TARGET, "--cache-dir", PATH / "made")
-        code = ("import json, sys, moejit\nlayer = moejit.Layer(json.load(open(sys.argv[1])), 'sim')\n"
+        code = ("import json, sys, moejit\nlayer = moejit.Layer(json.load(open(sys.argv[1])), sys.argv[2])\n"
                 "layer.prepare()\n")
-        subprocess.run([sys.executable, "-c", code, wanted], check=True,
+        subprocess.run([sys.executable, "-c", code, wanted, TARGET], check=True,
                        env=os.environ | {"MOEJIT_CACHE_DIR": str(PATH / "made")})
 
 

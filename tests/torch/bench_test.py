@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark of transformers' experts runs at small sizes, and its result has what the plot and the page take."""
+"""Benchmarks run at small sizes, and their results have what plots and pages take."""
 import contextlib
 import io
 import json
@@ -19,6 +19,7 @@ import generate_step_times  # noqa: E402
 import hf_experts_bench  # noqa: E402
 import hf_experts_sections  # noqa: E402
 import megatron_device  # noqa: E402
+from moejit.torch import te_permute  # noqa: E402
 
 
 class Bench(unittest.TestCase):
@@ -52,14 +53,16 @@ class Bench(unittest.TestCase):
             self.assertLessEqual(max(row["errors"]), BOUNDS["fp8_flow" if "fp8" in row["function"] else "bf16"])
 
     @unittest.skipUnless(megatron_device.IS_THERE, "needs megatron-core, which .ci/setup-torch fetches")
-    def test_layers_of_megatron_have_times_and_errors(self):
+    def test_fused_layers_of_megatron_have_times(self):
         import megatron_bench
         output = io.StringIO()
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()), \
+             mock.patch.object(te_permute, "moe_permute_with_probs", wraps=te_permute.moe_permute_with_probs) as permute:
             megatron_bench.main(["--tiny", "--fused", "--graphs", "--only", "bf16, grouped"])
         case, = json.loads(output.getvalue())["cases"]
         row, = case["layers"]
         self.assertNotIn("error", row)
+        permute.assert_called()
         self.assertLessEqual({"step_hot_ms", "experts_step_hot_ms", "peak_bytes"}, set(row))
 
     def test_experts_beside_peers_have_times_and_errors(self):

@@ -146,7 +146,6 @@ def refusal_under_fsdp(device):
     return []
 
 
-@unittest.skipUnless(ranks.is_possible(), "needs two devices")
 class Ranks(unittest.TestCase):
 
     def test_ddp_sums_the_gradients_when_they_are_there(self):

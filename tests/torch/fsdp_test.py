@@ -3,7 +3,7 @@
 import unittest
 
 import fsdp_cases
-from ranks import is_possible, run_on_ranks
+from ranks import run_on_ranks
 from support import E, H, I, assert_same_bits
 
 # Of one block: what a rank holds of it, and scales, one of gate, of up and of w2 for each of its experts.
@@ -13,7 +13,6 @@ SCALES_BYTES = 3 * 4 * E // 2
 BLOCKS, STEPS, GATHERS = 2, 2, 2  # each block's weights are gathered for forward and for backward
 
 
-@unittest.skipUnless(is_possible(), "needs two GPUs")
 class Fsdp(unittest.TestCase):
 
     @classmethod

@@ -16,10 +16,10 @@ void* current_stream(DLDevice device);
 // Returns a block of bytes from torch's allocator, uninitialized.
 Tensor make_block(int64_t bytes, DLDevice device);
 
-// Returns the value of all bytes of what calls make on this device before kernels write there;
-// nothing: bytes are what they were. It is 0 on the CPU and nothing on GPUs, or what fill_blocks()
-// set for both, until a negative value ends that. Then bytes that no kernel writes are the same
-// from call to call.
+// Returns the value that all bytes of what calls make on this device have before kernels write
+// there; nothing: they are what memory had. It is 0 on the CPU and nothing on GPUs, until
+// fill_blocks() sets a value for both; a negative one ends that. With a value, bytes that no kernel
+// writes are the same from call to call.
 std::optional<std::uint8_t> fill_of(DLDevice device);
 void fill_blocks(int32_t value);
 

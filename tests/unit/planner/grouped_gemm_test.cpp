@@ -208,12 +208,17 @@ TEST(GroupedGemmTensorMaps, DescribeTheMatricesInBoxesOfTiles) {
 
 // The other maps keep 256 bytes.
 TEST(GroupedGemmTensorMaps, BringTheBOfSwappedTilesIntoL2By128Bytes) {
-  GroupedGemmSpec problem{.operands = DType::kBF16, .local_experts = 3, .section_n = 256, .k = 256};
+  const GroupedGemmSpec problem{
+      .operands = DType::kBF16, .local_experts = 3, .section_n = 256, .k = 256};
   for (const int64_t rows : {16, 64, 128}) {
     const auto maps = grouped_gemm_tensor_maps(choose_swapped_tiles(problem, rows), 1000, {});
     EXPECT_EQ(maps[0].box.l2_promotion, 256) << rows;
     EXPECT_EQ(maps[1].box.l2_promotion, 128) << rows;
   }
+}
+
+TEST(GroupedGemmTensorMaps, BringBIntoL2By128BytesWhereGroupsInBf16HaveTwoTiles) {
+  GroupedGemmSpec problem{.operands = DType::kBF16, .local_experts = 3, .section_n = 256, .k = 256};
   const auto promotion = [&](int64_t mean_rows) {
     const auto maps = grouped_gemm_tensor_maps(choose_tiles(problem), 1000, {}, mean_rows);
     EXPECT_EQ(maps[0].box.l2_promotion, 256);
@@ -270,6 +275,23 @@ TEST(PlanGroupedGemm, CountsAllRows) {
   EXPECT_EQ(kernel.min_bytes, 300 * (512 + 16) + 3 * (256 * 512 + 4 * 2 * 4) + 300 * 256 * 2);
   // Two full row tiles and one for each group that may have one that is not; two column tiles.
   EXPECT_EQ(kernel.launch.max_ctas, (2 + 3) * 2);
+}
+
+// As fc2 of Qwen3-30B-A3B: of rows at hand follow both what B brings into L2, and CTAs of an SM.
+TEST(PlanGroupedGemm, KnowsTheRowsOfItsGroups) {
+  const auto kernel = [](int64_t rows) {
+    return plan_grouped_gemm({.operands = DType::kBF16,
+                              .scales = GemmScales::kNone,
+                              .local_experts = 128,
+                              .section_n = 2048,
+                              .k = 768},
+                             rows)
+        .value();
+  };
+  EXPECT_EQ(kernel(128 * 64).tensor_maps[1].box.l2_promotion, 256);
+  EXPECT_EQ(kernel(128 * 128).tensor_maps[1].box.l2_promotion, 128);
+  EXPECT_EQ(std::get<GroupedGemmSpec>(kernel(8).spec).ctas_per_sm, 2);
+  EXPECT_EQ(std::get<GroupedGemmSpec>(kernel(64).spec).ctas_per_sm, 1);
 }
 
 // Operands and scales that go together.

@@ -107,6 +107,21 @@ TEST(SwappedTiles, AreHalvedForTwoCtasAnSmWhereTheyAreFew) {
             1);
 }
 
+// 64 tokens have 512 choices. A rank of eight gets an eighth of them.
+TEST(SwappedTiles, AreChosenForTheRowsOfALargestCall) {
+  CallBounds bounds{.max_tokens = 64, .top_k = 8, .groups = 128, .max_permuted_rows = 512};
+  const GroupRows all = group_rows(bounds);
+  EXPECT_EQ(all.mean, 4);
+  EXPECT_EQ(all.most, 64);
+  EXPECT_EQ(all.total, 512);
+  bounds.groups = 16;
+  bounds.experts = 128;
+  const GroupRows of_rank = group_rows(bounds);
+  EXPECT_EQ(of_rank.mean, 4);
+  EXPECT_EQ(of_rank.most, 64);
+  EXPECT_EQ(of_rank.total, 64);
+}
+
 // As fc2 of Qwen3-30B-A3B with 8, 16, 32 and 64 tokens.
 TEST(SwappedTiles, Have16RowsInBf16WhereGroupsAreSmall) {
   GroupedGemmSpec problem{.operands = DType::kBF16,
